@@ -1,0 +1,54 @@
+# Every task by one word; `make` alone prints this list.
+
+PYTHON ?= python3
+VENV ?= .venv
+PROMPT ?= The capital of France is
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-slow lab notebooks pocket weights clean
+
+help: ## print this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
+	  | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
+
+# `value`, so that a dollar sign in a prompt stays one
+run: override export PROMPT := $(value PROMPT)
+run: $(VENV)/base.done ## continue a prompt: make run PROMPT="…"
+	@$(BIN)/python -m llamalib run
+
+test: $(VENV)/dev.done ## all tests, then all notebooks, strictly
+	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest --nbval notebooks
+
+test-slow: $(VENV)/dev.done ## the tests that need gigabytes or minutes
+	$(BIN)/python -m pytest tests -m slow
+
+lab: $(VENV)/base.done ## open the series in JupyterLab
+	$(BIN)/jupyter lab --notebook-dir notebooks
+
+notebooks: $(VENV)/base.done ## execute all notebooks again, in place
+	$(BIN)/python -m llamalib execute
+
+pocket: $(VENV)/dev.done ## train the pocket Llama again from nothing
+	$(BIN)/python data/recipe/make_pocket.py
+
+weights: $(VENV)/base.done ## download the real Llama 3.2-1B
+	$(BIN)/python -m llamalib fetch
+
+clean: ## remove the virtual environment and unfinished training
+	rm -rf $(VENV) data/build
+
+# Installed once, and again only when the lists of what to install change.
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/base.done: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/dev.done: pyproject.toml constraints.txt | $(VENV)/base.done
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,130 @@
+"""Make the pocket Llama again from nothing.
+
+    python data/recipe/make_pocket.py [--out DIR] [--build DIR] [--steps N]
+
+Four stages: train the tokenizer, write the corpus as rows of ids, train the
+model, measure it. An interrupted run goes on where it stopped when it is
+called again; the build folder holds what is needed for that.
+"""
+
+import argparse
+import csv
+import hashlib
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+import bpe  # noqa: E402
+import corpus  # noqa: E402
+import evaluate  # noqa: E402
+import train  # noqa: E402
+
+from llamalib.checkpoint import save  # noqa: E402
+from llamalib.config import ModelArgs  # noqa: E402
+from llamalib.tokenizer import Tokenizer  # noqa: E402
+
+STEPS = 4000
+N_RANKS = 3072
+SHAPE = dict(
+    dim=256,
+    n_layers=6,
+    n_heads=8,
+    n_kv_heads=2,
+    multiple_of=256,
+    ffn_dim_multiplier=1.5,
+    norm_eps=1e-5,
+    rope_theta=500000.0,
+    use_scaled_rope=True,
+)
+
+
+def main(argv=None):
+    args = parse(argv)
+    args.build.mkdir(parents=True, exist_ok=True)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    say("1/4 tokenizer: byte-level BPE on 60,000 documents")
+    tokenizer_file = args.build / "tokenizer.model"
+    texts = corpus.documents("tokenizer", 60_000)
+    bpe.write_ranks(tokenizer_file, bpe.train_ranks(texts, N_RANKS))
+    tokenizer = Tokenizer.from_file(tokenizer_file)
+    config = ModelArgs(vocab_size=tokenizer.n_words, **SHAPE)
+
+    n_rows = args.steps * train.BATCH
+    say(f"2/4 corpus: {n_rows * train.ROW:,} tokens")
+    texts = corpus.documents("train", 100 * n_rows)
+    rows = train.pack_rows(texts, tokenizer, n_rows)
+    same_recipe(args.build, config, rows)
+
+    dtype = train.fastest_dtype(config, rows, device)
+    say(f"3/4 training: {args.steps} steps on {device} in {dtype}")
+    llama, log = train.train(
+        config, rows, args.build, device=device, dtype=dtype
+    )
+
+    say("4/4 measuring")
+    llama = llama.to("cpu", torch.bfloat16)  # what the file will hold
+    done = args.build / "checkpoint"
+    save(llama, done, tokenizer_file)
+    write_log(done / "training_log.csv", log)
+    figures = evaluate.measure(done)
+    figures["training"] = {
+        "tokens": log[-1][1],
+        "minutes": round(log[-1][3] / 60, 1),
+        "device": device,
+        "dtype": str(dtype).removeprefix("torch."),
+        "threads": torch.get_num_threads(),
+    }
+    text = json.dumps(figures, indent=1, ensure_ascii=False)
+    (done / "figures.json").write_text(text + "\n", encoding="utf-8")
+    args.out.mkdir(parents=True, exist_ok=True)
+    for file in sorted(done.iterdir()):
+        shutil.copy2(file, args.out)
+    print(evaluate.table(figures))
+    say(f"written to {args.out}")
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--out", type=Path, default=ROOT / "data" / "pocket-llama")
+    add("--build", type=Path, default=ROOT / "data" / "build")
+    add("--steps", type=int, default=STEPS)
+    return parser.parse_args(argv)
+
+
+def say(line):
+    print(line, flush=True)
+
+
+def same_recipe(build, config, rows):
+    """Refuse to go on with a run that began with another recipe."""
+    recipe = hashlib.sha256(rows.tobytes())
+    recipe.update(repr((config, train.PEAK_LR, train.BATCH)).encode())
+    mark = build / "recipe.sha256"
+    if (build / "state.pt").exists() and (
+        not mark.exists() or mark.read_text() != recipe.hexdigest()
+    ):
+        raise SystemExit(
+            f"{build} holds an unfinished run of another recipe. To start "
+            f"anew, remove it: rm -r {build}"
+        )
+    mark.write_text(recipe.hexdigest())
+
+
+def write_log(path, log):
+    with open(path, "w", encoding="utf-8", newline="") as f:
+        writer = csv.writer(f, lineterminator="\n")
+        writer.writerow(["step", "tokens", "loss", "seconds"])
+        for step, tokens, loss, seconds in log:
+            writer.writerow([step, tokens, f"{loss:.4f}", f"{seconds:.1f}"])
+
+
+if __name__ == "__main__":
+    main()

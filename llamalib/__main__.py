@@ -1,0 +1,110 @@
+r"""The project's commands: python -m llamalib run | execute | fetch."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from .checkpoint import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+GENERATE = NOTEBOOKS / "09_generate.ipynb"
+
+
+def main(argv=None) -> int:
+    """Parse the command line and run one command; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m llamalib")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser(
+        "run", help="execute 09_generate and print what it generated"
+    )
+    run.add_argument(
+        "--prompt", help="the text to continue; else $PROMPT, else its own"
+    )
+    execute = commands.add_parser(
+        "execute", help="execute notebooks again, in place"
+    )
+    execute.add_argument("notebooks", nargs="*", type=Path)
+    fetch = commands.add_parser(
+        "fetch", help="download a model's original files"
+    )
+    fetch.add_argument("model", nargs="?", default="Llama-3.2-1B")
+    args = parser.parse_args(argv)
+    try:
+        if args.command == "run":
+            print(run_prompt(args.prompt), end="")
+        elif args.command == "execute":
+            for path in args.notebooks or all_notebooks():
+                print(f"executing {path.name}", flush=True)
+                execute_in_place(path)
+        else:
+            from .fetch import fetch as fetch_model
+
+            print(f"\nready: {fetch_model(args.model)}")
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def all_notebooks() -> list[Path]:
+    """The series in order, then the appendix."""
+    return sorted(NOTEBOOKS.glob("*.ipynb")) + sorted(
+        NOTEBOOKS.glob("appendix/*.ipynb")
+    )
+
+
+def run_prompt(prompt: str | None = None) -> str:
+    """Execute 09_generate in a fresh kernel; what its result cells print."""
+    if prompt is not None:
+        os.environ["PROMPT"] = prompt
+    notebook = executed(GENERATE)
+    return "".join(
+        output["text"]
+        for cell in notebook.cells
+        if "result" in cell.metadata.get("tags", ())
+        for output in cell.outputs
+        if output["output_type"] == "stream" and output["name"] == "stdout"
+    )
+
+
+def executed(path: Path):
+    """The notebook after a run in a fresh kernel, in its own folder."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        timeout=None,
+        record_timing=False,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    try:
+        return client.execute()
+    except CellExecutionError as error:
+        last = str(error).strip().splitlines()[-1]
+        raise RuntimeError(f"a cell of {path.name} failed: {last}") from None
+
+
+def execute_in_place(path: Path) -> None:
+    """Execute and save, with nothing in the file that names this machine."""
+    import nbformat
+
+    os.environ.pop("PROMPT", None)
+    notebook = executed(path)
+    notebook.metadata = {
+        "kernelspec": {
+            "display_name": "Python 3",
+            "language": "python",
+            "name": "python3",
+        },
+        "language_info": {"name": "python"},
+    }
+    nbformat.write(notebook, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

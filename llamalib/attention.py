@@ -1,0 +1,144 @@
+r"""Causal grouped-query attention.
+
+Shapes: `B` batch, `T` query positions, `S` key positions, `H` query heads,
+`KV` key/value heads, `hd` head dim, `D` model dim. A group is the H/KV query
+heads that share one KV head. `...` is any leading dimensions, or none.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .rope import apply_rotary_emb
+
+
+def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
+    r"""Hand each KV head to the `n_rep` query heads of its group.
+
+    Args:
+        x: (..., S, KV, hd).
+        n_rep: H/KV, the query heads in a group.
+
+    Returns:
+        (..., S, KV·n_rep, hd); head h of the result is KV head h // n_rep.
+
+    Source: Ainslie et al. 2023, arXiv:2305.13245.
+    """
+    return torch.repeat_interleave(x, n_rep, dim=-2)  # (..., S, H, hd)
+
+
+def causal_mask(T: int, S: int | None = None, device=None) -> Tensor:
+    r"""What to add to the scores so that no token sees a later one.
+
+    The T queries are the last T of the S positions; with S left out, all
+    of them. Without a cache S = T and this is a square.
+
+    Returns:
+        (T, S) float32: 0 where a query may look, -inf where it may not.
+
+    Raises:
+        ValueError: if S is less than T.
+    """
+    S = T if S is None else S
+    if S < T:
+        raise ValueError(f"{T} queries cannot be the last of {S} positions")
+    mask = torch.full((T, S), float("-inf"), device=device)
+    return torch.triu(mask, diagonal=S - T + 1)  # (T, S)
+
+
+def attention_weights(
+    xq: Tensor, xk: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    r"""How much each query looks at each key: softmax(QKᵀ/√hd + mask).
+
+    Args:
+        xq: (..., T, H, hd), already turned by RoPE.
+        xk: (..., S, KV, hd), already turned; H a multiple of KV.
+        mask: (T, S), added to the scores; None lets everything be seen.
+
+    Returns:
+        (..., H, T, S) in the dtype of `xq`; each row sums to 1.
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
+    """
+    xk = repeat_kv(xk, xq.shape[-2] // xk.shape[-2])  # (..., S, H, hd)
+    q, k = xq.transpose(-3, -2), xk.transpose(-3, -2)  # (..., H, T|S, hd)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = scores + mask  # (..., H, T, S)
+    return torch.softmax(scores.float(), dim=-1).type_as(xq)
+
+
+def attention(
+    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    r"""Each query's weighted mean of the values, heads side by side.
+
+    Args:
+        xq: (..., T, H, hd), already turned by RoPE.
+        xk: (..., S, KV, hd), already turned.
+        xv: (..., S, KV, hd), not turned.
+        mask: (T, S), added to the scores; None lets everything be seen.
+
+    Returns:
+        (..., T, H·hd) in the dtype of `xq`.
+
+    Source: Vaswani et al. 2017, section 3.2; grouped as in Ainslie et al.
+    """
+    weights = attention_weights(xq, xk, mask)  # (..., H, T, S)
+    xv = repeat_kv(xv, xq.shape[-2] // xv.shape[-2])  # (..., S, H, hd)
+    out = weights @ xv.transpose(-3, -2)  # (..., H, T, hd)
+    return out.transpose(-3, -2).flatten(-2)  # (..., T, H·hd)
+
+
+def fused_attention(
+    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    r"""`attention` by PyTorch's one call, which never holds (H, T, S).
+
+    Same arguments and result, up to rounding. The model runs on this one.
+    """
+    q, k, v = (x.transpose(-3, -2) for x in (xq, xk, xv))
+    if mask is not None:
+        mask = mask.type_as(q)
+    out = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+    return out.transpose(-3, -2).flatten(-2)  # (..., T, H·hd)
+
+
+def self_attention(
+    x: Tensor,
+    wq: Tensor,
+    wk: Tensor,
+    wv: Tensor,
+    wo: Tensor,
+    freqs_cis: Tensor,
+    mask: Tensor | None = None,
+    *,
+    head_dim: int,
+    keep=None,
+    attend=attention,
+) -> Tensor:
+    r"""From normalized hidden states to what attention adds to them.
+
+    Args:
+        x: (..., T, D), normalized.
+        wq: (H·hd, D).  wk, wv: (KV·hd, D).  wo: (D, H·hd).
+        freqs_cis: (T, hd/2), of the positions of x.
+        mask: (T, S), see `causal_mask`.
+        head_dim: hd; H and KV follow from the weights.
+        keep: called with this step's keys and values, returns all S of
+            them (see `KVCache.keep`); None: S = T, nothing was before.
+        attend: `attention`, or a function with its arguments.
+
+    Returns:
+        (..., T, D).
+    """
+    xq = F.linear(x, wq).unflatten(-1, (-1, head_dim))  # (..., T, H, hd)
+    xk = F.linear(x, wk).unflatten(-1, (-1, head_dim))  # (..., T, KV, hd)
+    xv = F.linear(x, wv).unflatten(-1, (-1, head_dim))  # (..., T, KV, hd)
+    xq, xk = apply_rotary_emb(xq, xk, freqs_cis)
+    if keep is not None:
+        xk, xv = keep(xk, xv)  # (..., S, KV, hd)
+    return F.linear(attend(xq, xk, xv, mask), wo)  # (..., T, D)

@@ -1,0 +1,208 @@
+r"""Meta's `params.json`, field by field."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from .feed_forward import ffn_hidden_dim
+
+# Meta's vision and quantized checkpoints hold these too. They are read, so
+# that any of Meta's configs can be looked at; `llamalib.load` refuses them.
+VISION_KEYS = (
+    "vision_chunk_size",
+    "vision_max_num_chunks",
+    "vision_num_cross_attention_layers",
+)
+QUANTIZATION_KEYS = ("quantization_args", "lora_args")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArgs:
+    r"""The shape of a Llama, in Meta's names.
+
+    Fields:
+        dim: D, the width of the residual stream.
+        n_layers: L, the number of blocks.
+        n_heads: H, query heads a layer.
+        n_kv_heads: KV, key/value heads a layer; divides n_heads.
+        vocab_size: V, rows of the embedding.
+        multiple_of, ffn_dim_multiplier: give `hidden_dim`.
+        norm_eps: added under RMSNorm's root.
+        rope_theta: the base of RoPE's frequencies.
+        use_scaled_rope: whether the low frequencies are slowed.
+        rope_scaling_factor: by how much. Meta's params.json does not say;
+            where it does not, see `published_scaling_factor`. None
+            where use_scaled_rope is false.
+
+    Raises:
+        ValueError: naming the field, what was found and what is wanted.
+    """
+
+    dim: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int
+    vocab_size: int
+    multiple_of: int
+    ffn_dim_multiplier: float | None
+    norm_eps: float
+    rope_theta: float
+    use_scaled_rope: bool = False
+    rope_scaling_factor: float | None = None
+    vision_chunk_size: int | None = None
+    vision_max_num_chunks: int | None = None
+    vision_num_cross_attention_layers: int | None = None
+    quantization_args: dict | None = None
+    lora_args: dict | None = None
+
+    def __post_init__(self):
+        self._check_numbers()
+        self._check_heads()
+        factor = self.rope_scaling_factor
+        if not self.use_scaled_rope:
+            factor = None
+        elif factor is None:
+            factor = published_scaling_factor(self.dim)
+        object.__setattr__(self, "rope_scaling_factor", factor)
+
+    @property
+    def head_dim(self) -> int:
+        """hd, the width of one head: dim / n_heads."""
+        return self.dim // self.n_heads
+
+    @property
+    def n_rep(self) -> int:
+        """Query heads in a group: n_heads / n_kv_heads."""
+        return self.n_heads // self.n_kv_heads
+
+    @property
+    def hidden_dim(self) -> int:
+        """F, neurons of each feed-forward network."""
+        return ffn_hidden_dim(
+            self.dim, self.multiple_of, self.ffn_dim_multiplier
+        )
+
+    @property
+    def max_seq_len(self) -> int:
+        """Positions the published models are made for.
+
+        131072 with scaled RoPE (3.1, 3.2, 3.3), 8192 without (3).
+        """
+        return 131072 if self.use_scaled_rope else 8192
+
+    @classmethod
+    def from_dict(cls, params: dict, where="params") -> "ModelArgs":
+        """Check the keys, then the values.
+
+        Args:
+            params: what params.json holds.
+            where: named in errors, a file's path for one.
+
+        Raises:
+            ValueError: naming every unknown and every missing key.
+        """
+        if not isinstance(params, dict):
+            raise ValueError(
+                f"{where} holds a {type(params).__name__}; wanted an object "
+                'like {"dim": 2048, "n_layers": 16, …}'
+            )
+        fields = dataclasses.fields(cls)
+        known = [f.name for f in fields]
+        needed = [f.name for f in fields if f.default is dataclasses.MISSING]
+        unknown = sorted(set(params) - set(known))
+        missing = [name for name in needed if name not in params]
+        if unknown or missing:
+            raise ValueError(
+                f"{where}: "
+                + "; ".join(
+                    f"{what} {', '.join(names)}"
+                    for what, names in (
+                        ("unknown keys:", unknown),
+                        ("missing keys:", missing),
+                    )
+                    if names
+                )
+                + f". The keys of a Llama 3 params.json are {', '.join(needed)}"
+                " and use_scaled_rope; take the file that came with the "
+                "weights"
+            )
+        try:
+            return cls(**params)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+
+    @classmethod
+    def from_file(cls, path) -> "ModelArgs":
+        """Read a params.json; see `from_dict`."""
+        path = Path(path)
+        try:
+            params = json.loads(path.read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{path} is not JSON ({error}); take the params.json that "
+                "came with the weights"
+            ) from None
+        return cls.from_dict(params, where=path)
+
+    def to_dict(self) -> dict:
+        """Only what Meta's params.json of such a model holds, sorted."""
+        kept = {
+            name: value
+            for name, value in dataclasses.asdict(self).items()
+            if value is not None and name != "rope_scaling_factor"
+        }
+        if not self.use_scaled_rope:
+            kept.pop("use_scaled_rope")
+        elif self.rope_scaling_factor != published_scaling_factor(self.dim):
+            kept["rope_scaling_factor"] = self.rope_scaling_factor
+        kept["ffn_dim_multiplier"] = self.ffn_dim_multiplier
+        return dict(sorted(kept.items()))
+
+    def _check_numbers(self):
+        counts = "dim n_layers n_heads n_kv_heads vocab_size multiple_of"
+        for name in counts.split():
+            value = getattr(self, name)
+            # bool is an int in Python, and true is no number of layers
+            if type(value) is not int or value < 1:
+                raise ValueError(
+                    f"{name} is {value!r}; wanted a whole number from 1"
+                )
+        optional = ("ffn_dim_multiplier", "rope_scaling_factor")
+        for name in ("norm_eps", "rope_theta", *optional):
+            value = getattr(self, name)
+            if value is None and name in optional:
+                continue
+            number = type(value) in (int, float)
+            if not number or not 0 < value < float("inf"):
+                raise ValueError(f"{name} is {value!r}; wanted a number over 0")
+        if type(self.use_scaled_rope) is not bool:
+            raise ValueError(
+                f"use_scaled_rope is {self.use_scaled_rope!r}; "
+                "wanted true or false"
+            )
+
+    def _check_heads(self):
+        if self.n_heads % self.n_kv_heads:
+            raise ValueError(
+                f"n_heads is {self.n_heads} and n_kv_heads "
+                f"{self.n_kv_heads}; wanted a multiple of n_kv_heads, so that "
+                "every group has as many query heads"
+            )
+        if self.dim % (2 * self.n_heads):
+            raise ValueError(
+                f"dim is {self.dim} and n_heads {self.n_heads}; wanted a dim "
+                "that divides into heads of even width, for RoPE's pairs"
+            )
+
+
+def published_scaling_factor(dim: int) -> float:
+    r"""RoPE's scaling factor, by the width of the model.
+
+    params.json says only `use_scaled_rope`. The published configurations say
+    32 for Llama 3.2's text models, 1B (dim 2048) and 3B (3072), and 8 for all
+    others: 3.1 and 3.3's 8B (4096), 70B (8192), 405B (16384) and the 3.2
+    vision models, which are built on 3.1's. So models narrower than 4096
+    have 32. (Meta's published code says 8 for all: wrong for 1B and 3B.)
+    """
+    return 32.0 if dim < 4096 else 8.0

@@ -1,0 +1,42 @@
+r"""The feed-forward network (SwiGLU) and the size of its hidden layer.
+
+Shapes: `...` any leading dimensions, `D` model dim, `F` hidden dim.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def ffn_hidden_dim(
+    dim: int, multiple_of: int, ffn_dim_multiplier: float | None = None
+) -> int:
+    r"""How many neurons: 4·dim, two thirds of it, stretched, rounded up.
+
+    Two thirds, because the gate brings a third matrix: three matrices of
+    8/3·dim weigh what two of 4·dim did.
+
+    Source: Shazeer 2020, arXiv:2002.05202; rounding as in Meta's code.
+    """
+    hidden = int(2 * (4 * dim) / 3)
+    if ffn_dim_multiplier is not None:
+        hidden = int(ffn_dim_multiplier * hidden)
+    return multiple_of * ((hidden + multiple_of - 1) // multiple_of)
+
+
+def feed_forward(x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
+    r"""SwiGLU: gate by w1, content by w3, back to the model dim by w2.
+
+    $$\mathrm{FFN}(x) = \big(\mathrm{silu}(x W_1^\top) \odot
+      x W_3^\top\big) W_2^\top$$
+
+    Args:
+        x: (..., D), normalized.
+        w1, w3: (F, D).  w2: (D, F).
+
+    Returns:
+        (..., D).
+
+    Source: Shazeer 2020, equation 6, with Swish at beta 1 and no biases.
+    """
+    gate = F.silu(F.linear(x, w1))  # (..., F)
+    return F.linear(gate * F.linear(x, w3), w2)  # (..., D)

@@ -1,0 +1,290 @@
+r"""One block, and the whole model: names of weights, no arithmetic of its own.
+
+Shapes: `B` batch, `T` new positions, `S` all positions, `D` model dim, `H`
+query heads, `KV` key/value heads, `hd` head dim, `F` hidden dim, `V`
+vocabulary, `L` layers.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .attention import (
+    attention,
+    attention_weights,
+    causal_mask,
+    fused_attention,
+    self_attention,
+)
+from .cache import KVCache
+from .config import ModelArgs
+from .feed_forward import feed_forward
+from .normalization import rms_norm
+from .rope import precompute_freqs_cis
+
+
+def transformer_block(
+    x: Tensor,
+    w: Mapping[str, Tensor],
+    layer: int,
+    freqs_cis: Tensor,
+    mask: Tensor | None,
+    config: ModelArgs,
+    *,
+    keep=None,
+    attend=attention,
+) -> Tensor:
+    r"""One of the L blocks: attention, then feed-forward, each added to x.
+
+    Args:
+        x: (..., T, D), the residual stream.
+        w: every tensor of the model by Meta's name.
+        layer: 0 … L-1.
+        freqs_cis: (T, hd/2), of the positions of x.
+        mask: (T, S), see `causal_mask`; None lets everything be seen.
+        config: of the model.
+        keep, attend: see `self_attention`.
+
+    Returns:
+        (..., T, D).
+    """
+    p = {
+        name: w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS
+    }
+    x_norm = rms_norm(x, p["attention_norm"], config.norm_eps)  # (..., T, D)
+    qkvo = (p[f"attention.{n}"] for n in ("wq", "wk", "wv", "wo"))
+    x = x + self_attention(
+        x_norm,
+        *qkvo,
+        freqs_cis,
+        mask,
+        head_dim=config.head_dim,
+        keep=keep,
+        attend=attend,
+    )  # (..., T, D)
+    x_norm = rms_norm(x, p["ffn_norm"], config.norm_eps)  # (..., T, D)
+    w123 = (p[f"feed_forward.{n}"] for n in ("w1", "w2", "w3"))
+    return x + feed_forward(x_norm, *w123)  # (..., T, D)
+
+
+BLOCK_WEIGHTS = (
+    "attention_norm",
+    "attention.wq",
+    "attention.wk",
+    "attention.wv",
+    "attention.wo",
+    "ffn_norm",
+    "feed_forward.w1",
+    "feed_forward.w2",
+    "feed_forward.w3",
+)
+
+
+def tensor_shapes(config: ModelArgs) -> dict[str, tuple[int, ...]]:
+    r"""Every tensor's name and shape, in the order data flows.
+
+    `output.weight` comes last; in a tied model it is `tok_embeddings.weight`.
+    """
+    D, hidden = config.dim, config.hidden_dim
+    kv_dim = config.n_kv_heads * config.head_dim
+    block = dict(
+        zip(
+            BLOCK_WEIGHTS,
+            [(D,), (D, D), (kv_dim, D), (kv_dim, D), (D, D)]
+            + [(D,), (hidden, D), (D, hidden), (hidden, D)],
+        )
+    )
+    shapes = {"tok_embeddings.weight": (config.vocab_size, D)}
+    for layer in range(config.n_layers):
+        for name, shape in block.items():
+            shapes[f"layers.{layer}.{name}.weight"] = shape
+    shapes["norm.weight"] = (D,)
+    shapes["output.weight"] = (config.vocab_size, D)
+    return shapes
+
+
+class Llama(nn.Module):
+    r"""A Llama whose parameter names are Meta's tensor names.
+
+    `load_state_dict` of a checkpoint is the whole mapping. `llamalib.load`
+    makes one from a folder; `Llama(config)` makes one with fresh weights:
+    matrices normal of standard deviation 0.02, norms 1.
+
+    Args:
+        config: the shapes.
+        tied: whether `output.weight` is `tok_embeddings.weight`.
+        tokenizer: kept as `llama.tokenizer`, or None.
+
+    Attributes:
+        config, tied, tokenizer: as given.
+        name: the checkpoint's folder, for headings; "" for fresh weights.
+    """
+
+    def __init__(self, config: ModelArgs, *, tied=True, tokenizer=None):
+        super().__init__()
+        self.config, self.tied, self.tokenizer = config, tied, tokenizer
+        self.name = ""
+        self._freqs_cis = None
+        for name, shape in tensor_shapes(config).items():
+            if name == "output.weight" and tied:
+                weight = self.tok_embeddings.weight
+            else:
+                weight = nn.Parameter(torch.ones(shape))
+                if len(shape) == 2:
+                    nn.init.normal_(weight, std=0.02)
+            self._hold(name, weight)
+
+    def _hold(self, name, weight):
+        """Register a parameter under a dotted name."""
+        *path, leaf = name.split(".")
+        holder = self
+        for part in path:
+            if part not in dict(holder.named_children()):
+                holder.add_module(part, nn.Module())
+            holder = getattr(holder, part)
+        holder.register_parameter(leaf, weight)
+
+    def extra_repr(self) -> str:
+        c = self.config
+        return (
+            f"{self.name or 'fresh weights'}: L={c.n_layers}, D={c.dim}, "
+            f"H={c.n_heads}, KV={c.n_kv_heads}, V={c.vocab_size}"
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.tok_embeddings.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return self.tok_embeddings.weight.dtype
+
+    def weights(self) -> dict[str, Tensor]:
+        """Every parameter by Meta's name: the tensors themselves."""
+        return dict(self.named_parameters(remove_duplicate=False))
+
+    def new_cache(self, max_seq_len: int, batch_size: int = 1) -> KVCache:
+        """An empty KV cache of this model's shape, device and dtype."""
+        return KVCache(
+            self.config,
+            max_seq_len,
+            batch_size=batch_size,
+            device=self.device,
+            dtype=self.dtype,
+        )
+
+    def freqs_cis(self, start: int, end: int) -> Tensor:
+        """RoPE's turns for positions start … end-1: (end-start, hd/2)."""
+        have = self._freqs_cis
+        if have is None or len(have) < end or have.device != self.device:
+            size = max(256, 2 ** (end - 1).bit_length())
+            with torch.inference_mode(False):
+                self._freqs_cis = precompute_freqs_cis(
+                    self.config.head_dim,
+                    size,
+                    self.config.rope_theta,
+                    self.config.rope_scaling_factor,
+                ).to(self.device)
+        return self._freqs_cis[start:end]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        cache: KVCache | None = None,
+        *,
+        last_only: bool = False,
+        attend=fused_attention,
+    ) -> Tensor:
+        r"""Logits of the token that follows each token.
+
+        Args:
+            tokens: (B, T) or (T,) int64 ids.
+            cache: holds what came before `tokens`, and takes what they add;
+                None: nothing came before.
+            last_only: give logits for the last position alone.
+            attend: called as `attention` is, once a layer, in order; one
+                of your own can look at the heads, or change them.
+
+        Returns:
+            (B, T, V) or (T, V) float32; T is 1 where last_only.
+
+        Raises:
+            ValueError: for ids that are no whole numbers or not in the
+                vocabulary, and when the cache is full.
+        """
+        self._check(tokens, cache)
+        batch = tokens if tokens.dim() == 2 else tokens[None]  # (B, T)
+        start, T = (cache.length if cache else 0), batch.shape[1]
+        freqs_cis = self.freqs_cis(start, start + T)
+        # a single new token may look at everything: no mask
+        mask = causal_mask(T, start + T, self.device) if T > 1 else None
+        w = self.weights()
+        x = F.embedding(batch, w["tok_embeddings.weight"])  # (B, T, D)
+        for layer in range(self.config.n_layers):
+            x = transformer_block(
+                x,
+                w,
+                layer,
+                freqs_cis,
+                mask,
+                self.config,
+                keep=partial(cache.keep, layer) if cache else None,
+                attend=attend,
+            )  # (B, T, D)
+        if cache:
+            cache.advance(T)
+        if last_only:
+            x = x[:, -1:]  # (B, 1, D)
+        x = rms_norm(x, w["norm.weight"], self.config.norm_eps)
+        logits = F.linear(x, w["output.weight"]).float()  # (B, T, V)
+        return logits if tokens.dim() == 2 else logits[0]
+
+    def _check(self, tokens, cache):
+        """Refuse what is not a (B, T) or (T,) tensor of ids."""
+        if tokens.dtype not in (torch.int64, torch.int32):
+            raise ValueError(
+                f"tokens are {tokens.dtype}; wanted int64 ids, as from "
+                "torch.tensor(llama.tokenizer.encode(…))"
+            )
+        if tokens.dim() not in (1, 2) or not tokens.numel():
+            raise ValueError(
+                f"tokens have shape {tuple(tokens.shape)}; wanted (T,) or "
+                "(B, T) with at least one token"
+            )
+        # looking at ids on a GPU waits for it: there, only for a prompt
+        if tokens.device.type == "cpu" or cache is None:
+            low, high = tokens.aminmax()
+            V = self.config.vocab_size
+            if low < 0 or high >= V:
+                bad = int(low if low < 0 else high)
+                raise ValueError(
+                    f"token id {bad} is not in the vocabulary; wanted "
+                    f"0 to {V - 1}. Was the text encoded by this "
+                    "checkpoint's own tokenizer?"
+                )
+
+
+def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
+    r"""Where every head looks.
+
+    Args:
+        tokens: (T,) int64.
+
+    Returns:
+        (L, H, T, T) float32 on the CPU; [l, h, t, s] is how much token t
+        looks at token s; each row sums to 1.
+    """
+    maps = []
+
+    def attend(xq, xk, xv, mask):
+        maps.append(attention_weights(xq, xk, mask)[0].float().cpu())
+        return attention(xq, xk, xv, mask)
+
+    with torch.no_grad():
+        llama(tokens, attend=attend)
+    return torch.stack(maps)  # (L, H, T, T)

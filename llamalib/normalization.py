@@ -1,0 +1,28 @@
+r"""Root-mean-square normalization.
+
+Shapes: `...` any leading dimensions, `D` model dim.
+"""
+
+import torch
+from torch import Tensor
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
+    r"""Scale each vector to a root mean square of 1, then by `weight`.
+
+    $$y_i = \gamma_i\, x_i \Big/ \sqrt{\tfrac1D\sum_j x_j^2 + \epsilon}$$
+
+    Args:
+        x: (..., D), any floating dtype; computed in float32.
+        weight: (D,), the learned $\gamma$.
+        eps: added to the mean square, under the root.
+
+    Returns:
+        (..., D) in the dtype of `x`.
+
+    Source: Zhang and Sennrich 2019, arXiv:1910.07467; the place of eps
+    is that of Meta's code.
+    """
+    xf = x.float()  # a bfloat16 sum of D squares keeps 2 to 3 digits
+    scale = torch.rsqrt(xf.pow(2).mean(-1, keepdim=True) + eps)  # (..., 1)
+    return (xf * scale).type_as(x) * weight  # (..., D)

@@ -1,0 +1,98 @@
+r"""Rotary position embedding (RoPE), with Llama 3.1 and 3.2's scaling.
+
+Shapes: `B` batch, `T` positions, `H` query heads, `KV` key/value heads,
+`hd` head dim. Pairs are Meta's: components 2k and 2k+1 turn together.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+ORIGINAL_CONTEXT = 8192  # what Llama 3 was trained on before scaling
+LOW_FREQ_FACTOR = 1.0  # waves longer than 8192 / 1: slowed in full
+HIGH_FREQ_FACTOR = 4.0  # waves shorter than 8192 / 4: left alone
+
+
+def scale_frequencies(freqs: Tensor, factor: float) -> Tensor:
+    r"""Slow the low frequencies, as Llama 3.1 and 3.2 were trained with.
+
+    A pair that turns once in more than 8192 positions is slowed by
+    `factor`; one that turns once in fewer than 2048 is left alone; between
+    the two the frequency is a blend of both.
+
+    Args:
+        freqs: (hd/2,) float32, radians per position.
+        factor: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B.
+
+    Returns:
+        (hd/2,) float32, radians per position.
+
+    Source: the published configurations (`rope_scaling` of type "llama3").
+    """
+    wavelength = 2 * math.pi / freqs  # (hd/2,) positions per turn
+    blend = (ORIGINAL_CONTEXT / wavelength - LOW_FREQ_FACTOR) / (
+        HIGH_FREQ_FACTOR - LOW_FREQ_FACTOR
+    )
+    slowed = freqs / factor  # (hd/2,)
+    mixed = (1 - blend) * slowed + blend * freqs  # (hd/2,)
+    scaled = torch.where(blend < 0, slowed, mixed)
+    return torch.where(blend > 1, freqs, scaled)  # (hd/2,)
+
+
+def precompute_freqs_cis(
+    head_dim: int,
+    end: int,
+    theta: float = 500000.0,
+    scaling_factor: float | None = None,
+) -> Tensor:
+    r"""cos + i·sin of every position's angle for every pair.
+
+    Pair k turns by $\Theta_k = \theta^{-2k/hd}$ radians a position, k from 0.
+
+    Args:
+        head_dim: hd, even.
+        end: the number of positions, 0 … end-1.
+        theta: the base, `rope_theta` of params.json.
+        scaling_factor: None for plain RoPE, else see `scale_frequencies`.
+
+    Returns:
+        (end, hd/2) complex64 of modulus 1, on the CPU.
+
+    Raises:
+        ValueError: if head_dim is odd.
+
+    Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
+    """
+    if head_dim % 2:
+        raise ValueError(f"head_dim is {head_dim}; RoPE turns pairs: even")
+    pair = torch.arange(0, head_dim, 2).float()  # (hd/2,) = 2k
+    freqs = 1.0 / theta ** (pair / head_dim)  # (hd/2,)
+    if scaling_factor is not None:
+        freqs = scale_frequencies(freqs, scaling_factor)
+    # float32 products, because the weights were trained with their rounding
+    angles = torch.outer(torch.arange(end).float(), freqs)  # (end, hd/2)
+    return torch.polar(torch.ones_like(angles), angles)  # (end, hd/2)
+
+
+def apply_rotary_emb(
+    xq: Tensor, xk: Tensor, freqs_cis: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Turn each pair of each query and key by its position's angle.
+
+    Args:
+        xq: (..., T, H, hd), any floating dtype; computed in float32.
+        xk: (..., T, KV, hd).
+        freqs_cis: (T, hd/2) or (B, T, hd/2) complex64, one row a position.
+
+    Returns:
+        xq and xk turned, in their own shapes and dtypes.
+
+    Source: Su et al. 2021, equation 34; pairs adjacent, as in Meta's code.
+    """
+    turn = freqs_cis.unsqueeze(-2)  # (..., T, 1, hd/2): all heads alike
+    q = torch.view_as_complex(xq.float().unflatten(-1, (-1, 2)))
+    k = torch.view_as_complex(xk.float().unflatten(-1, (-1, 2)))
+    q = torch.view_as_real(q * turn).flatten(-2)  # (..., T, H, hd)
+    k = torch.view_as_real(k * turn).flatten(-2)  # (..., T, KV, hd)
+    return q.type_as(xq), k.type_as(xk)

@@ -1,0 +1,39 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import llamalib
+from llamalib.checkpoint import ROOT
+
+
+@pytest.fixture(autouse=True)
+def no_real_weights(monkeypatch):
+    """Tests run on what they make, or on the pocket Llama."""
+    monkeypatch.delenv("LLAMA_DIR", raising=False)
+    monkeypatch.delenv("PROMPT", raising=False)
+
+
+@pytest.fixture(scope="session")
+def pocket_folder():
+    return ROOT / "data" / "pocket-llama"
+
+
+@pytest.fixture(scope="session")
+def pocket(pocket_folder):
+    """The pocket Llama in float32 on the CPU."""
+    return llamalib.load(pocket_folder, device="cpu", dtype=torch.float32)
+
+
+def published(variable):
+    """A file that an environment variable names, or a skip."""
+    path = os.environ.get(variable)
+    if not path:
+        pytest.skip(f"{variable} does not name a file: not distributed here")
+    return Path(path)
+
+
+@pytest.fixture(scope="session")
+def llama3_tokenizer():
+    return llamalib.Tokenizer.from_file(published("LLAMA3_TOKENIZER"))

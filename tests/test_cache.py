@@ -1,0 +1,36 @@
+import pytest
+import torch
+from helpers import random_ids, random_llama, small_config
+
+from llamalib import KVCache
+
+
+def test_bytes_are_as_predicted():
+    cache = KVCache(
+        small_config(), 100, batch_size=3, dtype=torch.bfloat16
+    )
+    # 2 tensors, L, KV, hd, S, B, bytes
+    assert cache.nbytes == 2 * 2 * 2 * 8 * 100 * 3 * 2
+
+
+def test_keeps_what_it_is_given():
+    cache = KVCache(small_config(), 5)
+    first, second = torch.randn(2, 1, 2, 2, 8), torch.randn(2, 1, 1, 2, 8)
+    cache.keep(1, *first)
+    cache.advance(2)
+    k, v = cache.keep(1, *second)
+    assert k.shape == v.shape == (1, 3, 2, 8)
+    assert torch.equal(k, torch.cat([first[0], second[0]], dim=1))
+    assert torch.equal(v, torch.cat([first[1], second[1]], dim=1))
+    assert k.data_ptr() == cache.k[1].data_ptr()  # a view, no copy
+
+
+def test_full():
+    llama = random_llama()
+    cache = llama.new_cache(5)
+    llama(random_ids(1, 5), cache)
+    with pytest.raises(ValueError, match="position 5 .* 5 positions"):
+        llama(random_ids(1, 1), cache)
+    cache.reset()
+    again = llama(random_ids(1, 5), cache)
+    assert torch.allclose(again, llama(random_ids(1, 5)), atol=1e-5)

@@ -1,0 +1,279 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import (
+    random_ids,
+    random_llama,
+    small_config,
+    write_checkpoint,
+)
+
+import llamalib
+from llamalib import checkpoint
+
+PLAIN = dict(device="cpu")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_checkpoint(tmp_path / "model")
+
+
+def change_tensors(folder, change):
+    file = folder / "consolidated.00.pth"
+    tensors = torch.load(file, weights_only=True)
+    change(tensors)
+    torch.save(tensors, file)
+
+
+# -- finding ----------------------------------------------------------------
+
+
+def test_order_of_finding(tmp_path, monkeypatch):
+    real = tmp_path / checkpoint.REAL
+    pocket = tmp_path / checkpoint.POCKET
+    monkeypatch.setattr(checkpoint, "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="make pocket"):
+        llamalib.find_checkpoint()
+    write_checkpoint(pocket)
+    assert llamalib.find_checkpoint() == pocket
+    write_checkpoint(real)
+    assert llamalib.find_checkpoint() == real
+    named = write_checkpoint(tmp_path / "named")
+    monkeypatch.setenv("LLAMA_DIR", str(named))
+    assert llamalib.find_checkpoint() == named
+    assert llamalib.find_checkpoint(pocket) == pocket
+
+
+def test_the_folder_above_original_may_be_named(tmp_path):
+    folder = write_checkpoint(tmp_path / "Llama-9" / "original")
+    assert llamalib.find_checkpoint(tmp_path / "Llama-9") == folder
+    assert llamalib.load(tmp_path / "Llama-9", **PLAIN).name == "Llama-9"
+
+
+def test_what_is_not_found(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="nowhere .path. is not"):
+        llamalib.load(tmp_path / "nowhere")
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(FileNotFoundError, match="it holds: notes.txt"):
+        llamalib.load(tmp_path)
+    monkeypatch.setenv("LLAMA_DIR", str(tmp_path / "x"))
+    with pytest.raises(FileNotFoundError, match="LLAMA_DIR"):
+        llamalib.load()
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "consolidated.00.pth"])
+def test_a_missing_file(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"no {name}"):
+        llamalib.load(folder)
+
+
+# -- loading ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("kv", [2, 8])
+@pytest.mark.parametrize("shards", [1, 2, 8])
+@torch.no_grad()
+def test_shards_are_joined(tmp_path, tied, kv, shards):
+    wanted = random_llama(small_config(n_kv_heads=kv), tied=tied)
+    write_checkpoint(
+        tmp_path, wanted, shards=shards, dtype=torch.float32
+    )
+    llama = llamalib.load(tmp_path, **PLAIN)
+    assert llama.tied is tied
+    assert (llama.output.weight is llama.tok_embeddings.weight) is tied
+    for name, weight in wanted.state_dict().items():
+        assert torch.equal(llama.state_dict()[name], weight), name
+    tokens = random_ids(9)
+    assert torch.equal(llama(tokens), wanted(tokens))
+
+
+def test_what_a_loaded_model_is(folder):
+    llama = llamalib.load(folder, **PLAIN)
+    assert llama.dtype == torch.bfloat16 and llama.device.type == "cpu"
+    assert llama.name == "model"
+    assert not llama.training
+    assert not any(p.requires_grad for p in llama.parameters())
+    assert llama.tokenizer.n_words == llama.config.vocab_size
+    names = set(llama.state_dict())
+    assert names == set(llamalib.tensor_shapes(llama.config))
+    assert len(list(llama.parameters())) == len(names) - 1  # tied: once
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.float32]
+)
+def test_dtypes(folder, dtype):
+    llama = llamalib.load(folder, dtype=dtype, **PLAIN)
+    assert {p.dtype for p in llama.parameters()} == {dtype}
+    assert llama.output.weight is llama.tok_embeddings.weight
+    assert llama(random_ids(5)).dtype == torch.float32
+
+
+def test_output_may_be_left_out_or_written_twice(folder):
+    change_tensors(folder, lambda t: t.pop("output.weight"))
+    assert llamalib.load(folder, **PLAIN).tied
+
+    def twice(tensors):
+        tensors["output.weight"] = tensors["tok_embeddings.weight"].clone()
+
+    change_tensors(folder, twice)
+    assert llamalib.load(folder, **PLAIN).tied
+
+
+def test_rope_freqs_of_older_files_are_passed_over(folder):
+    change_tensors(folder, lambda t: t.update({"rope.freqs": torch.ones(4)}))
+    assert "rope.freqs" not in llamalib.load(folder, **PLAIN).state_dict()
+
+
+def test_mapped_not_copied(folder):
+    """In the file's own dtype the CPU's weights are the file's pages."""
+    llama = llamalib.load(folder, **PLAIN)
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("needs Linux's list of mapped files")
+    where = llama.state_dict()["layers.0.attention.wq.weight"].data_ptr()
+    for line in maps.read_text().splitlines():
+        start, end = (int(x, 16) for x in line.split()[0].split("-"))
+        if start <= where < end:
+            assert line.endswith(str(folder / "consolidated.00.pth"))
+            return
+    raise AssertionError("the weight is nowhere in memory")
+
+
+@pytest.mark.parametrize(
+    "device", ["cuda", "mps", "cuda:99", "typewriter", 3.5]
+)
+def test_devices_that_are_not_here(folder, device):
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA GPU")
+    if device == "mps" and torch.backends.mps.is_available():
+        pytest.skip("this machine has an Apple GPU")
+    with pytest.raises(ValueError, match="device is"):
+        llamalib.load(folder, device=device)
+
+
+def test_a_dtype_that_does_not_serve(folder):
+    with pytest.raises(ValueError, match="dtype is torch.int8"):
+        llamalib.load(folder, dtype=torch.int8)
+
+
+# -- what does not fit ------------------------------------------------------
+
+WQ = "layers.1.attention.wq.weight"
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda t: t.pop(WQ), f"has no tensor {WQ}"),
+        (lambda t: t.pop("norm.weight"), "has no tensor norm.weight"),
+        (lambda t: t.update(x=torch.ones(1)), "unknown tensor x"),
+        (lambda t: t.update({WQ: t[WQ][:63]}), r"\(63, 64\).*\(64, 64\)"),
+        (lambda t: t.update({WQ: t[WQ].to(torch.int8)}), "int8"),
+        (lambda t: t.update(x=3), "holds a dict; wanted a dict of tensors"),
+    ],
+)
+def test_tensors_that_do_not_fit(folder, change, said):
+    change_tensors(folder, change)
+    with pytest.raises(ValueError, match=said) as error:
+        llamalib.load(folder)
+    assert str(folder) in str(error.value)
+
+
+def test_params_of_another_model(folder):
+    params = json.loads((folder / "params.json").read_text())
+    params["n_layers"] = 3
+    (folder / "params.json").write_text(json.dumps(params))
+    with pytest.raises(ValueError, match="has no tensor layers.2"):
+        llamalib.load(folder)
+    params["vocab_size"] = 1000
+    (folder / "params.json").write_text(json.dumps(params))
+    with pytest.raises(ValueError, match="556 tokens .* vocab_size 1000"):
+        llamalib.load(folder)
+
+
+@pytest.mark.parametrize(
+    "key, value, kind",
+    [
+        ("vision_chunk_size", 448, "vision"),
+        ("quantization_args", {"group_size": 32}, "quantized"),
+    ],
+)
+def test_other_kinds_of_checkpoint(folder, key, value, kind):
+    params = json.loads((folder / "params.json").read_text())
+    (folder / "params.json").write_text(json.dumps(params | {key: value}))
+    with pytest.raises(ValueError, match=f"{key}: a {kind}"):
+        llamalib.load(folder)
+
+
+def test_shards_that_do_not_fit(tmp_path):
+    folder = write_checkpoint(tmp_path / "four", shards=4)
+    (folder / "consolidated.01.pth").rename(folder / "consolidated.09.pth")
+    with pytest.raises(FileNotFoundError, match="no consolidated.01.pth"):
+        llamalib.load(folder)
+    (folder / "consolidated.09.pth").rename(folder / "consolidated.01.pth")
+    (folder / "consolidated.03.pth").unlink()
+    with pytest.raises(ValueError, match="shards are missing"):
+        llamalib.load(folder)
+    other = write_checkpoint(
+        tmp_path / "other", random_llama(seed=1), shards=4
+    )
+    (other / "consolidated.03.pth").rename(folder / "consolidated.03.pth")
+    with pytest.raises(ValueError, match="norm.weight is not the same"):
+        llamalib.load(folder)
+
+
+class Trap:
+    def __reduce__(self):
+        return print, ("the trap sprang",)
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>", b"PK\x03\x04", None])
+def test_files_that_are_no_checkpoint(folder, data, capsys):
+    file = folder / "consolidated.00.pth"
+    if data is None:
+        torch.save({"norm.weight": Trap()}, file)
+    else:
+        file.write_bytes(data)
+    with pytest.raises(ValueError, match="cannot be opened") as error:
+        llamalib.load(folder)
+    assert str(file) in str(error.value)
+    assert "sprang" not in capsys.readouterr().out
+
+
+# -- saving -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_round_trip(tmp_path, tied):
+    first = write_checkpoint(tmp_path / "a", random_llama(tied=tied))
+    llama = llamalib.load(first, **PLAIN)
+    llamalib.save(llama, tmp_path / "b", first / "tokenizer.model")
+    llamalib.save(llamalib.load(tmp_path / "b", **PLAIN),
+                  tmp_path / "c", first / "tokenizer.model")  # fmt: skip
+    for name in ("params.json", "tokenizer.model", "consolidated.00.pth"):
+        b, c = (tmp_path / x / name for x in "bc")
+        assert b.read_bytes() == c.read_bytes(), name
+    again = llamalib.load(tmp_path / "c", **PLAIN)
+    assert again.tied is tied and again.config == llama.config
+    for name, tensor in llama.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
+    size = (tmp_path / "c" / "consolidated.00.pth").stat().st_size
+    numbers = sum(p.numel() for p in llama.parameters())
+    assert size < 2 * numbers + 20_000  # a tied matrix is written once
+
+
+def test_saving_over_the_open_file(folder):
+    """The mapped file is replaced, not written into."""
+    llama = llamalib.load(folder, **PLAIN)
+    before = llama(random_ids(5))
+    llamalib.save(llama, folder, folder / "tokenizer.model")
+    assert torch.equal(llama(random_ids(5)), before)
+    again = llamalib.load(folder, **PLAIN)
+    assert torch.equal(again(random_ids(5)), before)

@@ -1,0 +1,117 @@
+import json
+
+import pytest
+from helpers import SMALL, small_config
+
+from llamalib import ModelArgs
+
+# The published configurations: dim, layers, heads, KV heads, multiple_of,
+# ffn_dim_multiplier, scaled RoPE; then hidden dim and scaling factor.
+PUBLISHED = {
+    "Llama-3-8B": (4096, 32, 32, 8, 1024, 1.3, False, 14336, None),
+    "Llama-3-70B": (8192, 80, 64, 8, 4096, 1.3, False, 28672, None),
+    "Llama-3.1-8B": (4096, 32, 32, 8, 1024, 1.3, True, 14336, 8.0),
+    "Llama-3.1-70B": (8192, 80, 64, 8, 4096, 1.3, True, 28672, 8.0),
+    "Llama-3.1-405B": (16384, 126, 128, 8, 4096, 1.2, True, 53248, 8.0),
+    "Llama-3.2-1B": (2048, 16, 32, 8, 256, 1.5, True, 8192, 32.0),
+    "Llama-3.2-3B": (3072, 28, 24, 8, 256, 1.0, True, 8192, 32.0),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_configurations(name):
+    dim, layers, heads, kv, multiple, mult, scaled, hidden, factor = PUBLISHED[
+        name
+    ]
+    params = dict(
+        dim=dim, n_layers=layers, n_heads=heads, n_kv_heads=kv,
+        multiple_of=multiple, ffn_dim_multiplier=mult, vocab_size=128256,
+        norm_eps=1e-5, rope_theta=500000.0,
+    )  # fmt: skip
+    if scaled:
+        params["use_scaled_rope"] = True
+    config = ModelArgs.from_dict(params)
+    assert config.hidden_dim == hidden
+    assert config.rope_scaling_factor == factor
+    assert config.head_dim * heads == dim
+    assert config.max_seq_len == (131072 if scaled else 8192)
+    assert ModelArgs.from_dict(config.to_dict()) == config
+    assert config.to_dict() == params
+
+
+def test_an_explicit_factor_is_taken():
+    config = small_config(use_scaled_rope=True, rope_scaling_factor=8.0)
+    assert config.rope_scaling_factor == 8.0
+    assert ModelArgs.from_dict(config.to_dict()) == config
+    assert small_config(use_scaled_rope=True).rope_scaling_factor == 32.0
+
+
+def test_no_factor_without_scaling():
+    assert small_config(rope_scaling_factor=8.0).rope_scaling_factor is None
+
+
+def test_unknown_and_missing_keys_are_named():
+    params = dict(SMALL, rope_tehta=1.0, sliding_window=3)
+    del params["rope_theta"], params["norm_eps"]
+    with pytest.raises(ValueError) as error:
+        ModelArgs.from_dict(params, where="my/params.json")
+    for word in (
+        "my/params.json", "rope_tehta", "sliding_window",
+        "rope_theta", "norm_eps",
+    ):  # fmt: skip
+        assert word in str(error.value)
+
+
+def test_metas_other_keys_are_known():
+    config = ModelArgs.from_dict(
+        dict(
+            SMALL,
+            vision_chunk_size=448,
+            vision_max_num_chunks=4,
+            vision_num_cross_attention_layers=8,
+            quantization_args={"group_size": 32},
+            lora_args={"rank": 16},
+        )
+    )
+    assert config.vision_chunk_size == 448
+    assert config.lora_args == {"rank": 16}
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"dim": "64"}, "dim is '64'"),
+        ({"dim": 64.0}, "dim is 64.0"),
+        ({"n_layers": 0}, "n_layers is 0"),
+        ({"n_layers": True}, "n_layers is True"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
+        ({"n_kv_heads": 3}, "n_heads is 8 and n_kv_heads 3"),
+        ({"dim": 72}, "dim is 72 and n_heads 8"),
+        ({"norm_eps": 0}, "norm_eps is 0"),
+        ({"rope_theta": float("nan")}, "rope_theta is nan"),
+        ({"rope_theta": None}, "rope_theta is None"),
+        ({"use_scaled_rope": 1}, "use_scaled_rope is 1"),
+        ({"ffn_dim_multiplier": -1}, "ffn_dim_multiplier is -1"),
+    ],
+)
+def test_bad_values_are_named(change, said):
+    with pytest.raises(ValueError, match=said):
+        ModelArgs.from_dict(dict(SMALL, **change))
+
+
+def test_a_missing_multiplier_may_be_null():
+    assert small_config(ffn_dim_multiplier=None).hidden_dim == 176
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [("{", "not JSON"), ("[1]", "holds a list"), ("\xff", "not JSON")],
+)
+def test_what_is_no_config_file(tmp_path, text, said):
+    path = tmp_path / "params.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=said) as error:
+        ModelArgs.from_file(path)
+    assert str(path) in str(error.value)
+    path.write_text(json.dumps(SMALL))
+    assert ModelArgs.from_file(path) == small_config()

@@ -1,0 +1,245 @@
+"""The whole model beside the transformers library's, on the same weights."""
+
+from itertools import product
+
+import pytest
+import torch
+from helpers import random_ids, random_llama, small_config, to_transformers
+
+import llamalib
+from llamalib.attention import attention, fused_attention
+
+FACTORS = {"plain": None, "x8": 8.0, "x32": 32.0}
+CASES = list(product((1, 2, 8), FACTORS, (1, 3), (True, False)))
+NAMES = [
+    f"kv{kv}-{rope}-batch{batch}-{'tied' if tied else 'untied'}"
+    for kv, rope, batch, tied in CASES
+]
+
+
+def both(kv, rope, tied, n_layers=2):
+    config = small_config(
+        n_layers=n_layers,
+        n_kv_heads=kv,
+        use_scaled_rope=FACTORS[rope] is not None,
+        rope_scaling_factor=FACTORS[rope],
+    )
+    ours = random_llama(config, tied=tied)
+    return ours, to_transformers(ours)
+
+
+def assert_same_logits(ours, theirs):
+    assert ours.shape == theirs.shape and ours.dtype == torch.float32
+    assert 0.3 < ours.std() < 3, "the logits are not of order 1"
+    assert (ours - theirs).abs().max() <= 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_logits_are_those_of_transformers(case):
+    kv, rope, batch, tied = case
+    ours, theirs = both(kv, rope, tied)
+    for T in (1, 17, 300):
+        tokens = random_ids(batch, T)
+        assert_same_logits(ours(tokens), theirs(tokens).logits)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_logits_beyond_position_8192(case):
+    kv, rope, batch, tied = case
+    ours, theirs = both(kv, rope, tied, n_layers=1)  # long enough as it is
+    T = 8192 + 40
+    tokens = random_ids(batch, T)
+    wanted = theirs(tokens, logits_to_keep=40).logits
+    cache = ours.new_cache(T, batch)
+    llamalib.prefill(ours, tokens[:, :-40], cache)
+    assert_same_logits(ours(tokens[:, -40:], cache), wanted)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rope", FACTORS)
+def test_greedy_ids_are_those_of_transformers(rope):
+    ours, theirs = both(2, rope, True)
+    prompt = random_ids(1, 9)
+    wanted = theirs.generate(
+        prompt, attention_mask=torch.ones_like(prompt),
+        max_new_tokens=60, do_sample=False, pad_token_id=0,
+    )[0, 9:]  # fmt: skip
+    found = llamalib.generate(ours, prompt[0], max_new_tokens=60)
+    assert list(found) == wanted.tolist()
+
+
+@torch.no_grad()
+def test_pocket_logits_are_those_of_transformers(pocket):
+    ids = pocket.tokenizer.encode(
+        "The capital of France is Paris.", bos=True, eos=False
+    )
+    tokens = torch.tensor([ids])
+    theirs = to_transformers(pocket)(tokens).logits
+    assert (pocket(tokens) - theirs).abs().max() <= 1e-4  # logits up to 30
+
+
+@torch.no_grad()
+def test_scaling_changes_logits():
+    """So that a factor that is ignored cannot pass."""
+    plain, x8, x32 = (both(2, rope, True)[0] for rope in FACTORS)
+    tokens = random_ids(1, 3000)
+    one, two, three = (m(tokens)[0, -1] for m in (plain, x8, x32))
+    assert (one - two).abs().max() > 1e-3
+    assert (two - three).abs().max() > 1e-4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pieces", [(20,), (1,) * 20, (7, 1, 12), (19, 1)])
+def test_in_pieces_with_a_cache_as_at_once(pieces):
+    llama = random_llama()
+    tokens = random_ids(2, 20)
+    cache = llama.new_cache(20, batch_size=2)
+    found = [llama(part, cache) for part in tokens.split(pieces, dim=1)]
+    found = torch.cat(found, dim=1)
+    assert torch.allclose(found, llama(tokens), atol=1e-5)
+    assert cache.length == 20
+
+
+@torch.no_grad()
+def test_prefill_in_pieces_as_at_once():
+    llama = random_llama()
+    tokens = random_ids(1, 50)
+    at_once = llamalib.prefill(llama, tokens, llama.new_cache(50))
+    for piece in (1, 13, 49):
+        cache = llama.new_cache(50)
+        found = llamalib.prefill(llama, tokens, cache, piece=piece)
+        assert torch.allclose(found, at_once, atol=1e-5)
+    assert torch.allclose(at_once, llama(tokens)[:, -1], atol=1e-5)
+
+
+@torch.no_grad()
+def test_no_token_sees_a_later_one():
+    llama = random_llama()
+    tokens = random_ids(1, 12)
+    changed = tokens.clone()
+    changed[0, 8] += 1
+    before, after = llama(tokens), llama(changed)
+    assert torch.equal(before[:, :8], after[:, :8])
+    assert not torch.allclose(before[:, 8:], after[:, 8:])
+
+
+@torch.no_grad()
+def test_one_row_and_a_batch_agree():
+    llama = random_llama()
+    tokens = random_ids(3, 11)
+    batch = llama(tokens)
+    assert batch.shape == (3, 11, 556)
+    for row, logits in zip(tokens, batch):
+        assert llama(row).shape == (11, 556)
+        assert torch.allclose(llama(row), logits, atol=1e-5)
+    last = llama(tokens, last_only=True)
+    assert last.shape == (3, 1, 556)
+    assert torch.allclose(last, batch[:, -1:], atol=1e-6)
+
+
+@torch.no_grad()
+def test_taught_functions_are_the_model():
+    """The loop that a notebook writes gives what the module gives."""
+    llama = random_llama()
+    w, config = llama.state_dict(), llama.config
+    tokens = random_ids(9)
+    freqs_cis = llamalib.precompute_freqs_cis(
+        config.head_dim, 9, config.rope_theta, config.rope_scaling_factor
+    )
+    mask = llamalib.causal_mask(9)
+    x = w["tok_embeddings.weight"][tokens]
+    for layer in range(config.n_layers):
+        x = llamalib.transformer_block(
+            x, w, layer, freqs_cis, mask, config
+        )
+    x = llamalib.rms_norm(x, w["norm.weight"], config.norm_eps)
+    logits = x @ w["output.weight"].T
+    assert torch.allclose(logits, llama(tokens), atol=1e-5)
+
+
+@torch.no_grad()
+def test_attention_maps():
+    llama = random_llama()
+    tokens = random_ids(10)
+    maps = llamalib.attention_maps(llama, tokens)
+    assert maps.shape == (2, 8, 10, 10)
+    assert torch.allclose(maps.sum(-1), torch.ones(2, 8, 10), atol=1e-5)
+    assert torch.equal(maps.triu(1), torch.zeros_like(maps))
+    by_hand, fused = (
+        llama(tokens, attend=attend) for attend in (attention, fused_attention)
+    )
+    assert torch.allclose(by_hand, fused, atol=1e-5)
+
+
+def test_names_shapes_and_counts():
+    for tied in (True, False):
+        llama = random_llama(tied=tied)
+        shapes = llamalib.tensor_shapes(llama.config)
+        found = {n: tuple(t.shape) for n, t in llama.state_dict().items()}
+        assert found == shapes
+    tied, untied = random_llama(), random_llama(tied=False)
+    assert tied.output.weight is tied.tok_embeddings.weight
+    count = [sum(p.numel() for p in m.parameters()) for m in (tied, untied)]
+    assert count[1] - count[0] == 556 * 64
+
+
+def test_the_1b_has_its_published_number_of_parameters():
+    config = llamalib.ModelArgs(
+        dim=2048, n_layers=16, n_heads=32, n_kv_heads=8, vocab_size=128256,
+        multiple_of=256, ffn_dim_multiplier=1.5, norm_eps=1e-5,
+        rope_theta=500000.0, use_scaled_rope=True,
+    )  # fmt: skip
+    with torch.device("meta"):
+        llama = llamalib.Llama(config)
+    assert sum(p.numel() for p in llama.parameters()) == 1_235_814_400
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.no_grad()
+def test_half_precision_is_near(dtype):
+    llama = random_llama()
+    tokens = random_ids(1, 17)
+    wanted = llama(tokens)
+    found = random_llama().to(dtype)(tokens)
+    assert found.dtype == torch.float32
+    assert (found - wanted).abs().mean() < 0.05
+
+
+def test_it_can_be_trained():
+    llama = random_llama().requires_grad_(True)
+    tokens = random_ids(2, 17)
+    with torch.inference_mode():
+        llama(tokens)  # what this leaves behind must not stop the training
+    logits = llama(tokens[:, :-1])
+    loss = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), tokens[:, 1:].flatten()
+    )
+    loss.backward()
+    assert all(p.grad is not None for p in llama.parameters())
+
+
+@pytest.mark.parametrize(
+    "tokens, said",
+    [
+        (torch.tensor([1.0]), "float32"),
+        (torch.tensor([556]), "556"),
+        (torch.tensor([-1]), "-1"),
+        (torch.zeros(0, dtype=torch.int64), r"\(0,\)"),
+        (torch.zeros(1, 1, 1, dtype=torch.int64), r"\(1, 1, 1\)"),
+    ],
+)
+def test_what_is_no_token_is_refused(tokens, said):
+    with pytest.raises(ValueError, match=said):
+        random_llama()(tokens)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
+@torch.no_grad()
+def test_cuda_agrees_with_the_cpu():
+    tokens = random_ids(2, 100)
+    wanted = random_llama()(tokens)
+    found = random_llama().cuda()(tokens.cuda()).cpu()
+    assert (found - wanted).abs().max() < 1e-3

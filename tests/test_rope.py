@@ -1,0 +1,96 @@
+import math
+
+import pytest
+import torch
+
+from llamalib import apply_rotary_emb, precompute_freqs_cis
+from llamalib.rope import scale_frequencies
+
+
+def turn(x, position, head_dim, scaling=None):
+    """One vector turned as at a position, by the library."""
+    freqs_cis = precompute_freqs_cis(
+        head_dim, position + 1, scaling_factor=scaling
+    )[-1:]
+    turned, _ = apply_rotary_emb(x[None, None], x[None, None], freqs_cis)
+    return turned[0, 0]
+
+
+def test_by_2x2_matrices():
+    hd, position = 8, 5
+    x = torch.randn(hd)
+    wanted = []
+    for k in range(hd // 2):
+        angle = position * 500000.0 ** (-2 * k / hd)
+        c, s = math.cos(angle), math.sin(angle)
+        wanted.append(torch.tensor([[c, -s], [s, c]]) @ x[2 * k : 2 * k + 2])
+    assert torch.allclose(turn(x, position, hd), torch.cat(wanted), atol=1e-6)
+
+
+def test_scores_depend_on_distance_alone():
+    q, k = torch.randn(64), torch.randn(64)
+    scores = [turn(q, 7 + i, 64) @ turn(k, 3 + i, 64) for i in (0, 5, 90)]
+    assert torch.allclose(torch.stack(scores), scores[0], atol=1e-4)
+    assert not torch.isclose(turn(q, 9, 64) @ turn(k, 3, 64), scores[0])
+
+
+def test_norms_are_kept_and_position_0_is_left_alone():
+    x = torch.randn(64)
+    assert torch.isclose(turn(x, 1000, 64).norm(), x.norm(), atol=1e-5)
+    assert torch.equal(turn(x, 0, 64), x)
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+def test_scaling_by_wavelength(factor):
+    """Short waves as they were, long ones slowed, a blend between."""
+    wavelengths = torch.tensor([6.0, 2047.0, 2049.0, 8191.0, 8193.0, 1e6])
+    freqs = 2 * math.pi / wavelengths
+    ratio = scale_frequencies(freqs, factor) / freqs
+    assert torch.equal(ratio[:2], torch.ones(2))
+    assert torch.allclose(ratio[4:], torch.full((2,), 1 / factor))
+    assert 1 > ratio[2] > 0.99 and 1 / factor < ratio[3] < 1 / factor + 0.01
+    # half way between by frequency: the mean of both
+    middle = torch.tensor([2 * math.pi * (1 / 2048 + 1 / 8192) / 2])
+    wanted = (1 + 1 / factor) / 2
+    assert torch.allclose(scale_frequencies(middle, factor) / middle,
+                          torch.tensor([wanted]))  # fmt: skip
+
+
+@pytest.mark.parametrize("factor", [None, 8.0, 32.0])
+def test_frequencies_are_those_of_transformers(factor):
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    rope = {"rope_theta": 500000.0, "rope_type": "default"}
+    if factor:
+        rope |= {
+            "rope_type": "llama3",
+            "factor": factor,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        }
+    config = LlamaConfig(
+        hidden_size=2048, num_attention_heads=32, rope_parameters=rope
+    )
+    theirs = LlamaRotaryEmbedding(config).inv_freq
+    ours = precompute_freqs_cis(64, 2, scaling_factor=factor)[1].angle()
+    assert torch.allclose(ours, theirs, rtol=1e-5, atol=0)
+
+
+def test_batches_of_positions():
+    x = torch.randn(2, 3, 4, 8)
+    table = precompute_freqs_cis(8, 50)
+    positions = torch.tensor([[0, 1, 2], [7, 8, 9]])
+    found, _ = apply_rotary_emb(x, x, table[positions])
+    for row, start in ((0, 0), (1, 7)):
+        alone, _ = apply_rotary_emb(x[row], x[row], table[start : start + 3])
+        assert torch.equal(found[row], alone)
+
+
+def test_dtypes_and_odd_widths():
+    x = torch.randn(1, 3, 2, 8, dtype=torch.bfloat16)
+    q, k = apply_rotary_emb(x, x, precompute_freqs_cis(8, 3))
+    assert q.dtype == k.dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="head_dim is 7"):
+        precompute_freqs_cis(7, 3)

@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from llamalib import keep_top_k, keep_top_p, next_token_probs, pick
+
+LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3]))
+
+
+def test_top_k():
+    kept = keep_top_k(LOGITS, 2)
+    assert kept.isfinite().tolist() == [False, True, False, True]
+    assert torch.equal(keep_top_k(LOGITS, 99), LOGITS)
+
+
+@pytest.mark.parametrize(
+    "p, n", [(1e-9, 1), (0.39, 1), (0.41, 2), (0.69, 2), (0.71, 3), (1, 4)]
+)
+def test_top_p_keeps_the_smallest_set_that_reaches_p(p, n):
+    kept = keep_top_p(LOGITS, p).isfinite()
+    assert kept.sum() == n
+    assert torch.equal(kept, LOGITS >= LOGITS.sort(descending=True)[0][n - 1])
+
+
+def test_order_temperature_top_k_top_p():
+    probs = next_token_probs(LOGITS, temperature=0.5, top_k=3, top_p=0.8)
+    # 16 : 9 : 4 after temperature and top-k; 25/29 reaches 0.8
+    wanted = torch.tensor([0, 16 / 25, 0, 9 / 25])
+    assert torch.allclose(probs, wanted, atol=1e-6)
+    assert torch.allclose(next_token_probs(LOGITS), LOGITS.exp(), atol=1e-6)
+
+
+def test_batches():
+    rows = torch.randn(2, 3, 50)
+    probs = next_token_probs(rows, 0.7, 10, 0.9)
+    for i in range(2):
+        for j in range(3):
+            alone = next_token_probs(rows[i, j], 0.7, 10, 0.9)
+            assert torch.allclose(probs[i, j], alone)
+    assert pick(rows).shape == (2, 3)
+    assert pick(rows, temperature=1.0).shape == (2, 3)
+
+
+def test_drawn_as_often_as_likely():
+    g = torch.Generator().manual_seed(0)
+    many = LOGITS.expand(200_000, 4)
+    drawn = pick(many, temperature=1.0, generator=g)
+    often = torch.bincount(drawn, minlength=4) / len(drawn)
+    assert torch.allclose(often, LOGITS.exp(), atol=0.005)
+    cold = pick(many[:2000], temperature=0.01, generator=g)
+    assert (cold == pick(LOGITS)).all() and pick(LOGITS) == 1
