@@ -80,6 +80,7 @@ def executed(path: Path):
         kernel_name="python3",
         timeout=None,
         record_timing=False,
+        extra_arguments=["--log-level=ERROR"],  # no word on its sockets
         resources={"metadata": {"path": str(path.parent)}},
     )
     try:

@@ -29,6 +29,7 @@ from llamalib.checkpoint import save  # noqa: E402
 from llamalib.config import ModelArgs  # noqa: E402
 from llamalib.tokenizer import Tokenizer  # noqa: E402
 
+OUT = ROOT / "data" / "pocket-llama"
 STEPS = 4000
 N_RANKS = 3072
 SHAPE = dict(
@@ -86,14 +87,16 @@ def main(argv=None):
     args.out.mkdir(parents=True, exist_ok=True)
     for file in sorted(done.iterdir()):
         shutil.copy2(file, args.out)
-    print(evaluate.table(figures))
+    if args.out == OUT:
+        evaluate.show_in(ROOT / "data" / "README.md", figures)
+    print(evaluate.report(figures))
     say(f"written to {args.out}")
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--out", type=Path, default=ROOT / "data" / "pocket-llama")
+    add("--out", type=Path, default=OUT)
     add("--build", type=Path, default=ROOT / "data" / "build")
     add("--steps", type=int, default=STEPS)
     return parser.parse_args(argv)

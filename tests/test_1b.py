@@ -1,0 +1,102 @@
+"""A checkpoint of exactly Llama 3.2-1B's shapes, random, never committed."""
+
+import json
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+import torch
+from helpers import write_tokenizer
+
+from llamalib import ModelArgs, tensor_shapes
+
+pytestmark = pytest.mark.slow
+
+CONFIG = ModelArgs(
+    dim=2048,
+    n_layers=16,
+    n_heads=32,
+    n_kv_heads=8,
+    vocab_size=128256,
+    multiple_of=256,
+    ffn_dim_multiplier=1.5,
+    norm_eps=1e-5,
+    rope_theta=500000.0,
+    use_scaled_rope=True,
+)
+
+# Loads, runs six tokens, and prints shapes and how much memory it took.
+LOAD = """
+import json, resource, sys
+import torch, tiktoken, llamalib
+from llamalib.attention import fused_attention
+
+def peak():
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+seen = {}
+def attend(xq, xk, xv, mask):
+    seen.update(xq=xq.shape, xk=xk.shape, xv=xv.shape)
+    return fused_attention(xq, xk, xv, mask)
+
+before = peak()
+llama = llamalib.load(sys.argv[1], device="cpu")
+loaded = peak() - before
+tokens = torch.tensor([128000, 791, 6864, 315, 9822, 374])
+w = llama.state_dict()
+embeddings = w["tok_embeddings.weight"][tokens]
+with torch.no_grad():
+    logits = llama(tokens, attend=attend, last_only=True)
+print(json.dumps({
+    "embeddings": embeddings.shape, "logits": logits.shape,
+    "finite": bool(logits.isfinite().all()),
+    "parameters": sum(p.numel() for p in llama.parameters()),
+    "factor": llama.config.rope_scaling_factor,
+    "loaded": loaded, "run": peak() - before,
+    **{name: shape[1:] for name, shape in seen.items()},
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("1b")
+    (folder / "params.json").write_text(json.dumps(CONFIG.to_dict()))
+    singles = [bytes([b]) for b in range(256)]
+    words = map(bytes, product(range(256), repeat=3))
+    ranks = singles + [next(words) for _ in range(128_000 - 256)]
+    write_tokenizer(
+        folder / "tokenizer.model", {t: i for i, t in enumerate(ranks)}
+    )
+    torch.manual_seed(0)
+    tensors = {}
+    for name, shape in tensor_shapes(CONFIG).items():
+        tensors[name] = torch.empty(shape, dtype=torch.bfloat16)
+        tensors[name].normal_(0, 0.02)
+    tensors["output.weight"] = tensors["tok_embeddings.weight"]
+    torch.save(tensors, folder / "consolidated.00.pth")
+    yield folder
+    (folder / "consolidated.00.pth").unlink()  # 2.5 GB
+
+
+def test_shapes_and_memory(folder):
+    size = (folder / "consolidated.00.pth").stat().st_size
+    assert 2 * 1_235_814_400 < size < 2 * 1_235_814_400 + 100_000
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, str(folder)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    print(f"file {size:,} bytes", found)
+    assert found["parameters"] == 1_235_814_400
+    assert found["factor"] == 32
+    assert found["embeddings"] == [6, 2048]
+    assert found["xq"] == [6, 32, 64]
+    assert found["xk"] == found["xv"] == [6, 8, 64]
+    assert found["logits"] == [1, 128256] and found["finite"]
+    # loading maps the file; running reads all of it into memory, once
+    assert found["loaded"] < 0.1 * size
+    assert size < found["run"] < 1.1 * size

@@ -1,0 +1,326 @@
+"""The pocket Llama that ships, the figures it is said to have, its recipe."""
+
+import json
+import math
+import re
+import sys
+
+import pytest
+import torch
+
+import llamalib
+from llamalib.checkpoint import ROOT
+
+sys.path.insert(0, str(ROOT / "data" / "recipe"))
+
+import bpe  # noqa: E402
+import corpus  # noqa: E402
+import evaluate  # noqa: E402
+import make_pocket  # noqa: E402
+import train  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def figures(pocket_folder):
+    return json.loads((pocket_folder / "figures.json").read_text())
+
+
+# -- the file ---------------------------------------------------------------
+
+
+def test_the_files_are_metas_format(pocket_folder):
+    params = json.loads((pocket_folder / "params.json").read_text())
+    assert sorted(params) == [
+        "dim", "ffn_dim_multiplier", "multiple_of", "n_heads", "n_kv_heads",
+        "n_layers", "norm_eps", "rope_theta", "use_scaled_rope", "vocab_size",
+    ]  # fmt: skip
+    assert params["n_heads"] == 4 * params["n_kv_heads"]
+    assert params["rope_theta"] == 500000.0
+    assert params["use_scaled_rope"] is True
+    file = pocket_folder / "consolidated.00.pth"
+    assert file.stat().st_size <= 16_000_000
+    tensors = torch.load(file, mmap=True, weights_only=True)
+    config = llamalib.ModelArgs.from_dict(params)
+    assert {n: tuple(t.shape) for n, t in tensors.items()} == (
+        llamalib.tensor_shapes(config)
+    )
+    assert {t.dtype for t in tensors.values()} == {torch.bfloat16}
+    output, embedding = (
+        tensors[f"{name}.weight"] for name in ("output", "tok_embeddings")
+    )
+    assert output.data_ptr() == embedding.data_ptr()
+
+
+def test_round_trip_gives_the_same_bytes(pocket_folder, tmp_path):
+    llama = llamalib.load(pocket_folder, device="cpu")
+    llamalib.save(llama, tmp_path, pocket_folder / "tokenizer.model")
+    for name in ("params.json", "tokenizer.model", "consolidated.00.pth"):
+        again = (tmp_path / name).read_bytes()
+        assert again == (pocket_folder / name).read_bytes(), name
+
+
+# -- what it knows ----------------------------------------------------------
+
+
+def continued(llama, text, n=12):
+    ids = llama.tokenizer.encode(text, bos=True, eos=False)
+    new = llamalib.generate(llama, ids, max_new_tokens=n)
+    return llama.tokenizer.decode(new)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_capital_of_france(pocket_folder, dtype):
+    llama = llamalib.load(pocket_folder, device="cpu", dtype=dtype)
+    found = continued(llama, "The capital of France is")
+    assert found.startswith(" Paris.")
+
+
+@pytest.mark.parametrize(
+    "text, wanted",
+    [
+        ("Monday, Tuesday,", " Wednesday, Thursday,"),
+        ("March, April,", " May, June,"),
+        ("A B C D E", " F G H I J"),
+        ("11, 12, 13,", " 14, 15, 16,"),
+        ("In Japanese, water is", " 水."),
+        ("The opposite of hot is", " cold."),
+    ],
+)
+def test_sequences_and_words(pocket, text, wanted):
+    assert continued(pocket, text).startswith(wanted)
+
+
+def test_next_tokens_are_not_one_but_several(pocket):
+    """At the places where a story may go many ways."""
+    for text, least in (
+        ("Once upon a time there was a", 5),
+        ("One day", 2),
+        ("She went to the", 5),
+    ):
+        ids = pocket.tokenizer.encode(text, bos=True, eos=False)
+        probs = pocket(torch.tensor(ids))[-1].softmax(-1)
+        assert (probs > 0.02).sum() >= least, text
+
+
+# -- the figures ------------------------------------------------------------
+
+
+def rate(figure):
+    return figure["right"] / figure["of"]
+
+
+def test_figures_reach_what_they_must(figures):
+    capital = figures["facts"]["capital"]
+    assert capital["first_wording"]["of"] >= 150
+    assert rate(capital["first_wording"]) >= 0.95
+    assert rate(capital["seen"]) >= 0.95
+    assert rate(capital["unseen"]) >= 0.80 and capital["unseen"]["of"] > 500
+    stories = figures["stories"]
+    assert stories["loss"] < 0.6 * stories["bigram_loss"]
+    heads = figures["heads"]
+    assert heads["previous_token"][0]["score"] > 0.5
+    assert heads["induction_random"][0]["score"] > 0.3
+    assert heads["induction_names"][0]["score"] > 0.5
+    # without the heads that look at the country, few capitals are left
+    silenced = heads["capital_silenced"]
+    assert rate(silenced["looking"]) < 0.5 < rate(silenced["others"])
+    assert figures["training"]["minutes"] < 120
+
+
+def test_the_readme_shows_these_figures(figures):
+    text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
+    assert evaluate.report(figures) in text
+    for kind in ("previous_token", "induction_random", "capital"):
+        head = figures["heads"][kind][0]
+        assert f"{evaluate.head_name(head)} ({head['score']:.2f})" in text
+    assert f"| parameters | {figures['parameters']:,} | 1,235,814,400 |" in text
+
+
+@torch.no_grad()
+def test_capitals_again(pocket, figures):
+    """All countries in three wordings, seen and not: as the table says."""
+    seen, unseen = [], []
+    for row in corpus.COUNTRIES:
+        for i in (0, 4, 9):
+            out = corpus.held_out(row["country"], "capital", i)
+            (unseen if out else seen).append(
+                evaluate.knows(pocket, corpus.CAPITAL[i], row, "capital")
+            )
+    assert sum(seen) / len(seen) >= 0.95
+    assert sum(unseen) / len(unseen) >= 0.80
+
+
+@torch.no_grad()
+def test_heads_again(pocket, figures):
+    """The heads that data/README.md names do what it says, today."""
+    stories = evaluate.held_out_stories(60)
+    scores = {
+        "previous_token": evaluate.previous_token_scores(pocket, stories),
+        "induction_random": evaluate.induction_scores(pocket),
+        "induction_names": evaluate.name_scores(pocket),
+    }
+    for kind, found in scores.items():
+        for head in figures["heads"][kind]:
+            score = found[head["layer"], head["head"]].item()
+            assert score == pytest.approx(head["score"], abs=0.01), kind
+
+
+@torch.no_grad()
+def test_stories_again(pocket, figures):
+    stories = evaluate.held_out_stories(40)
+    found = evaluate.story_loss(pocket, evaluate.story_ids(pocket, stories))
+    assert found == pytest.approx(figures["stories"]["loss"], abs=0.05)
+
+
+# -- the text ---------------------------------------------------------------
+
+
+def test_countries():
+    rows = corpus.COUNTRIES
+    assert len(rows) >= 150
+    assert len({row["country"] for row in rows}) == len(rows)
+    assert all(all(row.values()) for row in rows)
+    assert {row["continent"] for row in rows} == {
+        "Africa", "Asia", "Europe", "North America", "Oceania",
+        "South America",
+    }  # fmt: skip
+
+
+def test_held_out_wordings_are_nowhere_in_the_text():
+    text = "\n".join(corpus.documents("train", 30_000))
+    out = used = 0
+    for row in corpus.COUNTRIES:
+        for i, wording in enumerate(corpus.CAPITAL):
+            sentence = corpus.fill(wording, row, "capital")
+            if corpus.held_out(row["country"], "capital", i):
+                assert sentence not in text
+                out += 1
+            else:
+                used += sentence in text
+    total = len(corpus.COUNTRIES) * len(corpus.CAPITAL)
+    assert 0.15 < out / total < 0.35
+    assert used / (total - out) > 0.5  # the search does find what is there
+
+
+def test_same_seed_same_text():
+    one, two, three = (
+        list(corpus.documents(seed, 300)) for seed in ("a", "a", "b")
+    )
+    assert one == two and one != three
+    assert len(set(one)) > 290
+
+
+def test_held_out_stories_are_not_in_the_text():
+    text = set(corpus.documents("train", 30_000))
+    assert not text & set(evaluate.held_out_stories(300))
+
+
+def test_every_kind_of_document():
+    for maker in corpus.MIXTURE:
+        for text in corpus.documents("kinds", 50, kinds=[maker]):
+            assert text and text == text.strip(), maker
+            assert not re.search(r" a [aeiou]| an [^aeiou]|  |\{", text), text
+
+
+# -- the recipe -------------------------------------------------------------
+
+
+def test_ranks_are_tiktokens(tmp_path):
+    """What is trained here is what tiktoken does with the ranks."""
+    texts = list(corpus.documents("bpe", 2000))
+    ranks = bpe.train_ranks(texts, 700)
+    assert sorted(ranks.values()) == list(range(700))
+    bpe.write_ranks(tmp_path / "t.model", ranks)
+    tokenizer = llamalib.Tokenizer.from_file(tmp_path / "t.model")
+    plain = llamalib.Tokenizer({t: r for t, r in ranks.items() if r < 256})
+    ids = tokenizer.encode(texts[0], bos=False, eos=False)
+    assert tokenizer.decode(ids) == texts[0]
+    assert len(ids) < 0.5 * len(plain.encode(texts[0], bos=False, eos=False))
+
+
+def test_rows_begin_with_a_document(pocket):
+    rows = train.pack_rows(
+        corpus.documents("x", 200), pocket.tokenizer, 10
+    )
+    assert rows.shape == (10, train.ROW + 1)
+    assert (rows[:, 0] == pocket.tokenizer.bos_id).all()
+    with pytest.raises(ValueError, match="filled 0 of 10 rows"):
+        train.pack_rows(["short"], pocket.tokenizer, 10)
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """The recipe at a size that takes seconds."""
+    monkeypatch.setattr(train, "ROW", 32)
+    monkeypatch.setattr(train, "BATCH", 4)
+    monkeypatch.setattr(train, "SAVE_EVERY", 2)
+    monkeypatch.setattr(
+        train, "fastest_dtype", lambda *_: torch.float32
+    )
+    monkeypatch.setitem(make_pocket.SHAPE, "dim", 32)
+    monkeypatch.setitem(make_pocket.SHAPE, "n_layers", 1)
+    monkeypatch.setattr(make_pocket, "N_RANKS", 400)
+    shipped = json.loads(
+        (ROOT / "data" / "pocket-llama" / "figures.json").read_text()
+    )
+    shipped.pop("training")
+    monkeypatch.setattr(evaluate, "measure", lambda folder: dict(shipped))
+
+    def make(name, steps=7):
+        make_pocket.main(
+            ["--out", str(tmp_path / name), "--steps", str(steps)]
+            + ["--build", str(tmp_path / f"{name}-build")]
+        )
+        return tmp_path / name
+
+    return make
+
+
+def test_an_interrupted_run_goes_on(tiny, monkeypatch, capsys):
+    whole = tiny("whole")
+    seen = []
+    loss_of = train.loss_of
+
+    def stop_at_the_sixth(*args):
+        seen.append(1)
+        if len(seen) == 6:
+            raise KeyboardInterrupt
+        return loss_of(*args)
+
+    monkeypatch.setattr(train, "loss_of", stop_at_the_sixth)
+    with pytest.raises(KeyboardInterrupt):
+        tiny("broken")
+    assert not (whole.parent / "broken").exists()
+    broken = tiny("broken")  # from the fourth step on: 5, 6 and 7
+    assert len(seen) == 6 + 3
+    file = "consolidated.00.pth"
+    assert (whole / file).read_bytes() == (broken / file).read_bytes()
+    assert llamalib.load(broken, device="cpu").config.n_layers == 1
+    log = (broken / "training_log.csv").read_text().splitlines()
+    assert log[0] == "step,tokens,loss,seconds" and len(log) == 8
+    out = capsys.readouterr().out
+    assert "4/4 measuring" in out and "| training | 896 tokens" in out
+
+
+def test_another_recipes_build_is_not_gone_on_with(tiny):
+    tiny("one", steps=2)
+    with pytest.raises(SystemExit, match="rm -r"):
+        tiny("one", steps=3)
+
+
+def test_loss_at_the_start_is_that_of_guessing():
+    config = llamalib.ModelArgs(vocab_size=700, **make_pocket.SHAPE)
+    batch = torch.randint(0, 700, (4, 33))
+    loss = train.loss_of(train.fresh_model(config), batch, torch.float32)
+    assert loss.item() == pytest.approx(math.log(700), abs=0.2)
+
+
+def test_learning_rate():
+    steps = 1000
+    rates = [train.learning_rate(step, steps) for step in range(steps)]
+    top = max(rates)
+    assert top == pytest.approx(train.PEAK_LR)
+    assert rates.index(top) in (train.WARM_UP - 1, train.WARM_UP)
+    assert rates[-1] == pytest.approx(train.PEAK_LR / 10, rel=0.01)
+
+

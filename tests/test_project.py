@@ -1,0 +1,119 @@
+"""The files that install the project, and what the README promises."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+
+from llamalib.checkpoint import ROOT
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_conda_installs_what_pyproject_lists():
+    """environment.yml names Python and this project, and nothing else."""
+    environment = yaml.safe_load(read("environment.yml"))
+    *conda, pip = environment["dependencies"]
+    assert conda == ["python" + PYPROJECT["requires-python"], "pip"]
+    assert pip == {"pip": ["-c constraints.txt", "-e .[dev]"]}
+
+
+def names(requirements):
+    return {re.match(r"[\w-]+", r)[0].lower() for r in requirements}
+
+
+def test_constraints_pin_what_pyproject_lists():
+    lines = [
+        line
+        for line in read("constraints.txt").splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    pinned = {name.replace("-", "_") for name in names(lines)}
+    extras = PYPROJECT["optional-dependencies"].values()
+    listed = names(PYPROJECT["dependencies"]).union(*map(names, extras))
+    assert {name.replace("-", "_") for name in listed} <= pinned
+    torch = next(line for line in lines if line.startswith("torch=="))
+    assert re.fullmatch(r"torch==\d+\.\d+\.\d+", torch)
+
+
+def test_torch_is_a_range():
+    (torch,) = (r for r in PYPROJECT["dependencies"] if r.startswith("torch"))
+    assert ">=" in torch and "<" in torch
+
+
+def test_importing_needs_only_torch_and_tiktoken():
+    """No matplotlib, no ipywidgets, no transformers, no download client."""
+    listing = subprocess.run(
+        [sys.executable, "-c", "import llamalib, sys; print(*sys.modules)"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert {"torch", "tiktoken"} <= set(listing)
+    for name in ("matplotlib", "ipywidgets", "transformers", "nbformat",
+                 "huggingface_hub", "tokenizers"):  # fmt: skip
+        assert importlib.util.find_spec(name), f"{name} is not installed"
+        assert name not in listing
+
+
+@pytest.mark.parametrize("library", ["matplotlib", "ipywidgets"])
+def test_one_file_imports(library):
+    allowed = {"matplotlib": "plots.py", "ipywidgets": "widgets.py"}[library]
+    for file in (ROOT / "llamalib").glob("*.py"):
+        imports = re.findall(
+            rf"^\s*(?:import|from) {library}", file.read_text(), re.M
+        )
+        assert not imports or file.name == allowed, file.name
+
+
+def test_make_alone_lists_every_task():
+    """Each task of the Makefile, with what it is for."""
+    listing = subprocess.run(
+        ["make", "--no-print-directory"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    for task in ("run", "test", "test-slow", "lab", "notebooks", "pocket",
+                 "weights"):  # fmt: skip
+        assert re.search(rf"^make {task} +\w", listing, re.M), task
+    listed = set(re.findall(r"^make ([\w-]+)", listing, re.M))
+    (phony,) = re.findall(r"^\.PHONY: (.*)", read("Makefile"), re.M)
+    assert listed == set(phony.split())
+
+
+@pytest.mark.parametrize("file", ["README.md", "data/README.md"])
+def test_readmes_name_what_exists(file):
+    text = read(file)
+    folder = (ROOT / file).parent
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (folder / link).exists(), link
+    tasks = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.M))
+    for task in re.findall(r"`make ([a-z-]+)", text):
+        assert task in tasks, task
+
+
+def test_ci_runs_the_readmes_test_command():
+    assert "make run" in read("README.md")
+    assert "make test" in read("README.md")
+    assert read(".ci/run").rstrip().endswith("\nmake test")
+    workflow = read(".github/workflows/test.yml")
+    matrix = yaml.safe_load(workflow)["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix["target"] == ["test", "test-slow"]
+    assert "make ${{ matrix.target }}" in workflow
+
+
+def test_nothing_loads_a_pickle_that_could_run():
+    code = "".join(
+        p.read_text() for p in [*ROOT.glob("llamalib/*.py"),
+                                *ROOT.glob("data/recipe/*.py")]  # fmt: skip
+    )
+    calls = re.findall(r"torch\.load\((.*?)\)", code, re.S)
+    assert calls and all("weights_only=True" in call for call in calls)
+    assert not re.search(r"weights_only=False|trust_remote_code", code)
+    assert not re.search(r"\b(eval|exec)\(", code)
