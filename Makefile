@@ -2,8 +2,9 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-PROMPT ?= The capital of France is
+PROMPT = The capital of France is
 BIN := $(VENV)/bin
+unexport LLAMA_PROMPT
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow lab notebooks pocket weights clean
@@ -13,10 +14,13 @@ help: ## print this list
 	  | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
 
 # `value`, so that a dollar sign in a prompt stays one
-run: override export PROMPT := $(value PROMPT)
+run: export LLAMA_PROMPT := $(value PROMPT)
 run: $(VENV)/base.done ## continue a prompt: make run PROMPT="…"
 	@$(BIN)/python -m llamalib run
 
+# The outputs that are saved in the notebooks are the pocket Llama's.
+POCKET := $(CURDIR)/data/pocket-llama
+test: export LLAMA_DIR := $(POCKET)
 test: $(VENV)/dev.done ## all tests, then all notebooks, strictly
 	$(BIN)/python -m pytest tests
 	$(BIN)/python -m pytest --nbval notebooks
@@ -27,6 +31,7 @@ test-slow: $(VENV)/dev.done ## the tests that need gigabytes or minutes
 lab: $(VENV)/base.done ## open the series in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir notebooks
 
+notebooks: export LLAMA_DIR := $(POCKET)
 notebooks: $(VENV)/base.done ## execute all notebooks again, in place
 	$(BIN)/python -m llamalib execute
 
@@ -41,14 +46,16 @@ clean: ## remove the virtual environment and unfinished training
 
 # Installed once, and again only when the lists of what to install change.
 $(VENV)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/base.done: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@echo "installing into $(VENV), once: a minute or more"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/dev.done: pyproject.toml constraints.txt | $(VENV)/base.done
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@echo "installing what the tests need, once"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@

@@ -16,7 +16,7 @@ from .cache import KVCache
 from .checkpoint import find_checkpoint, load, save
 from .config import ModelArgs
 from .feed_forward import feed_forward, ffn_hidden_dim
-from .generate import decode, generate, prefill
+from .generate import decode_one, generate, prefill
 from .model import Llama, attention_maps, tensor_shapes, transformer_block
 from .normalization import rms_norm
 from .rope import apply_rotary_emb, precompute_freqs_cis, scale_frequencies
@@ -32,9 +32,8 @@ __all__ = [
     "attention",
     "attention_maps",
     "attention_weights",
-    "attention_weights",
     "causal_mask",
-    "decode",
+    "decode_one",
     "feed_forward",
     "ffn_hidden_dim",
     "find_checkpoint",

@@ -19,7 +19,8 @@ def main(argv=None) -> int:
         "run", help="execute 09_generate and print what it generated"
     )
     run.add_argument(
-        "--prompt", help="the text to continue; else $PROMPT, else its own"
+        "--prompt",
+        help="the text to continue; else $LLAMA_PROMPT, else its own",
     )
     execute = commands.add_parser(
         "execute", help="execute notebooks again, in place"
@@ -57,7 +58,7 @@ def all_notebooks() -> list[Path]:
 def run_prompt(prompt: str | None = None) -> str:
     """Execute 09_generate in a fresh kernel; what its result cells print."""
     if prompt is not None:
-        os.environ["PROMPT"] = prompt
+        os.environ["LLAMA_PROMPT"] = prompt
     notebook = executed(GENERATE)
     return "".join(
         output["text"]
@@ -94,7 +95,7 @@ def execute_in_place(path: Path) -> None:
     """Execute and save, with nothing in the file that names this machine."""
     import nbformat
 
-    os.environ.pop("PROMPT", None)
+    os.environ.pop("LLAMA_PROMPT", None)
     notebook = executed(path)
     notebook.metadata = {
         "kernelspec": {

@@ -59,7 +59,8 @@ def attention_weights(
         mask: (T, S), added to the scores; None lets everything be seen.
 
     Returns:
-        (..., H, T, S) in the dtype of `xq`; each row sums to 1.
+        (..., H, T, S) in the dtype of `xq`; up to rounding, each row sums
+        to 1.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
     """
@@ -96,9 +97,10 @@ def attention(
 def fused_attention(
     xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    r"""`attention` by PyTorch's one call, which never holds (H, T, S).
+    r"""`attention` by PyTorch's one call.
 
-    Same arguments and result, up to rounding. The model runs on this one.
+    Same arguments and result, up to rounding. Where PyTorch has a fused
+    kernel for it, (H, T, S) weights are never held. The model runs on this.
     """
     q, k, v = (x.transpose(-3, -2) for x in (xq, xk, xv))
     if mask is not None:
@@ -117,7 +119,7 @@ def self_attention(
     mask: Tensor | None = None,
     *,
     head_dim: int,
-    keep=None,
+    update_cache=None,
     attend=attention,
 ) -> Tensor:
     r"""From normalized hidden states to what attention adds to them.
@@ -128,8 +130,8 @@ def self_attention(
         freqs_cis: (T, hd/2), of the positions of x.
         mask: (T, S), see `causal_mask`.
         head_dim: hd; H and KV follow from the weights.
-        keep: called with this step's keys and values, returns all S of
-            them (see `KVCache.keep`); None: S = T, nothing was before.
+        update_cache: called with this step's keys and values, returns all
+            S of them (see `KVCache.update`); None: S = T, nothing was before.
         attend: `attention`, or a function with its arguments.
 
     Returns:
@@ -139,6 +141,6 @@ def self_attention(
     xk = F.linear(x, wk).unflatten(-1, (-1, head_dim))  # (..., T, KV, hd)
     xv = F.linear(x, wv).unflatten(-1, (-1, head_dim))  # (..., T, KV, hd)
     xq, xk = apply_rotary_emb(xq, xk, freqs_cis)
-    if keep is not None:
-        xk, xv = keep(xk, xv)  # (..., S, KV, hd)
+    if update_cache is not None:
+        xk, xv = update_cache(xk, xv)  # (..., S, KV, hd)
     return F.linear(attend(xq, xk, xv, mask), wo)  # (..., T, D)

@@ -45,7 +45,7 @@ class KVCache:
         """Bytes of both tensors."""
         return self.k.nbytes + self.v.nbytes
 
-    def keep(self, layer: int, xk: Tensor, xv: Tensor):
+    def update(self, layer: int, xk: Tensor, xv: Tensor):
         r"""Write T new positions of a layer; return all there are now.
 
         Args:
@@ -72,7 +72,7 @@ class KVCache:
         return k, v
 
     def advance(self, T: int) -> None:
-        """Count T positions as written, once every layer has kept them."""
+        """Count T positions as written, once every layer has written them."""
         self.length += T
 
     def reset(self) -> None:

@@ -42,12 +42,13 @@ def find_checkpoint(path=None) -> Path:
 
     `path` where given; else `$LLAMA_DIR` where set; else the real 1B in
     `data/Llama-3.2-1B/original` where there is one; else the pocket Llama in
-    `data/pocket-llama`. A folder that holds the files in `original/`, as a
-    download of the model's page does, may be named by its own name.
+    `data/pocket-llama`. `data` is looked for beside this package, then in
+    the current folder and those above it. A folder that holds the files in
+    `original/`, as a download of the model's page does, may be named itself.
 
     Raises:
-        FileNotFoundError: if the named folder, or any of the last two, is
-            not there or holds no params.json.
+        FileNotFoundError: if the folder that is named is not there or holds
+            no params.json; if none is named, and neither of the two is there.
     """
     named = path if path is not None else os.environ.get("LLAMA_DIR") or None
     if named is None:
@@ -186,36 +187,33 @@ def existing(folder: Path, name: str) -> Path:
 
 
 def read_tensors(folder: Path, config: ModelArgs) -> dict[str, Tensor]:
-    r"""Every tensor by Meta's name, shards joined, all checked.
+    r"""Every tensor by Meta's name, all checked, shards joined.
 
     One shard: the tensors are mapped from the file and take no memory until
-    they are read. Several: each is joined in memory.
+    they are read. Several: each tensor is joined in memory.
 
     Raises:
         FileNotFoundError, ValueError: see `load`.
     """
-    shards = [open_shard(file) for file in shard_files(folder)]
-    names = list(shards[0])
-    for i, shard in enumerate(shards[1:], 1):
-        if set(shard) != set(names):
-            odd = sorted(set(shard) ^ set(names))
+    files = shard_files(folder)
+    shards = [open_shard(file) for file in files]
+    for file, shard in zip(files, shards):
+        shard.pop("rope.freqs", None)  # older files; the config says it
+        check_shard(file, shard, config, len(files))
+        if set(shard) != set(shards[0]):
             raise ValueError(
-                f"{folder}: consolidated.{i:02d}.pth and consolidated.00.pth "
-                f"do not hold the same tensors: {', '.join(odd[:4])}. They "
-                "are not of the same model"
+                f"{file} and {files[0].name} do not both hold output.weight: "
+                "they are not of the same model"
             )
-    tensors = {
-        name: join(name, [shard.pop(name) for shard in shards])
-        for name in names
+    return {
+        name: join(name, [shard.pop(name) for shard in shards], files)
+        for name in list(shards[0])
     }
-    tensors.pop("rope.freqs", None)  # in some files; follows from the config
-    check_tensors(tensors, config, folder, len(shards))
-    return tensors
 
 
 def shard_files(folder: Path) -> list[Path]:
     """consolidated.00.pth, .01.pth, … or FileNotFoundError."""
-    files = sorted(folder.glob("consolidated.*.pth"))
+    files = sorted(folder.glob("consolidated.[0-9][0-9].pth"))
     wanted = [f"consolidated.{i:02d}.pth" for i in range(max(1, len(files)))]
     for name in wanted:
         existing(folder, name)
@@ -232,61 +230,77 @@ def open_shard(file: Path) -> dict[str, Tensor]:
         reason = str(e).strip().split("\n")[0][:200]
         raise ValueError(
             f"{file} cannot be opened as a PyTorch checkpoint ({reason}); it "
-            f"has {file.stat().st_size:,} bytes. Download it again"
+            f"has {file.stat().st_size:,} bytes. Download it again, or save "
+            "it again with a torch that writes zip files, 1.6 or newer"
         ) from None
-    if not isinstance(shard, dict) or not all(
-        isinstance(t, Tensor) for t in shard.values()
-    ):
+    if not isinstance(shard, dict):
         raise ValueError(
             f"{file} holds a {type(shard).__name__}; wanted a dict of "
             "tensors by name"
         )
+    for name, tensor in shard.items():
+        if not isinstance(tensor, Tensor):
+            raise ValueError(
+                f"{file}: {name} is a {type(tensor).__name__}; wanted a "
+                "tensor. Take the file that came with the weights"
+            )
     return shard
 
 
-def join(name: str, parts: list[Tensor]) -> Tensor:
-    """One tensor of the parts that the shards hold of it."""
-    if len(parts) == 1:
-        return parts[0]
+def shard_axis(name: str) -> int | None:
+    """The axis along which shards divide a tensor; None: each has it all."""
     short = name.split(".", 2)[2] if name.startswith("layers.") else name
-    if short in SHARD_AXIS:
-        return torch.cat(parts, dim=SHARD_AXIS[short])
-    for i, part in enumerate(parts):
-        if not torch.equal(part, parts[0]):
-            raise ValueError(
-                f"{name} is not the same in consolidated.{i:02d}.pth and in "
-                "consolidated.00.pth: they are not of the same model"
-            )
-    return parts[0]
+    return SHARD_AXIS.get(short)
 
 
-def check_tensors(tensors, config: ModelArgs, folder, n_shards=1) -> None:
+def check_shard(file: Path, shard, config: ModelArgs, n_shards: int) -> None:
     """ValueError unless names, shapes and dtypes are those of the config."""
-    wanted = tensor_shapes(config)
-    tied_output = "output.weight"  # may be left out: then it is tied
-    missing = [n for n in wanted if n not in tensors and n != tied_output]
-    surplus = [n for n in tensors if n not in wanted]
+    whole = tensor_shapes(config)
+    # output.weight may be left out: then it is tied
+    missing = [n for n in whole if n not in shard and n != "output.weight"]
+    surplus = [n for n in shard if n not in whole]
     for what, names in (("has no", missing), ("has an unknown", surplus)):
         if names:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             raise ValueError(
-                f"{folder} {what} tensor {names[0]}{more}; params.json asks "
-                f"for {len(wanted)} tensors: is it of the same model?"
+                f"{file} {what} tensor {names[0]}{more}; params.json asks "
+                f"for {len(whole)} tensors: is it of the same model?"
             )
-    for name, tensor in tensors.items():
-        found = tuple(tensor.shape)
-        if found != wanted[name]:
-            shards = "all shards" if n_shards > 1 else "the file"
+    for name, tensor in shard.items():
+        wanted, axis = list(whole[name]), shard_axis(name)
+        if axis is not None:
+            wanted[axis] /= n_shards
+        if list(tensor.shape) != wanted:
+            part = f", in {n_shards} shards along axis {axis}"
             raise ValueError(
-                f"{folder}: {name} has shape {found} in {shards}; "
-                f"params.json asks for {wanted[name]}: they are not of the "
-                "same model, or shards are missing"
+                f"{file}: {name} has shape {tuple(tensor.shape)}; "
+                f"params.json asks for {whole[name]}"
+                f"{'' if axis is None or n_shards == 1 else part}: it is not "
+                "of the same model, or shards are missing"
             )
         if tensor.dtype not in DTYPES:
             raise ValueError(
-                f"{folder}: {name} is {tensor.dtype}; wanted bfloat16, "
+                f"{file}: {name} is {tensor.dtype}; wanted bfloat16, "
                 "float16 or float32"
             )
+
+
+def join(name: str, parts: list[Tensor], files: list[Path]) -> Tensor:
+    """One tensor of the parts that the shards hold of it."""
+    for part, file in zip(parts, files):
+        if part.dtype != parts[0].dtype:
+            raise ValueError(
+                f"{file}: {name} is {part.dtype}, and {parts[0].dtype} in "
+                f"{files[0].name}: they are not of the same model"
+            )
+        if shard_axis(name) is None and not torch.equal(part, parts[0]):
+            raise ValueError(
+                f"{file}: {name} is not the same as in {files[0].name}: "
+                "they are not of the same model"
+            )
+    if len(parts) == 1 or shard_axis(name) is None:
+        return parts[0]
+    return torch.cat(parts, dim=shard_axis(name))
 
 
 def is_tied(tensors: dict[str, Tensor]) -> bool:
@@ -313,8 +327,9 @@ def save(llama: Llama, folder, tokenizer_file) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     params = json.dumps(llama.config.to_dict(), indent=2)
     (folder / "params.json").write_text(params + "\n", encoding="utf-8")
-    if Path(tokenizer_file).resolve() != (folder / "tokenizer.model").resolve():
-        shutil.copyfile(tokenizer_file, folder / "tokenizer.model")
+    tokenizer = folder / "tokenizer.model"
+    if Path(tokenizer_file).resolve() != tokenizer.resolve():
+        shutil.copyfile(tokenizer_file, tokenizer)
     tensors = {n: w.detach().cpu() for n, w in llama.weights().items()}
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]

@@ -112,20 +112,16 @@ class ModelArgs:
         needed = [f.name for f in fields if f.default is dataclasses.MISSING]
         unknown = sorted(set(params) - set(known))
         missing = [name for name in needed if name not in params]
-        if unknown or missing:
+        problems = []
+        if unknown:
+            problems.append(f"unknown keys: {', '.join(unknown)}")
+        if missing:
+            problems.append(f"missing keys: {', '.join(missing)}")
+        if problems:
             raise ValueError(
-                f"{where}: "
-                + "; ".join(
-                    f"{what} {', '.join(names)}"
-                    for what, names in (
-                        ("unknown keys:", unknown),
-                        ("missing keys:", missing),
-                    )
-                    if names
-                )
-                + f". The keys of a Llama 3 params.json are {', '.join(needed)}"
-                " and use_scaled_rope; take the file that came with the "
-                "weights"
+                f"{where} has {'; '.join(problems)}. The keys of a Llama 3 "
+                f"params.json are {', '.join(needed)} and use_scaled_rope; "
+                "take the file that came with the weights"
             )
         try:
             return cls(**params)
@@ -175,7 +171,9 @@ class ModelArgs:
                 continue
             number = type(value) in (int, float)
             if not number or not 0 < value < float("inf"):
-                raise ValueError(f"{name} is {value!r}; wanted a number over 0")
+                raise ValueError(
+                    f"{name} is {value!r}; wanted a number over 0"
+                )
         if type(self.use_scaled_rope) is not bool:
             raise ValueError(
                 f"use_scaled_rope is {self.use_scaled_rope!r}; "

@@ -10,10 +10,18 @@ from torch import Tensor
 def ffn_hidden_dim(
     dim: int, multiple_of: int, ffn_dim_multiplier: float | None = None
 ) -> int:
-    r"""How many neurons: 4·dim, two thirds of it, stretched, rounded up.
+    r"""F = 4·dim · 2/3 · ffn_dim_multiplier, up to a multiple_of.
 
     Two thirds, because the gate brings a third matrix: three matrices of
     8/3·dim weigh what two of 4·dim did.
+
+    Args:
+        dim: D.
+        multiple_of: F is rounded up to a multiple of it.
+        ffn_dim_multiplier: None is 1.
+
+    Returns:
+        F, the number of neurons.
 
     Source: Shazeer 2020, arXiv:2002.05202; rounding as in Meta's code.
     """

@@ -1,13 +1,19 @@
 r"""Download Meta's original files of a Llama 3 model."""
 
+import re
 from pathlib import Path
 
 from .checkpoint import ROOT
 
-LICENCE = (
-    "The weights come under Meta's Llama Community License: "
-    "https://www.llama.com/llama3_2/license/"
-)
+
+def licence(model: str) -> str:
+    """Where the licence of a model's weights is to be read."""
+    found = re.search(r"Llama-3(?:\.(\d))?", model)
+    version = "3" + (f"_{found[1]}" if found and found[1] else "")
+    return (
+        "The weights come under Meta's Llama Community License: "
+        f"https://www.llama.com/llama{version}/license/"
+    )
 
 
 def fetch(model: str = "Llama-3.2-1B", data=ROOT / "data") -> Path:
@@ -34,7 +40,7 @@ def fetch(model: str = "Llama-3.2-1B", data=ROOT / "data") -> Path:
     repo = model if "/" in model else f"meta-llama/{model}"
     target = Path(data) / repo.split("/")[1]
     page = f"https://huggingface.co/{repo}"
-    print(LICENCE)
+    print(licence(model), flush=True)
     try:
         huggingface_hub.snapshot_download(
             repo, allow_patterns=["original/*"], local_dir=target
@@ -52,11 +58,12 @@ def fetch(model: str = "Llama-3.2-1B", data=ROOT / "data") -> Path:
         ) from None
     except errors.HFValidationError as error:
         raise ValueError(f"{model!r} is no model's name: {error}") from None
-    except (errors.HfHubHTTPError, errors.LocalEntryNotFoundError) as error:
+    except Exception as error:  # of which kind, depends on the HTTP client
         raise RuntimeError(
-            f"{page} cannot be reached ({type(error).__name__}); is there "
-            "a network? What was downloaded is kept: run the command again"
-        ) from None
+            f"{page} cannot be reached, or the line broke "
+            f"({type(error).__name__}: {error}). Is there a network, and room "
+            "on the disk? What was downloaded is kept: run the command again"
+        ) from error
     folder = target / "original"
     if not (folder / "params.json").is_file():
         raise ValueError(f"{page} has no folder original/: not Meta's format")

@@ -3,7 +3,6 @@ r"""The loop: prefill the prompt, decode a token at a time, stop.
 Shapes: `B` batch, `T` positions, `V` vocabulary.
 """
 
-import math
 from collections.abc import Collection, Iterator
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from .cache import KVCache
 from .model import Llama
-from .sampling import pick
+from .sampling import check_sampling, pick
 
 PIECE = 2048  # the most positions of a prompt at once: bounds the mask
 
@@ -34,7 +33,7 @@ def prefill(
     return logits[:, -1]  # (B, V)
 
 
-def decode(llama: Llama, token: Tensor, cache: KVCache) -> Tensor:
+def decode_one(llama: Llama, token: Tensor, cache: KVCache) -> Tensor:
     r"""One more token: (B,) int64 in, the next one's logits (B, V) out."""
     return llama(token[:, None], cache)[:, -1]
 
@@ -68,7 +67,8 @@ def generate(
             what is wanted.
     """
     tokens = prompt_tensor(llama, prompt_ids)  # (1, T)
-    check_sampling(max_new_tokens, temperature, top_k, top_p)
+    check_count(max_new_tokens)
+    check_sampling(temperature, top_k, top_p)
     room = llama.config.max_seq_len - tokens.shape[1]
     if max_new_tokens > room:
         raise ValueError(
@@ -104,7 +104,7 @@ def token_loop(llama, tokens, max_new_tokens, stop, how) -> Iterator[int]:
             return
         yield token_id
         if left:
-            logits = decode(llama, token, cache)  # (1, V)
+            logits = decode_one(llama, token, cache)  # (1, V)
 
 
 def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
@@ -129,22 +129,10 @@ def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
     return tokens[None].to(llama.device)  # (1, T)
 
 
-def check_sampling(max_new_tokens, temperature, top_k, top_p) -> None:
-    """ValueError for what no generation can be done with."""
+def check_count(max_new_tokens) -> None:
+    """ValueError unless it is a whole number from 1."""
     if type(max_new_tokens) is not int or max_new_tokens < 1:
         raise ValueError(
             f"max_new_tokens is {max_new_tokens!r}; wanted a whole number "
             "from 1"
-        )
-    if not (temperature >= 0 and math.isfinite(temperature)):
-        raise ValueError(
-            f"temperature is {temperature!r}; wanted 0 (greedy) or more"
-        )
-    if top_k is not None and (type(top_k) is not int or top_k < 1):
-        raise ValueError(
-            f"top_k is {top_k!r}; wanted a whole number from 1, or None"
-        )
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(
-            f"top_p is {top_p!r}; wanted over 0 and at most 1, or None"
         )

@@ -25,51 +25,8 @@ from .feed_forward import feed_forward
 from .normalization import rms_norm
 from .rope import precompute_freqs_cis
 
-
-def transformer_block(
-    x: Tensor,
-    w: Mapping[str, Tensor],
-    layer: int,
-    freqs_cis: Tensor,
-    mask: Tensor | None,
-    config: ModelArgs,
-    *,
-    keep=None,
-    attend=attention,
-) -> Tensor:
-    r"""One of the L blocks: attention, then feed-forward, each added to x.
-
-    Args:
-        x: (..., T, D), the residual stream.
-        w: every tensor of the model by Meta's name.
-        layer: 0 … L-1.
-        freqs_cis: (T, hd/2), of the positions of x.
-        mask: (T, S), see `causal_mask`; None lets everything be seen.
-        config: of the model.
-        keep, attend: see `self_attention`.
-
-    Returns:
-        (..., T, D).
-    """
-    p = {
-        name: w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS
-    }
-    x_norm = rms_norm(x, p["attention_norm"], config.norm_eps)  # (..., T, D)
-    qkvo = (p[f"attention.{n}"] for n in ("wq", "wk", "wv", "wo"))
-    x = x + self_attention(
-        x_norm,
-        *qkvo,
-        freqs_cis,
-        mask,
-        head_dim=config.head_dim,
-        keep=keep,
-        attend=attend,
-    )  # (..., T, D)
-    x_norm = rms_norm(x, p["ffn_norm"], config.norm_eps)  # (..., T, D)
-    w123 = (p[f"feed_forward.{n}"] for n in ("w1", "w2", "w3"))
-    return x + feed_forward(x_norm, *w123)  # (..., T, D)
-
-
+# The tensors of one block, in the order they are used: each is found under
+# layers.{layer}.{name}.weight.
 BLOCK_WEIGHTS = (
     "attention_norm",
     "attention.wq",
@@ -81,6 +38,51 @@ BLOCK_WEIGHTS = (
     "feed_forward.w2",
     "feed_forward.w3",
 )
+
+
+def transformer_block(
+    x: Tensor,
+    w: Mapping[str, Tensor],
+    layer: int,
+    freqs_cis: Tensor,
+    mask: Tensor | None,
+    config: ModelArgs,
+    *,
+    update_cache=None,
+    attend=attention,
+) -> Tensor:
+    r"""One of the L blocks: attention, then feed-forward, each added to x.
+
+    Args:
+        x: (..., T, D), the residual stream.
+        w: every tensor of the model by Meta's name.
+        layer: 0 … L-1.
+        freqs_cis: (T, hd/2), of the positions of x.
+        mask: (T, S), see `causal_mask`; None lets everything be seen.
+        config: of the model.
+        update_cache, attend: see `self_attention`.
+
+    Returns:
+        (..., T, D).
+    """
+    norm1, wq, wk, wv, wo, norm2, w1, w2, w3 = (
+        w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS
+    )
+    x_norm = rms_norm(x, norm1, config.norm_eps)  # (..., T, D)
+    x = x + self_attention(
+        x_norm,
+        wq,
+        wk,
+        wv,
+        wo,
+        freqs_cis,
+        mask,
+        head_dim=config.head_dim,
+        update_cache=update_cache,
+        attend=attend,
+    )  # (..., T, D)
+    x_norm = rms_norm(x, norm2, config.norm_eps)  # (..., T, D)
+    return x + feed_forward(x_norm, w1, w2, w3)  # (..., T, D)
 
 
 def tensor_shapes(config: ModelArgs) -> dict[str, tuple[int, ...]]:
@@ -178,7 +180,7 @@ class Llama(nn.Module):
             dtype=self.dtype,
         )
 
-    def freqs_cis(self, start: int, end: int) -> Tensor:
+    def freqs_cis_for(self, start: int, end: int) -> Tensor:
         """RoPE's turns for positions start … end-1: (end-start, hd/2)."""
         have = self._freqs_cis
         if have is None or len(have) < end or have.device != self.device:
@@ -215,12 +217,15 @@ class Llama(nn.Module):
 
         Raises:
             ValueError: for ids that are no whole numbers or not in the
-                vocabulary, and when the cache is full.
+            ValueError: for ids that are no whole numbers or not in the
+                vocabulary, and for a cache that is full or not of this
+                batch size, device and dtype.
         """
         self._check(tokens, cache)
+        cached = cache is not None
         batch = tokens if tokens.dim() == 2 else tokens[None]  # (B, T)
-        start, T = (cache.length if cache else 0), batch.shape[1]
-        freqs_cis = self.freqs_cis(start, start + T)
+        start, T = (cache.length if cached else 0), batch.shape[1]
+        freqs_cis = self.freqs_cis_for(start, start + T)
         # a single new token may look at everything: no mask
         mask = causal_mask(T, start + T, self.device) if T > 1 else None
         w = self.weights()
@@ -233,10 +238,10 @@ class Llama(nn.Module):
                 freqs_cis,
                 mask,
                 self.config,
-                keep=partial(cache.keep, layer) if cache else None,
+                update_cache=partial(cache.update, layer) if cached else None,
                 attend=attend,
             )  # (B, T, D)
-        if cache:
+        if cached:
             cache.advance(T)
         if last_only:
             x = x[:, -1:]  # (B, 1, D)
@@ -256,7 +261,18 @@ class Llama(nn.Module):
                 f"tokens have shape {tuple(tokens.shape)}; wanted (T,) or "
                 "(B, T) with at least one token"
             )
-        # looking at ids on a GPU waits for it: there, only for a prompt
+        if cache is not None:
+            B = len(tokens) if tokens.dim() == 2 else 1
+            wanted = (B, self.device, self.dtype)
+            found = (cache.k.shape[1], cache.k.device, cache.k.dtype)
+            if found != wanted:
+                raise ValueError(
+                    f"the cache has batch size, device and dtype {found}; "
+                    f"wanted {wanted}: make it with "
+                    f"llama.new_cache(max_seq_len, batch_size={B})"
+                )
+        # looking at ids on a GPU waits for it: there, not for every token;
+        # `generate` has looked at its prompt
         if tokens.device.type == "cpu" or cache is None:
             low, high = tokens.aminmax()
             V = self.config.vocab_size
@@ -277,7 +293,7 @@ def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
 
     Returns:
         (L, H, T, T) float32 on the CPU; [l, h, t, s] is how much token t
-        looks at token s; each row sums to 1.
+        looks at token s; each row sums to 1, up to rounding.
     """
     maps = []
 

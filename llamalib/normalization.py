@@ -18,7 +18,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
         eps: added to the mean square, under the root.
 
     Returns:
-        (..., D) in the dtype of `x`.
+        (..., D) in the dtype of `x`, if `weight` is of that dtype too.
 
     Source: Zhang and Sennrich 2019, arXiv:1910.07467; the place of eps
     is that of Meta's code.

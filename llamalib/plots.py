@@ -26,7 +26,12 @@ COLOURS = {
 
 def visible(text: str) -> str:
     """A token's text with its spaces and line ends made visible."""
-    return text.replace(" ", "␣").replace("\n", "⏎") or "∅"
+    return plain(text.replace(" ", "␣").replace("\n", "⏎")) or "∅"
+
+
+def plain(text: str) -> str:
+    """Text in which matplotlib reads no dollar sign as mathematics."""
+    return text.replace("$", r"\$")
 
 
 def next_token_bars(labels, probabilities, title=""):
@@ -47,7 +52,7 @@ def next_token_bars(labels, probabilities, title=""):
     ax.set_xlim(0, 1.12)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     ax.set_xlabel("probability of being the next token")
-    ax.set_title(title, loc="left", fontsize=11)
+    ax.set_title(plain(title), loc="left", fontsize=11)
     ax.spines[["top", "right"]].set_visible(False)
     fig.tight_layout()
     return fig
@@ -58,16 +63,18 @@ def cost_by_position(positions, series, title=""):
 
     Args:
         positions: n ints, the x axis.
-        series: name to n numbers; the first is drawn in the colour of the
-            query, the second in that of the key.
+        series: two names with n numbers each; the first is drawn in the
+            colour of the query, the second in that of the key.
         title: over the picture.
     """
     fig, ax = plt.subplots(figsize=(7, 3.2))
-    for (name, values), role in zip(series.items(), ("query", "key")):
+    for (name, values), role in zip(
+        series.items(), ("query", "key"), strict=True
+    ):
         ax.plot(positions, values, label=name, color=COLOURS[role], lw=2)
     ax.set_xlabel("position of the new token")
     ax.set_ylabel("positions run\nthrough the model")
-    ax.set_title(title, loc="left", fontsize=11)
+    ax.set_title(plain(title), loc="left", fontsize=11)
     ax.legend(frameon=False)
     ax.spines[["top", "right"]].set_visible(False)
     fig.tight_layout()

@@ -70,7 +70,7 @@ def precompute_freqs_cis(
     freqs = 1.0 / theta ** (pair / head_dim)  # (hd/2,)
     if scaling_factor is not None:
         freqs = scale_frequencies(freqs, scaling_factor)
-    # float32 products, because the weights were trained with their rounding
+    # float32, as in Meta's code: the weights were trained on these angles
     angles = torch.outer(torch.arange(end).float(), freqs)  # (end, hd/2)
     return torch.polar(torch.ones_like(angles), angles)  # (end, hd/2)
 

@@ -3,8 +3,26 @@ r"""From logits to the next token.
 Shapes: `...` any leading dimensions, or none; `V` vocabulary.
 """
 
+import math
+
 import torch
 from torch import Tensor
+
+
+def check_sampling(temperature=1.0, top_k=None, top_p=None) -> None:
+    """ValueError for what no token can be drawn with, naming it."""
+    if not (temperature >= 0 and math.isfinite(temperature)):
+        raise ValueError(
+            f"temperature is {temperature!r}; wanted 0 (greedy) or more"
+        )
+    if top_k is not None and (type(top_k) is not int or top_k < 1):
+        raise ValueError(
+            f"top_k is {top_k!r}; wanted a whole number from 1, or None"
+        )
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(
+            f"top_p is {top_p!r}; wanted over 0 and at most 1, or None"
+        )
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
@@ -19,6 +37,7 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
 
     Source: Fan et al. 2018, arXiv:1805.04833.
     """
+    check_sampling(top_k=k)
     k = min(k, logits.shape[-1])
     least = logits.topk(k, dim=-1).values[..., -1:]  # (..., 1)
     return logits.masked_fill(logits < least, float("-inf"))
@@ -36,6 +55,9 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
 
     Source: Holtzman et al. 2019, arXiv:1904.09751.
     """
+    check_sampling(top_p=p)
+    if p == 1:  # a float32 sum of many probabilities may reach 1 early
+        return logits
     ordered, ids = logits.sort(dim=-1, descending=True)  # (..., V)
     probs = torch.softmax(ordered.float(), dim=-1)
     before = probs.cumsum(dim=-1) - probs  # what the likelier ones sum to
@@ -61,7 +83,13 @@ def next_token_probs(
 
     Returns:
         (..., V) float32, summing to 1.
+
+    Raises:
+        ValueError: naming the argument, what it is and what is wanted.
     """
+    check_sampling(temperature, top_k, top_p)
+    if temperature == 0:
+        raise ValueError("temperature is 0; wanted over 0 (0 is argmax)")
     logits = logits.float() / temperature  # (..., V)
     if top_k is not None:
         logits = keep_top_k(logits, top_k)
@@ -88,6 +116,7 @@ def pick(
     Returns:
         (...) int64.
     """
+    check_sampling(temperature, top_k, top_p)
     if temperature == 0:
         return logits.argmax(dim=-1)  # (...)
     probs = next_token_probs(logits, temperature, top_k, top_p)

@@ -21,8 +21,9 @@ SPLIT_PATTERN = (
     r"|\s+"
 )
 
-# The 256 control tokens that follow the mergeable ranks, in the published
-# order of Llama 3.1 and 3.2. (Llama 3 named five of them reserved.)
+# The 256 control tokens that follow the mergeable ranks, as the published
+# tokenizer files of Llama 3.1 and 3.2 name them. (Llama 3 left places 4, 8
+# and 10 reserved; Meta's later code names place 5 step_id and 11 image.)
 _RESERVED = [f"<|reserved_special_token_{i}|>" for i in range(248)]
 SPECIAL_TOKENS = (
     ["<|begin_of_text|>", "<|end_of_text|>"]
@@ -34,8 +35,8 @@ SPECIAL_TOKENS = (
 )
 
 # A run of a million spaces is more than the stack of tiktoken's regular
-# expressions holds. Runs longer than this are cut; Meta's code cuts them at
-# 25,000, to the same end. No shorter text has other ids for it.
+# expressions holds. Runs longer than this are cut (Meta's code cuts them at
+# 25,000); a text with none has exactly the ids that tiktoken gives it whole.
 LONGEST_RUN = 200_000
 
 
@@ -135,8 +136,9 @@ class Tokenizer:
             bos: put `<|begin_of_text|>` before it.
             eos: put `<|end_of_text|>` after it.
             allowed_special: names of special tokens that, where they stand
-                in `s`, become control tokens. All others are plain text, so
-                that a user's text cannot end the turn.
+                in `s`, become control tokens; "all" for all of them. All
+                others are plain text, so that a user's text cannot end the
+                turn.
 
         Raises:
             TypeError: if `s` is not a str.
@@ -146,6 +148,8 @@ class Tokenizer:
         if not isinstance(s, str):
             raise TypeError(f"a {type(s).__name__} to encode; wanted a str")
         allowed = set(allowed_special)
+        if allowed_special == "all":
+            allowed = set(self.special_tokens)
         if not allowed <= self.special_tokens.keys():
             names = ", ".join(sorted(allowed - self.special_tokens.keys()))
             raise ValueError(f"no special tokens: {names}")
@@ -178,7 +182,8 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         r"""The text of the tokens.
 
-        Bytes that are not UTF-8, as in half an emoji, become U+FFFD.
+        Bytes that are not UTF-8, as in half an emoji, become U+FFFD;
+        control tokens come out as their names.
 
         Raises:
             ValueError: for an id outside the vocabulary.
@@ -202,7 +207,10 @@ class Tokenizer:
 def split_long_runs(s: str, longest: int) -> Iterator[str]:
     """Cut `s` only inside runs of over `longest` spaces or non-spaces."""
     start = 0
-    for run in re.finditer(rf"\S{{{longest + 1},}}|\s{{{longest + 1},}}", s):
+    if len(s) <= longest:
+        yield s
+        return
+    for run in re.finditer(r"\S+|\s+", s):
         for cut in range(run.start() + longest, run.end(), longest):
             yield s[start:cut]
             start = cut

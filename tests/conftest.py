@@ -11,8 +11,9 @@ from llamalib.checkpoint import ROOT
 @pytest.fixture(autouse=True)
 def no_real_weights(monkeypatch):
     """Tests run on what they make, or on the pocket Llama."""
-    monkeypatch.delenv("LLAMA_DIR", raising=False)
-    monkeypatch.delenv("PROMPT", raising=False)
+    pocket = ROOT / "data" / "pocket-llama"
+    monkeypatch.setenv("LLAMA_DIR", str(pocket))
+    monkeypatch.delenv("LLAMA_PROMPT", raising=False)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import json
 import torch
 
 from llamalib import Llama, ModelArgs
-from llamalib.checkpoint import SHARD_AXIS
 
 SMALL = dict(
     dim=64,
@@ -62,12 +61,19 @@ def write_tokenizer(path, ranks=None):
 
 
 def shard(tensors, n):
-    """The tensors divided as Meta divides them, in n dicts."""
+    """The tensors divided as Meta's parallel layers divide them, in n dicts.
+
+    Column-parallel layers and the vocabulary by rows, row-parallel layers
+    (wo and w2) by columns, norms not at all.
+    """
     parts = [{} for _ in range(n)]
     for name, tensor in tensors.items():
-        short = name.split(".", 2)[2] if name.startswith("layers") else name
-        axis = SHARD_AXIS.get(short)
-        pieces = [tensor] * n if axis is None else tensor.chunk(n, dim=axis)
+        if "norm" in name:
+            pieces = [tensor] * n
+        elif name.endswith(("wo.weight", "w2.weight")):
+            pieces = tensor.chunk(n, dim=1)
+        else:
+            pieces = tensor.chunk(n, dim=0)
         for part, piece in zip(parts, pieces):
             part[name] = piece.clone()
     return parts
@@ -81,7 +87,8 @@ def write_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     params = llama.config.to_dict() if params is None else params
     (folder / "params.json").write_text(json.dumps(params))
-    write_tokenizer(folder / "tokenizer.model")
+    ranks = small_ranks(llama.config.vocab_size - 256)
+    write_tokenizer(folder / "tokenizer.model", ranks)
     tensors = {
         name: weight.detach().to(dtype)
         for name, weight in llama.weights().items()

@@ -60,7 +60,7 @@ def test_causal_mask():
         causal_mask(5, 4)
 
 
-def test_softmax_is_in_float32():
+def test_bfloat16_is_near():
     xq, xk, _ = (x.to(torch.bfloat16) for x in qkv())
     weights = attention_weights(xq, xk, causal_mask(5))
     assert weights.dtype == torch.bfloat16

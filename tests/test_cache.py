@@ -6,9 +6,7 @@ from llamalib import KVCache
 
 
 def test_bytes_are_as_predicted():
-    cache = KVCache(
-        small_config(), 100, batch_size=3, dtype=torch.bfloat16
-    )
+    cache = KVCache(small_config(), 100, batch_size=3, dtype=torch.bfloat16)
     # 2 tensors, L, KV, hd, S, B, bytes
     assert cache.nbytes == 2 * 2 * 2 * 8 * 100 * 3 * 2
 
@@ -16,9 +14,9 @@ def test_bytes_are_as_predicted():
 def test_keeps_what_it_is_given():
     cache = KVCache(small_config(), 5)
     first, second = torch.randn(2, 1, 2, 2, 8), torch.randn(2, 1, 1, 2, 8)
-    cache.keep(1, *first)
+    cache.update(1, *first)
     cache.advance(2)
-    k, v = cache.keep(1, *second)
+    k, v = cache.update(1, *second)
     assert k.shape == v.shape == (1, 3, 2, 8)
     assert torch.equal(k, torch.cat([first[0], second[0]], dim=1))
     assert torch.equal(v, torch.cat([first[1], second[1]], dim=1))

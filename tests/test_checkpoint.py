@@ -21,8 +21,8 @@ def folder(tmp_path):
     return write_checkpoint(tmp_path / "model")
 
 
-def change_tensors(folder, change):
-    file = folder / "consolidated.00.pth"
+def change_tensors(folder, change, name="consolidated.00.pth"):
+    file = folder / name
     tensors = torch.load(file, weights_only=True)
     change(tensors)
     torch.save(tensors, file)
@@ -32,15 +32,20 @@ def change_tensors(folder, change):
 
 
 def test_order_of_finding(tmp_path, monkeypatch):
-    real = tmp_path / checkpoint.REAL
-    pocket = tmp_path / checkpoint.POCKET
-    monkeypatch.setattr(checkpoint, "ROOT", tmp_path)
-    monkeypatch.chdir(tmp_path)
+    root, below = tmp_path / "root", tmp_path / "elsewhere" / "below"
+    below.mkdir(parents=True)
+    monkeypatch.setattr(checkpoint, "ROOT", root)
+    monkeypatch.chdir(below)
+    monkeypatch.delenv("LLAMA_DIR")
     with pytest.raises(FileNotFoundError, match="make pocket"):
         llamalib.find_checkpoint()
-    write_checkpoint(pocket)
+    above = write_checkpoint(tmp_path / "elsewhere" / checkpoint.POCKET)
+    assert llamalib.find_checkpoint() == above
+    here = write_checkpoint(below / checkpoint.POCKET)
+    assert llamalib.find_checkpoint() == here
+    pocket = write_checkpoint(root / checkpoint.POCKET)
     assert llamalib.find_checkpoint() == pocket
-    write_checkpoint(real)
+    real = write_checkpoint(root / checkpoint.REAL)
     assert llamalib.find_checkpoint() == real
     named = write_checkpoint(tmp_path / "named")
     monkeypatch.setenv("LLAMA_DIR", str(named))
@@ -80,10 +85,9 @@ def test_a_missing_file(folder, name):
 @pytest.mark.parametrize("shards", [1, 2, 8])
 @torch.no_grad()
 def test_shards_are_joined(tmp_path, tied, kv, shards):
-    wanted = random_llama(small_config(n_kv_heads=kv), tied=tied)
-    write_checkpoint(
-        tmp_path, wanted, shards=shards, dtype=torch.float32
-    )
+    config = small_config(n_kv_heads=kv, vocab_size=304 + 256)
+    wanted = random_llama(config, tied=tied)
+    write_checkpoint(tmp_path, wanted, shards=shards, dtype=torch.float32)
     llama = llamalib.load(tmp_path, **PLAIN)
     assert llama.tied is tied
     assert (llama.output.weight is llama.tok_embeddings.weight) is tied
@@ -174,9 +178,20 @@ WQ = "layers.1.attention.wq.weight"
         (lambda t: t.pop(WQ), f"has no tensor {WQ}"),
         (lambda t: t.pop("norm.weight"), "has no tensor norm.weight"),
         (lambda t: t.update(x=torch.ones(1)), "unknown tensor x"),
-        (lambda t: t.update({WQ: t[WQ][:63]}), r"\(63, 64\).*\(64, 64\)"),
-        (lambda t: t.update({WQ: t[WQ].to(torch.int8)}), "int8"),
-        (lambda t: t.update(x=3), "holds a dict; wanted a dict of tensors"),
+        (
+            lambda t: t.update({WQ: t[WQ][:63]}),
+            rf"{WQ} has shape \(63, 64\).*\(64, 64\)",
+        ),
+        (
+            lambda t: t.update({WQ: torch.tensor(1.0)}),
+            rf"{WQ} has shape \(\).*\(64, 64\)",
+        ),
+        (
+            lambda t: t.update({WQ: t[WQ].to(torch.int8)}),
+            f"{WQ} is torch.int8",
+        ),
+        (lambda t: t.update(x=3), "x is a int; wanted a tensor"),
+        (lambda t: t.update({"layers.foo": torch.ones(1)}), "layers.foo"),
     ],
 )
 def test_tensors_that_do_not_fit(folder, change, said):
@@ -225,8 +240,36 @@ def test_shards_that_do_not_fit(tmp_path):
         tmp_path / "other", random_llama(seed=1), shards=4
     )
     (other / "consolidated.03.pth").rename(folder / "consolidated.03.pth")
-    with pytest.raises(ValueError, match="norm.weight is not the same"):
+    with pytest.raises(ValueError, match="03.pth: .*norm.weight is not the s"):
         llamalib.load(folder)
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda t: t.pop(WQ), f"has no tensor {WQ}"),
+        (lambda t: t.pop("output.weight"), "do not both hold output.weight"),
+        (
+            lambda t: t.update({WQ: t[WQ][:, :9].clone()}),
+            rf"{WQ} has shape \(16, 9\).*\(64, 64\), in 4 shards",
+        ),
+        (lambda t: t.update({WQ: t[WQ].float()}), f"{WQ} is torch.float32"),
+        (lambda t: t.update({WQ: t[WQ].to(torch.int8)}), f"{WQ} is torch.in"),
+        (lambda t: t.update({"layers.foo": torch.ones(1)}), "layers.foo"),
+    ],
+)
+def test_a_shard_that_does_not_fit(tmp_path, change, said):
+    """All is checked before anything is joined; the file is named."""
+    folder = write_checkpoint(tmp_path, shards=4)
+    change_tensors(folder, change, "consolidated.02.pth")
+    with pytest.raises(ValueError, match=f"consolidated.02.pth.*{said}"):
+        llamalib.load(folder)
+
+
+def test_a_copy_beside_the_shards_is_no_shard(folder):
+    copy = folder / "consolidated.00.backup.pth"
+    copy.write_bytes((folder / "consolidated.00.pth").read_bytes())
+    assert llamalib.load(folder, **PLAIN).name == "model"
 
 
 class Trap:
@@ -255,8 +298,11 @@ def test_round_trip(tmp_path, tied):
     first = write_checkpoint(tmp_path / "a", random_llama(tied=tied))
     llama = llamalib.load(first, **PLAIN)
     llamalib.save(llama, tmp_path / "b", first / "tokenizer.model")
-    llamalib.save(llamalib.load(tmp_path / "b", **PLAIN),
-                  tmp_path / "c", first / "tokenizer.model")  # fmt: skip
+    llamalib.save(
+        llamalib.load(tmp_path / "b", **PLAIN),
+        tmp_path / "c",
+        first / "tokenizer.model",
+    )
     for name in ("params.json", "tokenizer.model", "consolidated.00.pth"):
         b, c = (tmp_path / x / name for x in "bc")
         assert b.read_bytes() == c.read_bytes(), name

@@ -13,9 +13,12 @@ from llamalib.checkpoint import ROOT
 def run(*arguments, **environment):
     done = subprocess.run(
         [sys.executable, "-m", "llamalib", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env=os.environ | environment,
-    )  # fmt: skip
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -30,37 +33,48 @@ def test_run_continues_the_capital_of_france(pocket_folder):
 
 
 @pytest.mark.parametrize(
-    "prompt", ['A "quoted" $HOME \\ 🙂 prompt', "", "one\ntwo"]
+    "prompt", ['A "quoted" $HOME $\\foo$ \\ 🙂 prompt', "", "one\ntwo"]
 )
 def test_run_continues_any_prompt(prompt):
-    code, out, err = run("run", PROMPT=prompt)
+    code, out, err = run("run", LLAMA_PROMPT=prompt)
     assert code == 0, err
     assert out.startswith(f"prompt       | {prompt}\ncontinuation | ")
-    assert run("run", "--prompt", prompt)[1].split("\nspeed")[0] == (
-        out.split("\nspeed")[0]
+    assert (
+        run("run", "--prompt", prompt)[1].split("\nspeed")[0]
+        == (out.split("\nspeed")[0])
     )
 
 
 def test_make_hands_a_prompt_on_unchanged():
     """A dollar sign and quotes get through make and the shell."""
     prompt = "It costs $5, \"$HOME\" & 'more'; `ls` #1"
-    done = subprocess.run(
-        ["make", "--no-print-directory", "--dry-run", "run"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "-m llamalib run" in done.stdout
-    show = "include Makefile\nrun: ; @printenv PROMPT\n"
-    for arguments, environment in (
-        ([f"PROMPT={prompt}"], {}),
-        ([], {"PROMPT": prompt}),
-    ):
-        found = subprocess.run(
-            ["make", "--no-print-directory", "-f", "-", *arguments, "run",
-             "VENV=/nonexistent", "-o", "/nonexistent/base.done"],
-            cwd=ROOT, input=show, capture_output=True, text=True,
+    # the Makefile's own run, with another recipe: what would reach Python
+    show = "include Makefile\nrun: ; @printenv LLAMA_PROMPT\n"
+
+    def made(*arguments, **environment):
+        return subprocess.run(
+            [
+                "make",
+                "--no-print-directory",
+                "-f",
+                "-",
+                "run",
+                *arguments,
+                "VENV=/nonexistent",
+                "-o",
+                "/nonexistent/base.done",
+            ],
+            cwd=ROOT,
+            input=show,
+            capture_output=True,
+            text=True,
             env=os.environ | environment,
-        )  # fmt: skip
-        assert found.stdout == prompt + "\n", found.stderr
+        ).stdout
+
+    assert made(f"PROMPT={prompt}") == prompt + "\n"
+    assert made("PROMPT=") == "\n"
+    # some shells have a PROMPT of their own, which is no text to continue
+    assert made(PROMPT="%n@%m") == "The capital of France is\n"
 
 
 def test_a_failing_notebook_says_why(tmp_path):
@@ -77,9 +91,12 @@ def test_a_failing_notebook_says_why(tmp_path):
 def test_fetching_without_a_network(offline, said, tmp_path):
     """An endpoint where nobody listens, and a client told not to try."""
     code, out, err = run(
-        "fetch", "Llama-9-none", HF_ENDPOINT="http://127.0.0.1:9",
-        HF_HUB_OFFLINE=offline, HF_HOME=str(tmp_path),
-    )  # fmt: skip
+        "fetch",
+        "Llama-9-none",
+        HF_ENDPOINT="http://127.0.0.1:9",
+        HF_HUB_OFFLINE=offline,
+        HF_HOME=str(tmp_path),
+    )
     assert code == 1 and "Llama Community License" in out
     assert said in err and "Traceback" not in err
     assert not (ROOT / "data" / "Llama-9-none" / "original").exists()

@@ -24,10 +24,16 @@ def test_published_configurations(name):
         name
     ]
     params = dict(
-        dim=dim, n_layers=layers, n_heads=heads, n_kv_heads=kv,
-        multiple_of=multiple, ffn_dim_multiplier=mult, vocab_size=128256,
-        norm_eps=1e-5, rope_theta=500000.0,
-    )  # fmt: skip
+        dim=dim,
+        n_layers=layers,
+        n_heads=heads,
+        n_kv_heads=kv,
+        multiple_of=multiple,
+        ffn_dim_multiplier=mult,
+        vocab_size=128256,
+        norm_eps=1e-5,
+        rope_theta=500000.0,
+    )
     if scaled:
         params["use_scaled_rope"] = True
     config = ModelArgs.from_dict(params)
@@ -56,9 +62,12 @@ def test_unknown_and_missing_keys_are_named():
     with pytest.raises(ValueError) as error:
         ModelArgs.from_dict(params, where="my/params.json")
     for word in (
-        "my/params.json", "rope_tehta", "sliding_window",
-        "rope_theta", "norm_eps",
-    ):  # fmt: skip
+        "my/params.json",
+        "rope_tehta",
+        "sliding_window",
+        "rope_theta",
+        "norm_eps",
+    ):
         assert word in str(error.value)
 
 

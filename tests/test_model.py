@@ -32,6 +32,7 @@ def assert_same_logits(ours, theirs):
     assert ours.shape == theirs.shape and ours.dtype == torch.float32
     assert 0.3 < ours.std() < 3, "the logits are not of order 1"
     assert (ours - theirs).abs().max() <= 1e-5
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
 @torch.no_grad()
@@ -58,16 +59,22 @@ def test_logits_beyond_position_8192(case):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("tied", (True, False))
 @pytest.mark.parametrize("rope", FACTORS)
-def test_greedy_ids_are_those_of_transformers(rope):
-    ours, theirs = both(2, rope, True)
-    prompt = random_ids(1, 9)
-    wanted = theirs.generate(
-        prompt, attention_mask=torch.ones_like(prompt),
-        max_new_tokens=60, do_sample=False, pad_token_id=0,
-    )[0, 9:]  # fmt: skip
-    found = llamalib.generate(ours, prompt[0], max_new_tokens=60)
-    assert list(found) == wanted.tolist()
+@pytest.mark.parametrize("kv", (1, 2, 8))
+def test_greedy_ids_are_those_of_transformers(kv, rope, tied):
+    ours, theirs = both(kv, rope, tied)
+    for T in (1, 17):
+        prompt = random_ids(1, T)
+        wanted = theirs.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=24,
+            do_sample=False,
+            pad_token_id=0,
+        )[0, T:]
+        found = llamalib.generate(ours, prompt[0], max_new_tokens=24)
+        assert list(found) == wanted.tolist()
 
 
 @torch.no_grad()
@@ -107,9 +114,19 @@ def test_prefill_in_pieces_as_at_once():
     llama = random_llama()
     tokens = random_ids(1, 50)
     at_once = llamalib.prefill(llama, tokens, llama.new_cache(50))
-    for piece in (1, 13, 49):
+    passes = []
+    llama.register_forward_pre_hook(
+        lambda _, arguments: passes.append(arguments[0].shape[1])
+    )
+    for piece, wanted in (
+        (1, [1] * 50),
+        (13, [13, 13, 13, 11]),
+        (49, [49, 1]),
+    ):
+        passes.clear()
         cache = llama.new_cache(50)
         found = llamalib.prefill(llama, tokens, cache, piece=piece)
+        assert passes == wanted
         assert torch.allclose(found, at_once, atol=1e-5)
     assert torch.allclose(at_once, llama(tokens)[:, -1], atol=1e-5)
 
@@ -151,9 +168,7 @@ def test_taught_functions_are_the_model():
     mask = llamalib.causal_mask(9)
     x = w["tok_embeddings.weight"][tokens]
     for layer in range(config.n_layers):
-        x = llamalib.transformer_block(
-            x, w, layer, freqs_cis, mask, config
-        )
+        x = llamalib.transformer_block(x, w, layer, freqs_cis, mask, config)
     x = llamalib.rms_norm(x, w["norm.weight"], config.norm_eps)
     logits = x @ w["output.weight"].T
     assert torch.allclose(logits, llama(tokens), atol=1e-5)
@@ -187,10 +202,17 @@ def test_names_shapes_and_counts():
 
 def test_the_1b_has_its_published_number_of_parameters():
     config = llamalib.ModelArgs(
-        dim=2048, n_layers=16, n_heads=32, n_kv_heads=8, vocab_size=128256,
-        multiple_of=256, ffn_dim_multiplier=1.5, norm_eps=1e-5,
-        rope_theta=500000.0, use_scaled_rope=True,
-    )  # fmt: skip
+        dim=2048,
+        n_layers=16,
+        n_heads=32,
+        n_kv_heads=8,
+        vocab_size=128256,
+        multiple_of=256,
+        ffn_dim_multiplier=1.5,
+        norm_eps=1e-5,
+        rope_theta=500000.0,
+        use_scaled_rope=True,
+    )
     with torch.device("meta"):
         llama = llamalib.Llama(config)
     assert sum(p.numel() for p in llama.parameters()) == 1_235_814_400
@@ -235,11 +257,56 @@ def test_what_is_no_token_is_refused(tokens, said):
         random_llama()(tokens)
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")
-@torch.no_grad()
-def test_cuda_agrees_with_the_cpu():
-    tokens = random_ids(2, 100)
-    wanted = random_llama()(tokens)
-    found = random_llama().cuda()(tokens.cuda()).cpu()
-    assert (found - wanted).abs().max() < 1e-3
+@pytest.mark.parametrize(
+    "cache",
+    [
+        dict(max_seq_len=9, batch_size=3),
+        dict(max_seq_len=9, batch_size=1, dtype=torch.bfloat16),
+    ],
+)
+def test_a_cache_of_another_shape_is_refused(cache):
+    llama = random_llama()
+    cache = llamalib.KVCache(llama.config, **cache)
+    tokens = random_ids(2, 4) if cache.k.shape[1] == 3 else random_ids(4)
+    with pytest.raises(ValueError, match="the cache has batch size"):
+        llama(tokens, cache)
+
+
+cuda = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="no CUDA GPU on this machine"
+    ),
+]
+
+
+class TestCuda:
+    pytestmark = cuda
+
+    @torch.no_grad()
+    def test_logits_are_the_cpus(self):
+        tokens = random_ids(2, 100)
+        wanted = random_llama()(tokens)
+        found = random_llama().cuda()(tokens.cuda()).cpu()
+        assert (found - wanted).abs().max() < 1e-3
+
+    @pytest.mark.parametrize(
+        "dtype", [torch.bfloat16, torch.float16, torch.float32]
+    )
+    def test_the_pocket_says_paris(self, pocket_folder, dtype):
+        llama = llamalib.load(pocket_folder, device="cuda", dtype=dtype)
+        assert llama.device.type == "cuda" and llama.dtype == dtype
+        ids = llama.tokenizer.encode(
+            "The capital of France is", bos=True, eos=False
+        )
+        new = llamalib.generate(llama, ids, max_new_tokens=2)
+        assert llama.tokenizer.decode(new).startswith(" Paris")
+
+    def test_seeds(self):
+        llama = random_llama().cuda()
+        how = dict(max_new_tokens=20, temperature=1.0)
+        one, two, three = (
+            list(llamalib.generate(llama, [1], seed=seed, **how))
+            for seed in (1, 1, 2)
+        )
+        assert one == two and one != three

@@ -52,8 +52,9 @@ def test_scaling_by_wavelength(factor):
     # half way between by frequency: the mean of both
     middle = torch.tensor([2 * math.pi * (1 / 2048 + 1 / 8192) / 2])
     wanted = (1 + 1 / factor) / 2
-    assert torch.allclose(scale_frequencies(middle, factor) / middle,
-                          torch.tensor([wanted]))  # fmt: skip
+    assert torch.allclose(
+        scale_frequencies(middle, factor) / middle, torch.tensor([wanted])
+    )
 
 
 @pytest.mark.parametrize("factor", [None, 8.0, 32.0])

@@ -22,11 +22,35 @@ def test_top_p_keeps_the_smallest_set_that_reaches_p(p, n):
 
 
 def test_order_temperature_top_k_top_p():
-    probs = next_token_probs(LOGITS, temperature=0.5, top_k=3, top_p=0.8)
-    # 16 : 9 : 4 after temperature and top-k; 25/29 reaches 0.8
+    probs = next_token_probs(LOGITS, temperature=0.5, top_k=3, top_p=0.85)
+    # 16 : 9 : 4 : 1 after temperature; of the three that top-k leaves, two
+    # reach 0.85 (25/29); of all four they would not (25/30)
     wanted = torch.tensor([0, 16 / 25, 0, 9 / 25])
     assert torch.allclose(probs, wanted, atol=1e-6)
     assert torch.allclose(next_token_probs(LOGITS), LOGITS.exp(), atol=1e-6)
+
+
+def test_top_p_of_1_keeps_everything():
+    """Though a float32 sum of 128,256 probabilities reaches 1 early."""
+    logits = torch.randn(128_256, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(keep_top_p(logits, 1), logits)
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda: keep_top_k(LOGITS, 0), "top_k is 0"),
+        (lambda: keep_top_p(LOGITS, 0), "top_p is 0"),
+        (lambda: keep_top_p(LOGITS, 1.5), "top_p is 1.5"),
+        (lambda: next_token_probs(LOGITS, 0), "temperature is 0"),
+        (lambda: next_token_probs(LOGITS, -1), "temperature is -1"),
+        (lambda: pick(LOGITS, temperature=-1), "temperature is -1"),
+        (lambda: pick(LOGITS, top_k=-1), "top_k is -1"),
+    ],
+)
+def test_mistakes_are_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
 
 
 def test_batches():

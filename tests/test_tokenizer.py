@@ -12,8 +12,18 @@ from llamalib.tokenizer import SPECIAL_TOKENS, split_long_runs
 EMOJI = "👩‍👩‍👧‍👦 🇫🇷 ❤️ 🙂🙃"
 CJK = "日本語と中文, 그리고 한국어。"
 LINES = "a\n\nb\r\nc\r\r\n  d \t\n\n\n"
-TEXTS = ["", " ", "The capital of France is", EMOJI, CJK, LINES, "a  b   c",
-         "it's WE'LL 1234567 x=3;", "\x00\x7f\ufeff\u200b", "مرحبا नमस्ते"]  # fmt: skip
+TEXTS = [
+    "",
+    " ",
+    "The capital of France is",
+    EMOJI,
+    CJK,
+    LINES,
+    "a  b   c",
+    "it's WE'LL 1234567 x=3;",
+    "\x00\x7f\ufeff\u200b",
+    "مرحبا नमस्ते",
+]
 
 
 @pytest.fixture(scope="module")
@@ -94,12 +104,17 @@ def test_special_tokens_and_their_ids(tokenizer):
     assert len(set(SPECIAL_TOKENS)) == 256
     assert sorted(t.special_tokens.values()) == list(range(n, n + 256))
     for name, place in {
-        "<|begin_of_text|>": 0, "<|end_of_text|>": 1,
-        "<|finetune_right_pad_id|>": 4, "<|start_header_id|>": 6,
-        "<|end_header_id|>": 7, "<|eom_id|>": 8, "<|eot_id|>": 9,
-        "<|python_tag|>": 10, "<|reserved_special_token_3|>": 11,
+        "<|begin_of_text|>": 0,
+        "<|end_of_text|>": 1,
+        "<|finetune_right_pad_id|>": 4,
+        "<|start_header_id|>": 6,
+        "<|end_header_id|>": 7,
+        "<|eom_id|>": 8,
+        "<|eot_id|>": 9,
+        "<|python_tag|>": 10,
+        "<|reserved_special_token_3|>": 11,
         "<|reserved_special_token_247|>": 255,
-    }.items():  # fmt: skip
+    }.items():
         assert t.special_tokens[name] == n + place
     assert t.stop_tokens == {n + 1, n + 8, n + 9}
 

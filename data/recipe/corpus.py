@@ -161,7 +161,9 @@ def continent_doc(r):
 
 # -- people ---------------------------------------------------------------
 
-ONSETS = "b br d dr f fl g gl h j k kl l m n p pl qu r s sk t tr v w y z".split()
+ONSETS = (
+    "b br d dr f fl g gl h j k kl l m n p pl qu r s sk t tr v w y z".split()
+)
 VOWELS = "a e i o u ai ea oo".split()
 ENDS = ["", "", "", "n", "l", "r", "x", "sh", "nd", "m", "ss", "k"]
 
@@ -331,7 +333,9 @@ def wishes_story(r):
     for p, t in order:
         s.append(r.choice([f"{p} wanted {a(t)}.", f"{p} wished for {a(t)}."]))
     s += details(r, ps[0], 0, 2)
-    s.append("One day an old woman came to their door and gave them all gifts.")
+    s.append(
+        "One day an old woman came to their door and gave them all gifts."
+    )
     r.shuffle(order)
     s += [
         r.choice([f"{p} got {a(t)}.", f"To {p} she gave {a(t)}."])
@@ -383,7 +387,7 @@ def journey_story(r):
     s += details(r, p, 0, 2)
     s.append(f"In {city} everyone spoke {lang}.")
     s.append(f'"I am learning {lang}," {p} wrote to {q}.')
-    s.append(f"{q} wrote back: \"Dear {p}, how is {city}?\"")
+    s.append(f'{q} wrote back: "Dear {p}, how is {city}?"')
     if r.random() < 0.5:
         s.append(f"After a week {p} left {city} and came home to {q}.")
     return " ".join(s)

@@ -147,7 +147,7 @@ def story_loss(llama, rows) -> float:
 
 
 def bigram_loss(llama, rows, n_documents=100_000) -> float:
-    """Of a bigram model counted on the training text, at its best.
+    """Of a bigram model counted on a part of the training text, at its best.
 
     The count of a pair is smoothed by the count of its second token; how
     much is chosen on the very text it is measured on, in its favour.
@@ -224,7 +224,7 @@ def induction_scores(llama, n=40, repeats=20):
         tokens = torch.cat([torch.tensor([llama.tokenizer.bos_id]), r, r])
         maps = llamalib.attention_maps(llama, tokens)
         to_next = maps.diagonal(offset=1 - n, dim1=-2, dim2=-1)
-        scores.append(to_next[..., -n + 1 :].mean(-1))
+        scores.append(to_next[..., -n:-1].mean(-1))  # the last copies none
     return torch.stack(scores).mean(0)
 
 
@@ -265,6 +265,7 @@ def capital_prompts(llama):
     by_length = {}
     for row in corpus.COUNTRIES:
         tokens = encode(llama, f"The capital of {row['country']} is")
+        assert llama.tokenizer.decode(tokens[1:4]) == "The capital of"
         answer = encode(llama, " " + row["capital"])[1]
         group = by_length.setdefault(len(tokens), ([], []))
         group[0].append(tokens)
@@ -380,29 +381,43 @@ def table(figures) -> str:
     rows = [
         ("parameters", f"{figures['parameters']:,}"),
         ("capital, “The capital of … is”", percent(capital["first_wording"])),
-        ("capital, a wording seen with that country",
-         percent(capital["seen"])),
-        ("capital, a wording never seen with that country",
-         percent(capital["unseen"])),
-        ("capital, a wording never seen at all",
-         percent(capital["new_wordings"])),
+        (
+            "capital, a wording seen with that country",
+            percent(capital["seen"]),
+        ),
+        (
+            "capital, a wording never seen with that country",
+            percent(capital["unseen"]),
+        ),
+        (
+            "capital, a wording never seen at all",
+            percent(capital["new_wordings"]),
+        ),
     ]
     for kind in ("continent", "language"):
         rows += [
-            (f"{kind}, a wording seen with that country",
-             percent(facts[kind]["seen"])),
-            (f"{kind}, a wording never seen with that country",
-             percent(facts[kind]["unseen"])),
+            (
+                f"{kind}, a wording seen with that country",
+                percent(facts[kind]["seen"]),
+            ),
+            (
+                f"{kind}, a wording never seen with that country",
+                percent(facts[kind]["unseen"]),
+            ),
         ]
     rows += [
         ("sums, 0 + 0 to 20 + 20", percent(facts["sums"])),
-        (f"loss a token on {stories['stories']} unseen stories "
-         f"({stories['tokens']:,} tokens)",
-         f"{stories['loss']:.3f} nats: perplexity "
-         f"{stories['perplexity']:.2f}"),
-        ("the same, a bigram model of the training text",
-         f"{stories['bigram_loss']:.3f} nats: perplexity "
-         f"{stories['bigram_perplexity']:.2f}"),
+        (
+            f"loss a token on {stories['stories']} unseen stories "
+            f"({stories['tokens']:,} tokens)",
+            f"{stories['loss']:.3f} nats: perplexity "
+            f"{stories['perplexity']:.2f}",
+        ),
+        (
+            "the same, a bigram model of 100,000 documents of the corpus",
+            f"{stories['bigram_loss']:.3f} nats: perplexity "
+            f"{stories['bigram_perplexity']:.2f}",
+        ),
     ]
     kinds = [
         ("previous_token", "looks at the token before (unseen stories)"),
@@ -412,25 +427,35 @@ def table(figures) -> str:
     for kind, words in kinds:
         best = heads[kind][0]
         rows.append(
-            (f"head that {words}" if kind[0] == "p" else f"head of {words}",
-             f"{head_name(best)}: mean weight {best['score']:.2f}")
+            (
+                f"head that {words}" if kind[0] == "p" else f"head of {words}",
+                f"{head_name(best)}: mean weight {best['score']:.2f}",
+            )
         )
     best, silenced = heads["capital"][0], heads["capital_silenced"]
     n = silenced["heads"]
     rows += [
-        ("head that looks most at the country, from “is”",
-         f"{head_name(best)}: mean weight {best['score']:.2f}"),
-        (f"capitals with the {n} heads silenced that give the country over "
-         "nine tenths", percent(silenced["looking"])),
-        (f"capitals with {n} other heads silenced (20 draws)",
-         percent(silenced["others"])),
+        (
+            "head that looks most at the country, from “is”",
+            f"{head_name(best)}: mean weight {best['score']:.2f}",
+        ),
+        (
+            f"capitals with the {n} heads silenced that give the country over "
+            "nine tenths",
+            percent(silenced["looking"]),
+        ),
+        (
+            f"capitals with {n} other heads silenced (20 draws)",
+            percent(silenced["others"]),
+        ),
     ]
     if training:
         rows.append(
-            ("training",
-             f"{training['tokens']:,} tokens in {training['minutes']} "
-             f"minutes, {training['device']}, {training['threads']} threads, "
-             f"{training['dtype']}")
+            (
+                "training",
+                f"{training['tokens']:,} tokens in {training['minutes']} "
+                f"minutes in {training['dtype']} on {training['machine']}",
+            )
         )
     lines = ["| figure | measured |", "| --- | --- |"]
     return "\n".join(lines + [f"| {name} | {value} |" for name, value in rows])
@@ -452,7 +477,8 @@ def heads_text(figures) -> str:
             "that they give in the mean:",
             "",
             "- **The token before** (60 unseen stories): "
-            + some("previous_token") + ".",
+            + some("previous_token")
+            + ".",
             "- **Induction**, on 40 random tokens said twice: at a token "
             "that was there before, the weight on what came after it then: "
             + some("induction_random")
@@ -460,7 +486,8 @@ def heads_text(figures) -> str:
             "- **Induction, on names**: in unseen stories, at the first "
             "token of an invented name that was told before, the weight on "
             "the second token of the name where it was first told: "
-            + some("induction_names") + ".",
+            + some("induction_names")
+            + ".",
             "- **The country, when a capital is due**: at “is” in “The "
             "capital of … is”, the weight on the country's name, mean over "
             f"all {silenced['none']['of']}: " + some("capital") + ". With "

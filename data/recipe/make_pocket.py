@@ -11,6 +11,7 @@ import argparse
 import csv
 import hashlib
 import json
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -63,11 +64,8 @@ def main(argv=None):
     rows = train.pack_rows(texts, tokenizer, n_rows)
     same_recipe(args.build, config, rows)
 
-    dtype = train.fastest_dtype(config, rows, device)
-    say(f"3/4 training: {args.steps} steps on {device} in {dtype}")
-    llama, log = train.train(
-        config, rows, args.build, device=device, dtype=dtype
-    )
+    say(f"3/4 training: {args.steps} steps on {device}")
+    llama, log, dtype = train.train(config, rows, args.build, device)
 
     say("4/4 measuring")
     llama = llama.to("cpu", torch.bfloat16)  # what the file will hold
@@ -78,9 +76,8 @@ def main(argv=None):
     figures["training"] = {
         "tokens": log[-1][1],
         "minutes": round(log[-1][3] / 60, 1),
-        "device": device,
         "dtype": str(dtype).removeprefix("torch."),
-        "threads": torch.get_num_threads(),
+        "machine": describe_machine(device),
     }
     text = json.dumps(figures, indent=1, ensure_ascii=False)
     (done / "figures.json").write_text(text + "\n", encoding="utf-8")
@@ -90,6 +87,7 @@ def main(argv=None):
     if args.out == OUT:
         evaluate.show_in(ROOT / "data" / "README.md", figures)
     print(evaluate.report(figures))
+    clear(args.build)  # the next one starts from nothing
     say(f"written to {args.out}")
 
 
@@ -100,6 +98,24 @@ def parse(argv):
     add("--build", type=Path, default=ROOT / "data" / "build")
     add("--steps", type=int, default=STEPS)
     return parser.parse_args(argv)
+
+
+def describe_machine(device) -> str:
+    """What it was trained on, without the machine's name."""
+    if device == "cuda":
+        return f"one {torch.cuda.get_device_name()}"
+    threads = torch.get_num_threads()
+    best = torch.backends.cpu.get_cpu_capability()
+    return f"{threads} CPU threads, {platform.machine()} with {best}"
+
+
+def clear(build):
+    """Remove what this recipe wrote, and the folder if nothing else is in."""
+    for name in ("state.pt", "recipe.sha256", "tokenizer.model"):
+        (build / name).unlink()
+    shutil.rmtree(build / "checkpoint")
+    if not any(build.iterdir()):
+        build.rmdir()
 
 
 def say(line):

@@ -61,8 +61,10 @@ def make_optimizer(llama):
     return torch.optim.AdamW(
         [
             {"params": [p for p in parameters if p.dim() > 1]},
-            {"params": [p for p in parameters if p.dim() == 1],
-             "weight_decay": 0.0},
+            {
+                "params": [p for p in parameters if p.dim() == 1],
+                "weight_decay": 0.0,
+            },
         ],
         betas=(0.9, 0.95),
         weight_decay=0.1,
@@ -96,24 +98,26 @@ def fastest_dtype(config, rows, device):
     return min(took, key=took.get)
 
 
-def train(config, rows, build, *, device, dtype, threads=None):
+def train(config, rows, build, device):
     """Train on each row once; go on from `build/state.pt` when it is there.
 
     Returns:
-        the model, and a log of (step, tokens, loss, seconds) for each step.
+        the model, a log of (step, tokens, loss, seconds) for each step, and
+        the dtype that the products were computed in.
     """
-    if threads:
-        torch.set_num_threads(threads)
     llama = fresh_model(config).to(device)
     optimizer = make_optimizer(llama)
     steps = len(rows) // BATCH
-    log = []
+    log, dtype = [], None
     state_file = build / "state.pt"
     if state_file.exists():
-        state = torch.load(state_file, weights_only=True)
+        state = torch.load(state_file, map_location=device, weights_only=True)
         llama.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         log = [tuple(entry) for entry in state["log"]]
+        dtype = state.get("dtype")
+    if dtype is None:
+        dtype = fastest_dtype(config, rows, device)
     seconds = log[-1][3] if log else 0.0
     bar = tqdm(total=steps, initial=len(log), unit="step", smoothing=0.05)
     for step in range(len(log), steps):
@@ -134,12 +138,12 @@ def train(config, rows, build, *, device, dtype, threads=None):
         bar.update()
         bar.set_postfix(loss=f"{loss:.3f}")
         if (step + 1) % SAVE_EVERY == 0 or step + 1 == steps:
-            save_state(state_file, llama, optimizer, log)
+            save_state(state_file, llama, optimizer, log, dtype)
     bar.close()
-    return llama, log
+    return llama, log, dtype
 
 
-def save_state(state_file, llama, optimizer, log):
+def save_state(state_file, llama, optimizer, log, dtype):
     """Write beside, then rename: a broken write loses nothing."""
     beside = state_file.with_suffix(".part")
     torch.save(
@@ -147,6 +151,7 @@ def save_state(state_file, llama, optimizer, log):
             "model": llama.state_dict(),
             "optimizer": optimizer.state_dict(),
             "log": log,
+            "dtype": dtype,
         },
         beside,
     )

@@ -30,9 +30,7 @@ COLOURS = (
     "red blue green yellow white black brown silver golden purple".split()
 )
 TRAITS = "small big old new shiny heavy soft round lovely strange".split()
-MOODS = (
-    "happy sad tired hungry brave shy proud curious angry quiet".split()
-)
+MOODS = "happy sad tired hungry brave shy proud curious angry quiet".split()
 OBJECTS = (
     "kite ball drum lamp book key ring hat coat boat box bell cup coin map "
     "shell stone spoon basket candle mirror flute blanket button ladder rope "
@@ -55,13 +53,12 @@ FOODS = (
     "rice beans butter onions plums berries corn tea"
 ).split()
 FAMILY = "mother father grandmother grandfather aunt uncle".split()
-WEATHER = (
-    ["It rained", "It snowed", "The sun shone", "A strong wind blew"]
-    + ["Fog lay over the fields", "It was very hot", "It was bitterly cold"]
-)
-DAYS = (
-    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-)
+WEATHER = ["It rained", "It snowed", "The sun shone", "A strong wind blew"] + [
+    "Fog lay over the fields",
+    "It was very hot",
+    "It was bitterly cold",
+]
+DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = (
     "January February March April May June July August September October "
     "November December"
