@@ -97,7 +97,10 @@ def parse(argv):
     add("--out", type=Path, default=OUT)
     add("--build", type=Path, default=ROOT / "data" / "build")
     add("--steps", type=int, default=STEPS)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.steps < 1:
+        parser.error(f"--steps is {args.steps}; wanted at least 1")
+    return args
 
 
 def describe_machine(device) -> str:
