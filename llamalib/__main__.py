@@ -87,8 +87,9 @@ def executed(path: Path):
     try:
         return client.execute()
     except CellExecutionError as error:
-        last = str(error).strip().splitlines()[-1]
-        raise RuntimeError(f"a cell of {path.name} failed: {last}") from None
+        raise RuntimeError(
+            f"a cell of {path.name} failed: {error.ename}: {error.evalue}"
+        ) from None
 
 
 def execute_in_place(path: Path) -> None:

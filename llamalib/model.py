@@ -149,11 +149,13 @@ class Llama(nn.Module):
             holder = getattr(holder, part)
         holder.register_parameter(leaf, weight)
 
-    def extra_repr(self) -> str:
+    def __repr__(self) -> str:
         c = self.config
         return (
-            f"{self.name or 'fresh weights'}: L={c.n_layers}, D={c.dim}, "
-            f"H={c.n_heads}, KV={c.n_kv_heads}, V={c.vocab_size}"
+            f"Llama({self.name or 'fresh weights'}: L={c.n_layers}, "
+            f"D={c.dim}, H={c.n_heads}, KV={c.n_kv_heads}, "
+            f"F={c.hidden_dim}, V={c.vocab_size}, {self.dtype}, "
+            f"{self.device})"
         )
 
     @property

@@ -200,6 +200,13 @@ def test_names_shapes_and_counts():
     assert count[1] - count[0] == 556 * 64
 
 
+def test_it_says_what_it_is():
+    assert repr(random_llama()) == (
+        "Llama(fresh weights: L=2, D=64, H=8, KV=2, F=256, V=556, "
+        "torch.float32, cpu)"
+    )
+
+
 def test_the_1b_has_its_published_number_of_parameters():
     config = llamalib.ModelArgs(
         dim=2048,
