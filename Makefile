@@ -28,8 +28,10 @@ test: $(VENV)/dev.done ## all tests, then all notebooks, strictly
 test-slow: $(VENV)/dev.done ## the tests that need gigabytes or minutes
 	$(BIN)/python -m pytest tests -m slow
 
+# root, as in a container, must say so
+LAB_FLAGS ?= $(shell test "$$(id -u)" != 0 || echo --allow-root)
 lab: $(VENV)/base.done ## open the series in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir notebooks
+	$(BIN)/jupyter lab --notebook-dir notebooks $(LAB_FLAGS)
 
 notebooks: export LLAMA_DIR := $(POCKET)
 notebooks: $(VENV)/base.done ## execute all notebooks again, in place

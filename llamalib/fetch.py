@@ -49,7 +49,7 @@ def fetch(model: str = "Llama-3.2-1B", data=ROOT / "data") -> Path:
         raise RuntimeError(
             f"{page} gives its files only to people who have accepted the "
             "licence on that page and are logged in: accept it, then "
-            "`hf auth login`, then this command again"
+            "`hf auth login` (in .venv/bin), then this command again"
         ) from None
     except errors.RepositoryNotFoundError:
         raise ValueError(

@@ -5,9 +5,10 @@ import json
 import re
 
 import pytest
+from helpers import random_llama, small_config, write_checkpoint
 
 import llamalib
-from llamalib.__main__ import all_notebooks
+from llamalib.__main__ import all_notebooks, executed
 from llamalib.checkpoint import ROOT
 
 NOTEBOOKS = all_notebooks()
@@ -55,6 +56,21 @@ def test_nothing_names_a_machine(path):
         "kernelspec",
         "language_info",
     }
+
+
+@pytest.mark.parametrize("shards, tied", [(1, True), (2, False)])
+def test_runs_on_a_checkpoint_of_other_proportions(
+    path, tmp_path, monkeypatch, shards, tied
+):
+    """Random weights, other sizes: no cell is about the pocket alone."""
+    config = small_config(
+        dim=48, n_layers=3, n_heads=6, n_kv_heads=3, use_scaled_rope=True
+    )
+    llama = random_llama(config, tied=tied)
+    write_checkpoint(tmp_path / "other", llama, shards=shards)
+    monkeypatch.setenv("LLAMA_DIR", str(tmp_path / "other"))
+    notebook = executed(path)
+    assert "other" in notebook.cells[2].outputs[0]["text"]
 
 
 def test_size(path):

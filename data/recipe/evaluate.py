@@ -468,7 +468,8 @@ def table(figures) -> str:
             (
                 "training",
                 f"{training['tokens']:,} tokens in {training['minutes']} "
-                f"minutes in {training['dtype']} on {training['machine']}",
+                f"minutes, products in {training['dtype']} and weights in "
+                f"float32, on {training['machine']}",
             )
         )
     lines = ["| figure | measured |", "| --- | --- |"]
@@ -511,7 +512,7 @@ def heads_text(figures) -> str:
             "many others, drawn 20 times, "
             f"{silenced['others']['right'] / 20:.0f} in the mean. With the "
             "country hidden from “is” in one layer at a time, "
-            f"{corpus.and_list(map(str, silenced['blind_in_one_layer']))} are; "
+            f"{corpus.and_list(map(str, silenced['blind_in_one_layer']))} are right; "
             f"hidden in all layers, {silenced['blind']['right']}.",
         ]
     )
