@@ -149,4 +149,8 @@ def write_log(path, log):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        say("\nstopped; the same command goes on from the last saved step")
+        sys.exit(130)
