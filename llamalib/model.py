@@ -223,9 +223,15 @@ class Llama(nn.Module):
                 vocabulary, and for a cache that is full or not of this
                 batch size, device and dtype.
         """
-        self._check(tokens, cache)
         cached = cache is not None
+        # looking at ids on a GPU waits for it: there, not for every token;
+        # `generate` has looked at its prompt
+        look = not cached or self.device.type == "cpu"
+        self._check_tokens(tokens, look)
         batch = tokens if tokens.dim() == 2 else tokens[None]  # (B, T)
+        batch = batch.to(self.device)
+        if cached:
+            self._check_cache(cache, len(batch))
         start, T = (cache.length if cached else 0), batch.shape[1]
         freqs_cis = self.freqs_cis_for(start, start + T)
         # a single new token may look at everything: no mask
@@ -251,11 +257,12 @@ class Llama(nn.Module):
         logits = F.linear(x, w["output.weight"]).float()  # (B, T, V)
         return logits if tokens.dim() == 2 else logits[0]
 
-    def _check(self, tokens, cache):
-        """Refuse what is not a (B, T) or (T,) tensor of ids."""
-        if tokens.dtype not in (torch.int64, torch.int32):
+    def _check_tokens(self, tokens, look):
+        """ValueError for what is no (B, T) or (T,) tensor of ids."""
+        kind = getattr(tokens, "dtype", type(tokens).__name__)
+        if kind not in (torch.int64, torch.int32):
             raise ValueError(
-                f"tokens are {tokens.dtype}; wanted int64 ids, as from "
+                f"tokens are {kind}; wanted a tensor of int64 ids, as from "
                 "torch.tensor(llama.tokenizer.encode(…))"
             )
         if tokens.dim() not in (1, 2) or not tokens.numel():
@@ -263,28 +270,25 @@ class Llama(nn.Module):
                 f"tokens have shape {tuple(tokens.shape)}; wanted (T,) or "
                 "(B, T) with at least one token"
             )
-        if cache is not None:
-            B = len(tokens) if tokens.dim() == 2 else 1
-            wanted = (B, self.device, self.dtype)
-            found = (cache.k.shape[1], cache.k.device, cache.k.dtype)
-            if found != wanted:
-                raise ValueError(
-                    f"the cache has batch size, device and dtype {found}; "
-                    f"wanted {wanted}: make it with "
-                    f"llama.new_cache(max_seq_len, batch_size={B})"
-                )
-        # looking at ids on a GPU waits for it: there, not for every token;
-        # `generate` has looked at its prompt
-        if tokens.device.type == "cpu" or cache is None:
-            low, high = tokens.aminmax()
-            V = self.config.vocab_size
-            if low < 0 or high >= V:
-                bad = int(low if low < 0 else high)
-                raise ValueError(
-                    f"token id {bad} is not in the vocabulary; wanted "
-                    f"0 to {V - 1}. Was the text encoded by this "
-                    "checkpoint's own tokenizer?"
-                )
+        low, high = tokens.aminmax() if look else (0, 0)
+        V = self.config.vocab_size
+        if low < 0 or high >= V:
+            raise ValueError(
+                f"token id {int(low if low < 0 else high)} is not in the "
+                f"vocabulary; wanted 0 to {V - 1}. Was the text encoded by "
+                "this checkpoint's own tokenizer?"
+            )
+
+    def _check_cache(self, cache, B):
+        """ValueError for a cache that another batch or model would fill."""
+        wanted = (B, self.device, self.dtype)
+        found = (cache.k.shape[1], cache.k.device, cache.k.dtype)
+        if found != wanted:
+            raise ValueError(
+                f"the cache has batch size, device and dtype {found}; "
+                f"wanted {wanted}: make it with "
+                f"llama.new_cache(max_seq_len, batch_size={B})"
+            )
 
 
 def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:

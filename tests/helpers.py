@@ -19,6 +19,20 @@ SMALL = dict(
     rope_theta=500000.0,
 )
 
+# The published params.json of Llama 3.2-1B.
+LLAMA_1B = dict(
+    dim=2048,
+    n_layers=16,
+    n_heads=32,
+    n_kv_heads=8,
+    vocab_size=128256,
+    multiple_of=256,
+    ffn_dim_multiplier=1.5,
+    norm_eps=1e-5,
+    rope_theta=500000.0,
+    use_scaled_rope=True,
+)
+
 
 def small_config(**changes) -> ModelArgs:
     return ModelArgs(**(SMALL | changes))

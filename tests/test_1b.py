@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import write_tokenizer
+from helpers import LLAMA_1B, write_tokenizer
 
 from llamalib import ModelArgs, tensor_shapes
 
@@ -20,18 +20,7 @@ pytestmark = [
     ),
 ]
 
-CONFIG = ModelArgs(
-    dim=2048,
-    n_layers=16,
-    n_heads=32,
-    n_kv_heads=8,
-    vocab_size=128256,
-    multiple_of=256,
-    ffn_dim_multiplier=1.5,
-    norm_eps=1e-5,
-    rope_theta=500000.0,
-    use_scaled_rope=True,
-)
+CONFIG = ModelArgs(**LLAMA_1B)
 
 # Loads, runs six tokens, and prints shapes and how much memory it took.
 LOAD = r"""

@@ -4,7 +4,13 @@ from itertools import product
 
 import pytest
 import torch
-from helpers import random_ids, random_llama, small_config, to_transformers
+from helpers import (
+    LLAMA_1B,
+    random_ids,
+    random_llama,
+    small_config,
+    to_transformers,
+)
 
 import llamalib
 from llamalib.attention import attention, fused_attention
@@ -208,20 +214,8 @@ def test_it_says_what_it_is():
 
 
 def test_the_1b_has_its_published_number_of_parameters():
-    config = llamalib.ModelArgs(
-        dim=2048,
-        n_layers=16,
-        n_heads=32,
-        n_kv_heads=8,
-        vocab_size=128256,
-        multiple_of=256,
-        ffn_dim_multiplier=1.5,
-        norm_eps=1e-5,
-        rope_theta=500000.0,
-        use_scaled_rope=True,
-    )
     with torch.device("meta"):
-        llama = llamalib.Llama(config)
+        llama = llamalib.Llama(llamalib.ModelArgs(**LLAMA_1B))
     assert sum(p.numel() for p in llama.parameters()) == 1_235_814_400
 
 
@@ -252,6 +246,7 @@ def test_it_can_be_trained():
 @pytest.mark.parametrize(
     "tokens, said",
     [
+        ([1, 2], "tokens are list"),
         (torch.tensor([1.0]), "float32"),
         (torch.tensor([556]), "556"),
         (torch.tensor([-1]), "-1"),
