@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 PROMPT = The capital of France is
 BIN := $(VENV)/bin
-unexport LLAMA_PROMPT
+# make would expand what it exports: a prompt with $(shell …) would be run
+unexport LLAMA_PROMPT PROMPT
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-slow lab notebooks pocket weights clean

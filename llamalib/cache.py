@@ -24,6 +24,14 @@ class KVCache:
     def __init__(
         self, config, max_seq_len, *, batch_size=1, device=None, dtype=None
     ):
+        for name, count in (
+            ("max_seq_len", max_seq_len),
+            ("batch_size", batch_size),
+        ):
+            if type(count) is not int or count < 1:
+                raise ValueError(
+                    f"{name} is {count!r}; wanted a whole number from 1"
+                )
         shape = (
             config.n_layers,
             batch_size,

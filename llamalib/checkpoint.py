@@ -51,6 +51,8 @@ def find_checkpoint(path=None) -> Path:
             no params.json; if none is named, and neither of the two is there.
     """
     named = path if path is not None else os.environ.get("LLAMA_DIR") or None
+    if named == "":
+        raise ValueError('path is ""; wanted a folder, or None')
     if named is None:
         # the folder of this package, else where Python was started
         for root in (ROOT, *(Path.cwd() / "x").parents):
@@ -95,7 +97,8 @@ def load(path=None, *, device=None, dtype=None) -> Llama:
     Args:
         path: see `find_checkpoint`.
         device: "cuda", "mps", "cpu" or a torch.device; None: the best.
-        dtype: torch.bfloat16, float16 or float32; None: as in the file.
+        dtype: torch.bfloat16, float16 or float32; None: as the embedding
+            has it in the file.
 
     Returns:
         a Llama in eval mode, its weights without gradient. On the CPU, in
@@ -125,6 +128,8 @@ def load(path=None, *, device=None, dtype=None) -> Llama:
     tied = is_tied(tensors)
     if tied:
         tensors.pop("output.weight", None)
+    if dtype is None:  # of all: a file may hold its norms in float32
+        dtype = tensors["tok_embeddings.weight"].dtype
     for name in list(tensors):  # one at a time: never two whole copies
         tensors[name] = tensors[name].to(device, dtype)
     if tied:
@@ -278,10 +283,10 @@ def check_shard(file: Path, shard, config: ModelArgs, n_shards: int) -> None:
                 f"{'' if axis is None or n_shards == 1 else part}: it is not "
                 "of the same model, or shards are missing"
             )
-        if tensor.dtype not in DTYPES:
+        if tensor.dtype not in DTYPES or tensor.layout != torch.strided:
             raise ValueError(
-                f"{file}: {name} is {tensor.dtype}; wanted bfloat16, "
-                "float16 or float32"
+                f"{file}: {name} is {tensor.dtype}, {tensor.layout}; wanted "
+                "plain bfloat16, float16 or float32"
             )
 
 

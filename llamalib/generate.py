@@ -3,6 +3,7 @@ r"""The loop: prefill the prompt, decode a token at a time, stop.
 Shapes: `B` batch, `T` positions, `V` vocabulary.
 """
 
+import operator
 from collections.abc import Collection, Iterator
 
 import torch
@@ -79,6 +80,8 @@ def generate(
     if stop is None:
         known = llama.tokenizer
         stop = known.stop_tokens if known is not None else ()
+    stop = check_stop(stop, llama.config.vocab_size)
+    check_seed(seed)
     generator = None
     if temperature > 0 and seed is not None:
         generator = torch.Generator(llama.device).manual_seed(seed)
@@ -88,7 +91,7 @@ def generate(
         top_p=top_p,
         generator=generator,
     )
-    return token_loop(llama, tokens, max_new_tokens, frozenset(stop), how)
+    return token_loop(llama, tokens, max_new_tokens, stop, how)
 
 
 @torch.inference_mode()
@@ -109,7 +112,13 @@ def token_loop(llama, tokens, max_new_tokens, stop, how) -> Iterator[int]:
 
 def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
     """The prompt as (1, T) int64 on the model's device, or ValueError."""
-    tokens = torch.as_tensor(prompt_ids)
+    try:
+        tokens = torch.as_tensor(prompt_ids)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"prompt_ids are {str(prompt_ids)[:60]!r}; wanted ids, as from "
+            "llama.tokenizer.encode(text, bos=True, eos=False)"
+        ) from None
     if tokens.dim() != 1 or not len(tokens):
         raise ValueError(
             f"prompt_ids have shape {tuple(tokens.shape)}; wanted one "
@@ -135,4 +144,27 @@ def check_count(max_new_tokens) -> None:
         raise ValueError(
             f"max_new_tokens is {max_new_tokens!r}; wanted a whole number "
             "from 1"
+        )
+
+
+def check_stop(stop, vocab_size: int) -> frozenset[int]:
+    """The ids to stop at, or ValueError."""
+    try:  # a tensor's elements are no ints, and would equal no id
+        ids = [operator.index(i) for i in stop]
+    except TypeError:
+        ids = [-1]
+    if not all(0 <= i < vocab_size for i in ids):
+        raise ValueError(
+            f"stop is {str(stop)[:60]}; wanted a collection of ids from 0 to "
+            f"{vocab_size - 1}, like llama.tokenizer.encode('.', bos=False, "
+            "eos=False), or () for none"
+        )
+    return frozenset(ids)
+
+
+def check_seed(seed) -> None:
+    """ValueError unless it is None or fits a generator."""
+    if seed is not None and not (type(seed) is int and 0 <= seed < 2**63):
+        raise ValueError(
+            f"seed is {seed!r}; wanted a whole number from 0, or None"
         )

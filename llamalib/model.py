@@ -219,7 +219,6 @@ class Llama(nn.Module):
 
         Raises:
             ValueError: for ids that are no whole numbers or not in the
-            ValueError: for ids that are no whole numbers or not in the
                 vocabulary, and for a cache that is full or not of this
                 batch size, device and dtype.
         """
@@ -281,12 +280,14 @@ class Llama(nn.Module):
 
     def _check_cache(self, cache, B):
         """ValueError for a cache that another batch or model would fill."""
-        wanted = (B, self.device, self.dtype)
-        found = (cache.k.shape[1], cache.k.device, cache.k.dtype)
+        c = self.config
+        L, KV, hd = c.n_layers, c.n_kv_heads, c.head_dim
+        wanted = (L, B, KV, cache.max_seq_len, hd), self.device, self.dtype
+        found = tuple(cache.k.shape), cache.k.device, cache.k.dtype
         if found != wanted:
             raise ValueError(
-                f"the cache has batch size, device and dtype {found}; "
-                f"wanted {wanted}: make it with "
+                f"the cache has shape, device and dtype {found}; wanted "
+                f"{wanted}: make it with "
                 f"llama.new_cache(max_seq_len, batch_size={B})"
             )
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 def check_sampling(temperature=1.0, top_k=None, top_p=None) -> None:
     """ValueError for what no token can be drawn with, naming it."""
-    if not (temperature >= 0 and math.isfinite(temperature)):
+    number = isinstance(temperature, (int, float))
+    if not (number and temperature >= 0 and math.isfinite(temperature)):
         raise ValueError(
             f"temperature is {temperature!r}; wanted 0 (greedy) or more"
         )
@@ -19,7 +20,8 @@ def check_sampling(temperature=1.0, top_k=None, top_p=None) -> None:
         raise ValueError(
             f"top_k is {top_k!r}; wanted a whole number from 1, or None"
         )
-    if top_p is not None and not 0 < top_p <= 1:
+    number = isinstance(top_p, (int, float))
+    if top_p is not None and not (number and 0 < top_p <= 1):
         raise ValueError(
             f"top_p is {top_p!r}; wanted over 0 and at most 1, or None"
         )

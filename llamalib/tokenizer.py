@@ -147,9 +147,11 @@ class Tokenizer:
         """
         if not isinstance(s, str):
             raise TypeError(f"a {type(s).__name__} to encode; wanted a str")
-        allowed = set(allowed_special)
         if allowed_special == "all":
-            allowed = set(self.special_tokens)
+            allowed_special = self.special_tokens
+        elif isinstance(allowed_special, str):
+            allowed_special = [allowed_special]
+        allowed = set(allowed_special)
         if not allowed <= self.special_tokens.keys():
             names = ", ".join(sorted(allowed - self.special_tokens.keys()))
             raise ValueError(f"no special tokens: {names}")

@@ -23,6 +23,14 @@ def test_keeps_what_it_is_given():
     assert k.data_ptr() == cache.k[1].data_ptr()  # a view, no copy
 
 
+@pytest.mark.parametrize("bad", [0, -1, 2.5])
+def test_sizes_that_do_not_serve(bad):
+    with pytest.raises(ValueError, match=f"max_seq_len is {bad}"):
+        KVCache(small_config(), bad)
+    with pytest.raises(ValueError, match=f"batch_size is {bad}"):
+        KVCache(small_config(), 9, batch_size=bad)
+
+
 def test_full():
     llama = random_llama()
     cache = llama.new_cache(5)

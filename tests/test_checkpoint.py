@@ -119,6 +119,18 @@ def test_dtypes(folder, dtype):
     assert llama(random_ids(5)).dtype == torch.float32
 
 
+def test_norms_in_another_dtype(folder):
+    """All weights get the embedding's, so that the products go together."""
+
+    def in_float32(tensors):
+        tensors["norm.weight"] = tensors["norm.weight"].float()
+
+    change_tensors(folder, in_float32)
+    llama = llamalib.load(folder, **PLAIN)
+    assert {p.dtype for p in llama.parameters()} == {torch.bfloat16}
+    assert llama(random_ids(5)).isfinite().all()
+
+
 def test_output_may_be_left_out_or_written_twice(folder):
     change_tensors(folder, lambda t: t.pop("output.weight"))
     assert llamalib.load(folder, **PLAIN).tied
@@ -189,6 +201,10 @@ WQ = "layers.1.attention.wq.weight"
         (
             lambda t: t.update({WQ: t[WQ].to(torch.int8)}),
             f"{WQ} is torch.int8",
+        ),
+        (
+            lambda t: t.update({WQ: t[WQ].to_sparse()}),
+            f"{WQ} is .*sparse",
         ),
         (lambda t: t.update(x=3), "x is a int; wanted a tensor"),
         (lambda t: t.update({"layers.foo": torch.ones(1)}), "layers.foo"),

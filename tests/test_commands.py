@@ -72,6 +72,8 @@ def test_make_hands_a_prompt_on_unchanged():
         ).stdout
 
     assert made(f"PROMPT={prompt}") == prompt + "\n"
+    for prompt in ("a $(shell echo ran) b", "is $( open", "$(error no)"):
+        assert made(f"PROMPT={prompt}") == prompt + "\n"
     assert made("PROMPT=") == "\n"
     # some shells have a PROMPT of their own, which is no text to continue
     assert made(PROMPT="%n@%m") == "The capital of France is\n"

@@ -43,6 +43,9 @@ def test_where_it_stops():
     first = whole.index(end)
     stopped = llamalib.generate(llama, [1], max_new_tokens=30, stop=[end])
     assert list(stopped) == whole[:first]
+    tensor = torch.tensor([end])
+    again = llamalib.generate(llama, [1], max_new_tokens=30, stop=tensor)
+    assert list(again) == whole[:first]
     assert len(list(llamalib.generate(llama, [1], max_new_tokens=3))) == 3
 
 
@@ -101,6 +104,15 @@ def test_one_pass_a_token(monkeypatch):
         (dict(max_new_tokens=8192), "at most 8191"),
         (dict(temperature=-1), "temperature is -1"),
         (dict(temperature=float("nan")), "temperature is nan"),
+        (dict(prompt_ids="hello"), "prompt_ids are 'hello'"),
+        (dict(stop="."), r"stop is \."),
+        (dict(stop=5), "stop is 5"),
+        (dict(stop=[556]), r"stop is \[556\]; .* 0 to 555"),
+        (dict(seed="a"), "seed is 'a'"),
+        (dict(seed=2**70), "seed is 1180"),
+        (dict(temperature="1"), "temperature is '1'"),
+        (dict(temperature=None), "temperature is None"),
+        (dict(top_p="x"), "top_p is 'x'"),
         (dict(top_k=0), "top_k is 0"),
         (dict(top_p=0), "top_p is 0"),
         (dict(top_p=1.1), "top_p is 1.1"),

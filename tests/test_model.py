@@ -264,13 +264,15 @@ def test_what_is_no_token_is_refused(tokens, said):
     [
         dict(max_seq_len=9, batch_size=3),
         dict(max_seq_len=9, batch_size=1, dtype=torch.bfloat16),
+        dict(max_seq_len=9, config=small_config(n_layers=3)),
+        dict(max_seq_len=9, config=small_config(n_kv_heads=4)),
     ],
 )
 def test_a_cache_of_another_shape_is_refused(cache):
     llama = random_llama()
-    cache = llamalib.KVCache(llama.config, **cache)
+    cache = llamalib.KVCache(**dict(config=llama.config) | cache)
     tokens = random_ids(2, 4) if cache.k.shape[1] == 3 else random_ids(4)
-    with pytest.raises(ValueError, match="the cache has batch size"):
+    with pytest.raises(ValueError, match="the cache has shape"):
         llama(tokens, cache)
 
 

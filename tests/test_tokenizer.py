@@ -94,7 +94,10 @@ def test_special_tokens_in_a_text_stay_text(tokenizer):
     ids = ids_of(t, f"a{name}b<|begin_of_text|>", allowed_special=[name])
     assert t.eot_id in ids and t.bos_id not in ids
     assert t.decode(ids) == f"a{name}b<|begin_of_text|>"
-    with pytest.raises(ValueError, match="no special tokens: <|x|>"):
+    assert ids_of(t, f"a{name}b<|begin_of_text|>", allowed_special=name) == ids
+    every = ids_of(t, f"a{name}b<|begin_of_text|>", allowed_special="all")
+    assert every[-1] == t.bos_id
+    with pytest.raises(ValueError, match=r"no special tokens: <\|x\|>"):
         ids_of(t, "a", allowed_special=["<|x|>"])
 
 
