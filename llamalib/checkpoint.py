@@ -55,7 +55,7 @@ def find_checkpoint(path=None) -> Path:
         raise ValueError('path is ""; wanted a folder, or None')
     if named is None:
         # the folder of this package, else where Python was started
-        for root in (ROOT, *(Path.cwd() / "x").parents):
+        for root in (ROOT, Path.cwd(), *Path.cwd().parents):
             for folder in (root / REAL, root / POCKET):
                 if (folder / "params.json").is_file():
                     return folder
@@ -169,10 +169,10 @@ def check_device(device) -> torch.device:
 
 def refuse_other_kinds(config: ModelArgs, folder: Path) -> None:
     """ValueError for Meta's vision and quantized checkpoints."""
-    for keys, kind in ((VISION_KEYS, "vision"), (QUANTIZATION_KEYS, "quant")):
+    kinds = ((VISION_KEYS, "vision"), (QUANTIZATION_KEYS, "quantized"))
+    for keys, what in kinds:
         for key in keys:
             if getattr(config, key) is not None:
-                what = "vision" if kind == "vision" else "quantized"
                 raise ValueError(
                     f"{folder / 'params.json'} has {key}: a {what} "
                     "checkpoint, which llamalib does not run; take the "

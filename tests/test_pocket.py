@@ -183,6 +183,13 @@ def test_heads_again(pocket, figures):
         for head in figures["heads"][kind]:
             score = found[head["layer"], head["head"]].item()
             assert score == pytest.approx(head["score"], abs=0.01), kind
+    capital, silenced = evaluate.measure_capital_heads(pocket)
+    for found, said in zip(capital, figures["heads"]["capital"], strict=True):
+        assert found["score"] == pytest.approx(said["score"], abs=0.01)
+    said = figures["heads"]["capital_silenced"]
+    for kind in ("none", "looking", "blind"):
+        right = silenced[kind]["right"]
+        assert right == pytest.approx(said[kind]["right"], abs=3), kind
 
 
 @torch.no_grad()
@@ -311,6 +318,8 @@ def test_an_interrupted_run_goes_on(tiny, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         tiny("broken")
     assert not (whole.parent / "broken").exists()
+    # nor does it choose its dtype anew, which may come out otherwise
+    monkeypatch.setattr(train, "fastest_dtype", None)
     broken = tiny("broken")  # from the fourth step on: 5, 6 and 7
     assert len(seen) == 6 + 3
     file = "consolidated.00.pth"

@@ -486,10 +486,11 @@ def heads_text(figures) -> str:
         )
 
     silenced = heads["capital_silenced"]
+    blind = corpus.and_list(map(str, silenced["blind_in_one_layer"]))
     return "\n".join(
         [
-            "Heads to look at, the best three of a kind, with the weight "
-            "that they give in the mean:",
+            "Heads to look at, the best of each kind, with the weight that "
+            "they give in the mean:",
             "",
             "- **The token before** (60 unseen stories): "
             + some("previous_token")
@@ -512,8 +513,8 @@ def heads_text(figures) -> str:
             "many others, drawn 20 times, "
             f"{silenced['others']['right'] / 20:.0f} in the mean. With the "
             "country hidden from “is” in one layer at a time, "
-            f"{corpus.and_list(map(str, silenced['blind_in_one_layer']))} are right; "
-            f"hidden in all layers, {silenced['blind']['right']}.",
+            f"{blind} are right; hidden in all layers, "
+            f"{silenced['blind']['right']}.",
         ]
     )
 

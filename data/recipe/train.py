@@ -108,15 +108,15 @@ def train(config, rows, build, device):
     llama = fresh_model(config).to(device)
     optimizer = make_optimizer(llama)
     steps = len(rows) // BATCH
-    log, dtype = [], None
+    log = []
     state_file = build / "state.pt"
     if state_file.exists():
         state = torch.load(state_file, map_location=device, weights_only=True)
         llama.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         log = [tuple(entry) for entry in state["log"]]
-        dtype = state.get("dtype")
-    if dtype is None:
+        dtype = state["dtype"]
+    else:
         dtype = fastest_dtype(config, rows, device)
     seconds = log[-1][3] if log else 0.0
     bar = tqdm(total=steps, initial=len(log), unit="step", smoothing=0.05)
