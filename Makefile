@@ -35,7 +35,7 @@ lab: $(VENV)/base.done ## open the series in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir notebooks $(LAB_FLAGS)
 
 notebooks: export LLAMA_DIR := $(POCKET)
-notebooks: $(VENV)/base.done ## execute all notebooks again, in place
+notebooks: $(VENV)/dev.done ## execute all notebooks again, in place
 	$(BIN)/python -m llamalib execute
 
 pocket: $(VENV)/dev.done ## train the pocket Llama again from nothing

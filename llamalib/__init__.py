@@ -15,6 +15,7 @@ from .attention import (
 from .cache import KVCache
 from .checkpoint import find_checkpoint, load, save
 from .config import ModelArgs
+from .experiment import break_it
 from .feed_forward import feed_forward, ffn_hidden_dim
 from .generate import decode_one, generate, prefill
 from .model import Llama, attention_maps, tensor_shapes, transformer_block
@@ -32,6 +33,7 @@ __all__ = [
     "attention",
     "attention_maps",
     "attention_weights",
+    "break_it",
     "causal_mask",
     "decode_one",
     "feed_forward",

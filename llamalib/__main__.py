@@ -9,6 +9,7 @@ from .checkpoint import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
 GENERATE = NOTEBOOKS / "09_generate.ipynb"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def main(argv=None) -> int:
@@ -98,6 +99,10 @@ def execute_in_place(path: Path) -> None:
 
     os.environ.pop("LLAMA_PROMPT", None)
     notebook = executed(path)
+    # A widget lives only with its kernel: what is saved is its still picture.
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(WIDGET, None)
     notebook.metadata = {
         "kernelspec": {
             "display_name": "Python 3",

@@ -4,12 +4,20 @@ Every function draws one figure from arrays or lists that were prepared
 before, and returns its matplotlib Figure.
 """
 
+import io
 import logging
+import re
 
 # "Matplotlib is building the font cache" is no part of a lesson
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib import font_manager  # noqa: E402
+from matplotlib.colors import LinearSegmentedColormap  # noqa: E402
+from matplotlib.patches import FancyBboxPatch  # noqa: E402
+
+WIDTH = 8.6  # inches: the width of a notebook's column
+DPI = 100
 
 # One colour for one thing in the whole series: Okabe and Ito's palette,
 # which the colour-blind can tell apart.
@@ -22,16 +30,296 @@ COLOURS = {
     "probability": "#E69F00",
     "other": "#999999",
 }
+# The groups of query heads that share a KV head, in turn.
+GROUPS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+# Amounts from nothing to all (weights, probabilities) and values around 0.
+AMOUNT = LinearSegmentedColormap.from_list(
+    "amount", ["#ffffff", "#9ecae1", "#0072B2", "#08306b"]
+)
+SIGNED = LinearSegmentedColormap.from_list(
+    "signed", ["#D55E00", "#fdd0a2", "#ffffff", "#9ecae1", "#0072B2"]
+)
 
 
 def visible(text: str) -> str:
-    """A token's text with its spaces and line ends made visible."""
-    return plain(text.replace(" ", "␣").replace("\n", "⏎")) or "∅"
+    r"""A token's text as a label: spaces and line ends made visible.
+
+    A character that matplotlib's own font lacks becomes its code point, and
+    a long text is cut.
+    """
+    text = text.replace(" ", "␣").replace("\n", "⏎")
+    text = "".join(c if drawable(c) else f"⟨{ord(c):X}⟩" for c in text)
+    if len(text) > 14:
+        text = text[:12] + "…"
+    return plain(text) or "∅"
+
+
+def drawable(character: str) -> bool:
+    """Whether matplotlib's own font has a glyph for it."""
+    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
+    return font.get_char_index(ord(character)) != 0
 
 
 def plain(text: str) -> str:
     """Text in which matplotlib reads no dollar sign as mathematics."""
     return text.replace("$", r"\$")
+
+
+def png(fig) -> bytes:
+    """A figure as the bytes of a PNG; the figure is closed."""
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png", dpi=DPI, bbox_inches="tight")
+    plt.close(fig)
+    return buffer.getvalue()
+
+
+def canvas(height: float, rows: int = 1, columns: int = 1, **options):
+    """A figure of the notebook's width and its axes, without top and right."""
+    fig, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(WIDTH, height),
+        layout="constrained",
+        squeeze=False,
+        **options,
+    )
+    for ax in axes.flat:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.tick_params(labelsize=9)
+    return fig, axes[0, 0] if rows == columns == 1 else axes
+
+
+def title(ax, text: str) -> None:
+    """A title at the left, in which dollar signs are plain."""
+    ax.set_title(plain(text), loc="left", fontsize=11)
+
+
+def heatmap(ax, values, rows=(), columns=(), *, signed=False, limit=None):
+    r"""A matrix as colours: from 0 up, or around 0 where `signed`.
+
+    Args:
+        values: (n, m) numbers.
+        rows, columns: token texts on the ticks, or none.
+        limit: the value of the full colour; None: the largest there is.
+
+    Returns:
+        matplotlib's image, for a colour bar.
+    """
+    limit = float(abs(values).max()) if limit is None else limit
+    image = ax.imshow(
+        values,
+        cmap=SIGNED if signed else AMOUNT,
+        vmin=-limit if signed else 0,
+        vmax=limit,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    if len(rows):
+        ax.set_yticks(range(len(rows)), [visible(r) for r in rows])
+    if len(columns):
+        names = [visible(c) for c in columns]
+        ax.set_xticks(
+            range(len(columns)),
+            names,
+            rotation=60,
+            ha="right",
+            rotation_mode="anchor",
+        )
+    ax.spines[:].set_visible(False)
+    return image
+
+
+# -- the map that opens every notebook --------------------------------------
+
+# Name, x, y, width, of each part of the model; then for each notebook's part
+# what is lit, what comes in and what goes out.
+BOXES = {
+    "files": ("files", 0.0, 0.5, 0.9),
+    "tokenize": ("tokenize", 1.2, 0.5, 1.15),
+    "embed": ("embed", 2.65, 0.5, 0.95),
+    "norm 1": ("RMSNorm", 4.1, 0.5, 1.1),
+    "rope": ("RoPE", 5.5, 1.15, 0.95),
+    "attention": ("attention", 5.4, 0.5, 1.15),
+    "norm 2": ("RMSNorm", 7.1, 0.5, 1.1),
+    "feed-forward": ("feed-forward", 8.4, 0.5, 1.4),
+    "norm 3": ("RMSNorm", 10.65, 0.5, 1.1),
+    "LM head": ("LM head", 11.95, 0.5, 1.0),
+    "sample": ("sample", 13.25, 0.5, 0.95),
+}
+PARTS = {
+    "initialization": ("files", "a folder", "tensors by name"),
+    "tokenize": ("tokenize", "text", "ids (T,)"),
+    "embed": ("embed", "ids (T,)", "(T, D)"),
+    "rmsnorm": ("norm 1, norm 2, norm 3", "(T, D)", "(T, D)"),
+    "rope": ("rope", "queries (T, H, hd), keys (T, KV, hd)", "the same"),
+    "attention": ("attention, rope", "(T, D)", "(T, D)"),
+    "feed_forward": ("feed-forward", "(T, D)", "(T, D)"),
+    "lm_head": ("norm 3, LM head", "(T, D)", "logits (T, V)"),
+    "sampling": ("sample", "logits (V,)", "an id"),
+    "generate": (", ".join(BOXES), "text", "text"),
+}
+
+
+def strip(part: str, llama, T: int | None = None):
+    r"""The map of the model with one notebook's part lit.
+
+    Args:
+        part: a name of `PARTS`.
+        llama: which checkpoint, and the numbers behind the letters.
+        T: the prompt's tokens; None leaves the letter.
+    """
+    lit, comes, goes = PARTS[part]
+    c = llama.config
+    numbers = {
+        "D": c.dim,
+        "H": c.n_heads,
+        "KV": c.n_kv_heads,
+        "hd": c.head_dim,
+        "F": c.hidden_dim,
+        "V": c.vocab_size,
+        "L": c.n_layers,
+    }
+    fig, ax = plt.subplots(figsize=(WIDTH, 1.75), layout="constrained")
+    ax.set_xlim(-0.1, 14.3)
+    ax.set_ylim(-0.55, 2.35)
+    ax.axis("off")
+    _draw_flow(ax, c.n_layers)
+    for name, (label, x, y, width) in BOXES.items():
+        on = name in lit.split(", ")
+        box = FancyBboxPatch(
+            (x, y - 0.25),
+            width,
+            0.5,
+            boxstyle="round,pad=0.04",
+            facecolor=COLOURS["probability"] if on else "white",
+            edgecolor="black" if on else COLOURS["other"],
+            lw=1.2,
+            zorder=3,
+        )
+        ax.add_patch(box)
+        ax.text(
+            x + width / 2,
+            y,
+            label,
+            ha="center",
+            va="center",
+            fontsize=8,
+            weight="bold" if on else None,
+            zorder=4,
+            color="black" if on else "#555555",
+        )
+    shapes = f"in: {_numbered(comes, numbers, T)}   →   "
+    shapes += f"out: {_numbered(goes, numbers, T)}"
+    ax.text(0, -0.4, shapes, fontsize=9, va="center")
+    sizes = " · ".join(f"{k} = {v}" for k, v in numbers.items())
+    ax.text(0, 2.2, plain(f"{llama.name}:  {sizes}"), fontsize=9, va="center")
+    return fig
+
+
+def _draw_flow(ax, n_layers):
+    """The residual stream, the frame around a block, the way back."""
+    grey = COLOURS["other"]
+    flow = dict(
+        arrowprops=dict(arrowstyle="-|>", color=grey, lw=1.2), zorder=1
+    )
+    ax.annotate("", (13.2, 0.5), (0.9, 0.5), **flow)
+    for start, end in ((3.85, 6.78), (6.78, 10.02)):  # around each half
+        ax.plot(
+            [start, start, end, end],
+            [0.5, 0.0, 0.0, 0.42],
+            color=COLOURS["residual"],
+            lw=1.6,
+            zorder=1,
+        )
+    for x in (6.78, 10.02):
+        ax.text(
+            x,
+            0.5,
+            "+",
+            ha="center",
+            va="center",
+            fontsize=9,
+            zorder=4,
+            bbox=dict(
+                boxstyle="circle,pad=0.1", fc="white", ec=COLOURS["residual"]
+            ),
+        )
+    frame = FancyBboxPatch(
+        (3.7, -0.1),
+        6.55,
+        1.65,
+        boxstyle="round,pad=0.03",
+        fc="#f5f5f5",
+        ec=grey,
+        ls="--",
+        lw=1,
+        zorder=0,
+    )
+    ax.add_patch(frame)
+    ax.text(
+        3.78,
+        1.38,
+        f"block, {n_layers} times",
+        fontsize=8,
+        va="center",
+        color="#555555",
+    )
+    ax.plot([13.7, 13.7, 3.1], [0.8, 1.8, 1.8], color=grey, lw=1.2, zorder=0)
+    ax.annotate("", (3.1, 0.8), (3.1, 1.82), **flow)
+    ax.text(
+        13.6,
+        1.62,
+        "the next token",
+        fontsize=8,
+        ha="right",
+        va="center",
+        color="#555555",
+    )
+
+
+def _numbered(shape: str, numbers: dict, T) -> str:
+    """'(T, D)' as '(T, D) = (6, 256)', and what has no letters as it is."""
+    start = shape.find("(")
+    if start < 0:
+        return shape
+    return re.sub(
+        r"\(([^)]*)\)",
+        lambda m: (
+            f"{m[0]} = "
+            + "("
+            + ", ".join(
+                str({**numbers, "T": T or "T"}.get(letter, letter))
+                for letter in m[1].split(", ")
+            ).replace(", ,", ",")
+            + ")"
+        ),
+        shape,
+    )
+
+
+# -- 00 initialization ------------------------------------------------------
+
+
+# -- 01 tokenize ------------------------------------------------------------
+
+
+# -- 02 embed ---------------------------------------------------------------
+
+
+# -- 03 rmsnorm -------------------------------------------------------------
+
+
+# -- 04 rope ----------------------------------------------------------------
+
+
+# -- 05 attention -----------------------------------------------------------
+
+
+# -- 06 feed_forward --------------------------------------------------------
+
+
+# -- 07 lm_head -------------------------------------------------------------
 
 
 def next_token_bars(labels, probabilities, title=""):
@@ -56,6 +344,12 @@ def next_token_bars(labels, probabilities, title=""):
     ax.spines[["top", "right"]].set_visible(False)
     fig.tight_layout()
     return fig
+
+
+# -- 08 sampling ------------------------------------------------------------
+
+
+# -- 09 generate ------------------------------------------------------------
 
 
 def cost_by_position(positions, series, title=""):

@@ -1,0 +1,94 @@
+r"""Things to play with: the only file that imports ipywidgets.
+
+Every function returns a `Play`: controls over a picture or a text that
+follows them. It opens with something to see, and where no kernel runs (a
+saved notebook, a web page) a still picture of its first state stands for it.
+"""
+
+import base64
+import html
+
+import ipywidgets as ipw
+
+from . import plots
+
+
+class Play(ipw.VBox):
+    r"""Controls, and under them the picture that they draw.
+
+    Args:
+        draw: called with the controls' values by name; returns a figure.
+        controls: name to ipywidgets control, shown in this order.
+
+    Attributes:
+        controls: as given: `play.controls["layer"].value = 2` is what a
+            reader's hand does.
+        picture: an ipywidgets Image, PNG.
+        message: an HTML line, where `draw` raised a ValueError: what it says.
+    """
+
+    def __init__(self, draw, **controls):
+        self.draw, self.controls = draw, controls
+        self.picture = ipw.Image(format="png", layout={"max_width": "100%"})
+        self.message = ipw.HTML()
+        for control in controls.values():
+            control.style.description_width = "initial"
+            control.layout.width = "90%"
+            control.layout.max_width = "620px"
+            control.observe(self._changed, "value")
+        super().__init__([*controls.values(), self.message, self.picture])
+        self.update()
+
+    def update(self) -> None:
+        """Draw with the controls' values as they are now."""
+        values = {name: c.value for name, c in self.controls.items()}
+        try:
+            fig = self.draw(**values)
+        except ValueError as error:  # the picture before stays
+            self.message.value = html.escape(str(error))
+            return
+        self.message.value = ""
+        self.picture.value = plots.png(fig)
+
+    def _changed(self, change):
+        self.update()
+
+    def __repr__(self) -> str:
+        values = (f"{n}={c.value!r}" for n, c in self.controls.items())
+        return f"Play({', '.join(values)})"
+
+    def _repr_mimebundle_(self, **kwargs):
+        """The live widget, and a still picture where there is no kernel."""
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        still = base64.b64encode(self.picture.value).decode()
+        return bundle | {"image/png": still, "text/plain": repr(self)}
+
+
+# -- 00 initialization ----------------------------------------------------
+
+
+# -- 01 tokenize ----------------------------------------------------------
+
+
+# -- 02 embed -------------------------------------------------------------
+
+
+# -- 03 rmsnorm -----------------------------------------------------------
+
+
+# -- 04 rope --------------------------------------------------------------
+
+
+# -- 05 attention ---------------------------------------------------------
+
+
+# -- 06 feed_forward ------------------------------------------------------
+
+
+# -- 07 lm_head -----------------------------------------------------------
+
+
+# -- 08 sampling ----------------------------------------------------------
+
+
+# -- 09 generate ----------------------------------------------------------

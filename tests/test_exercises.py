@@ -1,0 +1,136 @@
+"""Every exercise: not done, done right, and done wrong in the usual ways."""
+
+import contextlib
+import io
+import json
+import re
+
+import matplotlib
+import pytest
+
+matplotlib.use("agg")
+
+from matplotlib import pyplot as plt  # noqa: E402
+
+from llamalib.__main__ import all_notebooks  # noqa: E402
+from llamalib.checkpoint import ROOT  # noqa: E402
+
+SOLUTIONS = ROOT / "notebooks" / "solutions"
+MISTAKES = ROOT / "tests" / "mistakes"
+
+
+def cells_of(path):
+    """(tags, source) of every code cell."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [
+        (cell["metadata"].get("tags", []), "".join(cell["source"]))
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+
+
+def exercises(path):
+    """Number to (source of the stub, source of the check)."""
+    found = {}
+    for tags, source in cells_of(path):
+        for tag in tags:
+            if match := re.fullmatch(r"(exercise|check)-(\d+)", tag):
+                found.setdefault(int(match[2]), {})[match[1]] = source
+    return {n: (each["exercise"], each["check"]) for n, each in found.items()}
+
+
+def sections(path):
+    """[(exercise's number, words after the colon, source), …] of a file."""
+    text = path.read_text(encoding="utf-8")
+    parts = re.split(r"^# %% exercise (\d+)(?:: (.*))?$", text, flags=re.M)
+    return [
+        (int(n), words, source)
+        for n, words, source in zip(parts[1::3], parts[2::3], parts[3::3])
+    ]
+
+
+WITH_EXERCISES = [path for path in all_notebooks() if exercises(path)]
+CASES = [
+    (path.stem, number)
+    for path in WITH_EXERCISES
+    for number in exercises(path)
+]
+WRONG = [
+    (path.stem, number, words, source)
+    for path in WITH_EXERCISES
+    for number, words, source in sections(MISTAKES / f"{path.stem}.py")
+]
+
+
+@pytest.fixture(scope="module")
+def namespaces():
+    """Each notebook's names after its last cell, made when asked for."""
+    made = {}
+
+    def namespace(stem):
+        if stem not in made:
+            path = ROOT / "notebooks" / f"{stem}.ipynb"
+            names = {"__name__": "__main__", "display": lambda *_: None}
+            with contextlib.redirect_stdout(io.StringIO()):
+                for _, source in cells_of(path):
+                    exec(compile(source, path.name, "exec"), names)
+            plt.close("all")
+            made[stem] = names
+        return dict(made[stem])
+
+    return namespace
+
+
+def answer(namespaces, stem, number, source):
+    """What the check says of a source that stands in the stub's place."""
+    path = ROOT / "notebooks" / f"{stem}.ipynb"
+    stub, check = exercises(path)[number]
+    names = namespaces(stem)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(compile(stub if source is None else source, stem, "exec"), names)
+        said.seek(0)
+        said.truncate()
+        exec(compile(check, stem, "exec"), names)
+    plt.close("all")
+    return said.getvalue().strip()
+
+
+@pytest.mark.parametrize("stem, number", CASES)
+def test_not_done(namespaces, stem, number):
+    said = answer(namespaces, stem, number, None)
+    assert said.startswith(f"Exercise {number}: not done yet"), said
+
+
+@pytest.mark.parametrize("stem, number", CASES)
+def test_the_solution_is_right(namespaces, stem, number):
+    (source,) = (
+        source
+        for n, _, source in sections(SOLUTIONS / f"{stem}.py")
+        if n == number
+    )
+    said = answer(namespaces, stem, number, source)
+    assert said.startswith(f"Exercise {number}: ✓"), said
+
+
+@pytest.mark.parametrize(
+    "stem, number, words, source",
+    WRONG,
+    ids=[f"{stem}-{n}-{words[:30]}" for stem, n, words, _ in WRONG],
+)
+def test_a_mistake_is_named(namespaces, stem, number, words, source):
+    said = answer(namespaces, stem, number, source)
+    assert said.startswith(f"Exercise {number}: ✗"), said
+    assert words in said, said
+
+
+@pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
+def test_two_to_four_exercises_each_with_mistakes(path):
+    numbers = list(exercises(path))
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert 2 <= len(numbers) <= 4
+    solved = [n for n, _, _ in sections(SOLUTIONS / f"{path.stem}.py")]
+    assert solved == numbers
+    wrong = [n for n, _, _ in sections(MISTAKES / f"{path.stem}.py")]
+    for number in numbers:
+        assert wrong.count(number) >= 2, f"exercise {number}"
