@@ -30,7 +30,9 @@ class Outcome:
     continuation: str
 
     def __str__(self) -> str:
-        return f"loss {self.loss:.3g} nats a token | {self.continuation!r}"
+        # beyond 100 the digits are noise; nan is over 100 too
+        loss = f"{self.loss:.3g}" if self.loss <= 100 else "over 100"
+        return f"loss {loss} nats a token | {self.continuation!r}"
 
 
 def loss(llama: Llama, text: str) -> float:

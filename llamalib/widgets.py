@@ -9,8 +9,10 @@ import base64
 import html
 
 import ipywidgets as ipw
+import torch
 
 from . import plots
+from .normalization import rms_norm
 
 
 class Play(ipw.VBox):
@@ -64,6 +66,18 @@ class Play(ipw.VBox):
         return bundle | {"image/png": still, "text/plain": repr(self)}
 
 
+def log_slider(description: str, value: float, low: int, high: int):
+    """A slider over powers of ten, from 10^low to 10^high."""
+    return ipw.FloatLogSlider(
+        value=value,
+        min=low,
+        max=high,
+        step=0.1,
+        description=description,
+        readout_format=".1e",
+    )
+
+
 # -- 00 initialization ----------------------------------------------------
 
 
@@ -74,6 +88,37 @@ class Play(ipw.VBox):
 
 
 # -- 03 rmsnorm -----------------------------------------------------------
+
+
+def norm(llama, ids) -> Play:
+    r"""One token's embedding, scaled, then normalized with a chosen ε.
+
+    Args:
+        llama: whose embeddings.
+        ids: a prompt's token ids.
+    """
+    vectors = llama.weights()["tok_embeddings.weight"][ids].float().cpu()
+    texts = [llama.tokenizer.decode([i]) for i in ids]
+    sizes = torch.logspace(-6, 3, 120)
+
+    def draw(token, scale, epsilon):
+        x = scale * vectors[token]  # (D,)
+        y = rms_norm(x, torch.ones_like(x), epsilon)  # (D,)
+        point = [float(v.pow(2).mean().sqrt()) for v in (x, y)]
+        heading = f"{texts[token]!r}: RMS {point[0]:.3g} to {point[1]:.3g}"
+        curve = sizes / (sizes**2 + epsilon).sqrt()
+        return plots.norm_bars(x[:24], y[:24], sizes, curve, point, heading)
+
+    return Play(
+        draw,
+        token=ipw.Dropdown(
+            options=[(f"{i}: {t!r}", i) for i, t in enumerate(texts)],
+            value=len(ids) - 1,
+            description="token",
+        ),
+        scale=log_slider("scale of the vector", 1.0, -4, 2),
+        epsilon=log_slider("ε", 1e-5, -8, 1),
+    )
 
 
 # -- 04 rope --------------------------------------------------------------

@@ -1,9 +1,11 @@
 import matplotlib
 import pytest
+from helpers import random_llama
 
 matplotlib.use("agg")
 
 from llamalib import plots  # noqa: E402
+from llamalib.__main__ import all_notebooks  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +45,43 @@ def test_cost_by_position():
         plots.COLOURS["key"],
     ]
     assert ax.get_xlabel() and ax.get_ylabel()
+
+
+# -- the map ----------------------------------------------------------------
+
+
+def lit(fig):
+    """The labels in bold of a strip."""
+    (ax,) = fig.axes
+    return {t.get_text() for t in ax.texts if t.get_weight() == "bold"}
+
+
+def test_strip_lights_its_part_and_numbers_the_shapes():
+    llama = random_llama()
+    llama.name = "small"
+    fig = plots.strip("attention", llama, 6)
+    assert lit(fig) == {"attention", "RoPE"}
+    texts = " ".join(t.get_text() for t in fig.axes[0].texts)
+    assert "in: (T, D) = (6, 64)" in texts
+    assert "small:" in texts and "KV = 2" in texts
+    assert "block, 2 times" in texts
+    fig = plots.strip("rope", llama)
+    texts = " ".join(t.get_text() for t in fig.axes[0].texts)
+    assert "queries (T, H, hd) = (T, 8, 8), keys (T, KV, hd) = (T, 2, 8)" in (
+        texts
+    )
+
+
+def test_every_part_has_a_strip():
+    stems = {path.stem.split("_", 1)[1] for path in all_notebooks()}
+    assert stems <= set(plots.PARTS)
+    llama = random_llama()
+    for part in plots.PARTS:
+        assert lit(plots.strip(part, llama, 3)), part
+
+
+def test_visible():
+    assert plots.visible(" a\n") == "␣a⏎"
+    assert plots.visible("") == "∅"
+    assert plots.visible("水") == "⟨6C34⟩"  # the font has no such glyph
+    assert len(plots.visible("<|begin_of_text|>")) < 15
