@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 unexport LLAMA_PROMPT PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow lab notebooks pocket weights clean
+.PHONY: help run test test-slow test-browser lab notebooks pocket weights clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
@@ -28,6 +28,10 @@ test: $(VENV)/dev.done ## all tests, then all notebooks, strictly
 
 test-slow: $(VENV)/dev.done ## the tests that need gigabytes or minutes
 	$(BIN)/python -m pytest tests -m slow
+
+test-browser: export LLAMA_DIR := $(POCKET)
+test-browser: $(VENV)/browser.done ## the widgets in JupyterLab, by headless Chromium
+	$(BIN)/python -m pytest tests -m browser
 
 # root, as in a container, must say so
 LAB_FLAGS ?= $(shell test "$$(id -u)" != 0 || echo --allow-root)
@@ -61,4 +65,9 @@ $(VENV)/base.done: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/dev.done: pyproject.toml constraints.txt | $(VENV)/base.done
 	@echo "installing what the tests need, once"
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/browser.done: pyproject.toml constraints.txt | $(VENV)/dev.done
+	@echo "installing what drives a browser, once"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[browser]'
 	@touch $@

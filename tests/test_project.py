@@ -94,6 +94,7 @@ def test_make_alone_lists_every_task():
         "run",
         "test",
         "test-slow",
+        "test-browser",
         "lab",
         "notebooks",
         "pocket",
@@ -148,10 +149,11 @@ def test_readmes_name_what_exists(file):
 def test_ci_runs_the_readmes_test_command():
     assert "make run" in read("README.md")
     assert "make test" in read("README.md")
-    assert read(".ci/run").rstrip().endswith("\nmake test")
+    lines = read(".ci/run").splitlines()
+    assert lines.index("make test") < lines.index("make test-browser")
     workflow = read(".github/workflows/test.yml")
     matrix = yaml.safe_load(workflow)["jobs"]["test"]["strategy"]["matrix"]
-    assert matrix["target"] == ["test", "test-slow"]
+    assert matrix["target"] == ["test", "test-slow", "test-browser"]
     assert "make ${{ matrix.target }}" in workflow
 
 

@@ -1,0 +1,38 @@
+"""Solutions to the exercises of 09_generate.ipynb: each replaces its cell."""
+
+
+# %% exercise 1
+def my_positions(t, n):
+    # t + (t + 1) + … + (t + n - 1), and the prompt and n - 1 tokens once
+    return n * t + n * (n - 1) // 2, t + n - 1
+
+
+# %% exercise 2
+def my_generate(llama, ids, n, stop):
+    cache = llama.new_cache(len(ids) + n - 1)
+    tokens = torch.tensor([ids], device=llama.device)  # (1, T)
+    logits = prefill(llama, tokens, cache)  # (1, V)
+    for made in range(1, n + 1):
+        token = logits.argmax(-1)  # (1,)
+        if token.item() in stop:
+            return
+        yield token.item()
+        if made < n:
+            logits = decode_one(llama, token, cache)  # (1, V)
+
+
+# %% exercise 3
+def my_stream(pieces):
+    held = b""
+    for piece in pieces:
+        held += piece
+        whole = len(held)
+        for back in range(1, min(3, len(held)) + 1):
+            byte = held[-back]
+            if byte >= 0b11000000:  # the first byte of a character
+                length = 2 + (byte >= 0b11100000) + (byte >= 0b11110000)
+                if length > back:
+                    whole = len(held) - back
+                break
+        yield held[:whole].decode()
+        held = held[whole:]

@@ -1,0 +1,108 @@
+"""Wrong answers to the exercises, and what the check must say of each."""
+
+
+# %% exercise 1: one pass too many
+def my_positions(t, n):
+    return sum(range(t, t + n + 1)), t + n - 1
+
+
+# %% exercise 1: the text grows
+def my_positions(t, n):
+    return n * t, t + n - 1
+
+
+# %% exercise 1: with a cache: the last new token
+def my_positions(t, n):
+    return n * t + n * (n - 1) // 2, t + n
+
+
+# %% exercise 1: wanted two numbers
+def my_positions(t, n):
+    return t + n
+
+
+# %% exercise 2: given out too
+def my_generate(llama, ids, n, stop):
+    cache = llama.new_cache(len(ids) + n)
+    logits = prefill(llama, torch.tensor([ids]), cache)
+    for made in range(n):
+        token = logits.argmax(-1)
+        yield token.item()
+        if token.item() in stop:
+            return
+        if made < n - 1:
+            logits = decode_one(llama, token, cache)
+
+
+# %% exercise 2: does not stop
+def my_generate(llama, ids, n, stop):
+    yield from llamalib.generate(llama, ids, max_new_tokens=n, stop=())
+
+
+# %% exercise 2: old positions run again
+def my_generate(llama, ids, n, stop):
+    for token in naive_greedy(llama, ids, n):
+        if token in stop:
+            return
+        yield token
+
+
+# %% exercise 2: a position too many
+def my_generate(llama, ids, n, stop):
+    cache = llama.new_cache(len(ids) + n)
+    logits = prefill(llama, torch.tensor([ids]), cache)
+    for _ in range(n):
+        token = logits.argmax(-1)
+        if token.item() in stop:
+            return
+        yield token.item()
+        logits = decode_one(llama, token, cache)
+
+
+# %% exercise 2: wanted ints
+def my_generate(llama, ids, n, stop):
+    for i in llamalib.generate(llama, ids, max_new_tokens=n, stop=stop):
+        yield torch.tensor(i)
+
+
+# %% exercise 2: the ids are
+def my_generate(llama, ids, n, stop):
+    for i in llamalib.generate(llama, ids, max_new_tokens=n, stop=stop):
+        yield i + 1
+
+
+# %% exercise 3: is cut
+def my_stream(pieces):
+    for piece in pieces:
+        yield piece.decode(errors="replace")
+
+
+# %% exercise 3: together they give
+def my_stream(pieces):
+    for piece in pieces:
+        yield piece.decode(errors="ignore")
+
+
+# %% exercise 3: all comes at the end
+def my_stream(pieces):
+    pieces = list(pieces)
+    for _ in pieces[1:]:
+        yield ""
+    yield b"".join(pieces).decode()
+
+
+# %% exercise 3: some come late
+def my_stream(pieces):
+    held = b""
+    for piece in pieces:
+        held += piece
+        try:
+            text, held = held.decode(), b""
+        except UnicodeDecodeError:
+            text = ""
+        yield text
+
+
+# %% exercise 3: texts for
+def my_stream(pieces):
+    yield b"".join(pieces).decode()

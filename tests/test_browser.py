@@ -1,0 +1,191 @@
+"""The notebooks as a reader has them: JupyterLab, in headless Chromium.
+
+Run by `make test-browser`; needs chromium and chromedriver on the PATH
+(Debian: apt-get install chromium chromium-driver).
+"""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from llamalib.__main__ import all_notebooks
+from llamalib.checkpoint import ROOT
+
+pytestmark = pytest.mark.browser
+
+TOKEN = "for-this-test"
+# Everything is drawn, in view or not, and nothing is asked of the network.
+SETTINGS = {
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
+    "@jupyterlab/apputils-extension:notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+}
+
+
+def with_a_widget(path):
+    return '"Play(' in path.read_text(encoding="utf-8")
+
+
+NOTEBOOKS = [path for path in all_notebooks() if with_a_widget(path)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """JupyterLab on copies of the notebooks: what is saved there is lost."""
+    folder = tmp_path_factory.mktemp("lab")
+    for path in NOTEBOOKS:
+        shutil.copy(path, folder)
+    settings = tmp_path_factory.mktemp("settings")
+    (settings / "overrides.json").write_text(json.dumps(SETTINGS))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with open(settings / "log", "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", "--no-browser"]
+            + [f"--port={port}", f"--notebook-dir={folder}", "--allow-root"]
+            + [f"--IdentityProvider.token={TOKEN}"]
+            + [f"--LabApp.app_settings_dir={settings}"],
+            stdout=log,
+            stderr=log,
+            cwd=ROOT,
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(120):
+            try:
+                urllib.request.urlopen(f"{address}/api?token={TOKEN}")
+                break
+            except OSError:
+                assert process.poll() is None, (settings / "log").read_text()
+                time.sleep(0.5)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.fixture
+def driver(tmp_path):
+    from selenium import webdriver
+
+    names = "chromium", "chromium-browser", "google-chrome"
+    chromium = next(filter(None, map(shutil.which, names)), None)
+    chromedriver = shutil.which("chromedriver")
+    assert chromium and chromedriver, "install chromium and chromium-driver"
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-dev-shm-usage",
+        "no-first-run",
+        "disable-background-networking",
+        "disable-component-update",
+        "disable-sync",
+        "window-size=1300,1200",
+        f"user-data-dir={tmp_path / 'profile'}",
+    ):
+        options.add_argument(f"--{flag}")
+    driver = webdriver.Chrome(options, webdriver.ChromeService(chromedriver))
+    yield driver
+    driver.quit()
+
+
+def wait_for(what, found, seconds=120):
+    """What `found` returns, as soon as it is true."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        result = found()
+        if result:
+            return result
+        time.sleep(0.2)
+    raise AssertionError(f"waited {seconds} s for {what}")
+
+
+def elements(driver, selector):
+    return driver.find_elements("css selector", selector)
+
+
+def click_menu(driver, menu, entry):
+    """As a reader does: the menu at the top, then its entry."""
+    for selector, text in (
+        (".lm-MenuBar-itemLabel", menu),
+        (".lm-Menu-itemLabel", entry),
+    ):
+        wait_for(
+            f"the menu entry {text}",
+            lambda: [e for e in elements(driver, selector) if e.text == text],
+        )[0].click()
+
+
+PICTURE = """
+const picture = document.querySelector(".widget-image");
+if (!picture || !picture.complete || !picture.naturalWidth) return null;
+const canvas = document.createElement("canvas");
+canvas.width = picture.naturalWidth;
+canvas.height = picture.naturalHeight;
+canvas.getContext("2d").drawImage(picture, 0, 0);
+return canvas.toDataURL();
+"""
+
+
+def move_a_control(driver):
+    """A slider by the arrow keys; else a list, else a line of text."""
+    from selenium.webdriver.common.keys import Keys
+
+    for selector, keys in (
+        (".noUi-handle", [Keys.ARROW_RIGHT, Keys.ARROW_LEFT * 2]),
+        (".widget-dropdown select", [Keys.ARROW_DOWN, Keys.ARROW_UP * 2]),
+        (".widget-text input", [Keys.END + "s", Keys.BACKSPACE * 3 + "a"]),
+    ):
+        found = elements(driver, selector)
+        if found:
+            return found[0], keys
+    raise AssertionError("the widget has no control that is known here")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_open_run_all_and_play(server, driver, path):
+    driver.get(f"{server}/lab/tree/{path.name}?token={TOKEN}&reset")
+    wait_for("the notebook", lambda: elements(driver, ".jp-Notebook .jp-Cell"))
+    # before anything runs: the still picture, and no widget that has died
+    wait_for("pictures", lambda: elements(driver, ".jp-RenderedImage img"))
+    assert not elements(driver, ".jupyter-widgets")
+    click_menu(driver, "Run", "Run All Cells")
+    wait_for("the widget", lambda: elements(driver, ".widget-image"))
+    wait_for(
+        "the last cell",
+        lambda: (
+            not [
+                e for e in elements(driver, ".jp-InputPrompt") if "*" in e.text
+            ]
+        ),
+    )
+    errors = elements(driver, '[data-mime-type*="stderr"]')
+    assert [e.text for e in errors] == []
+    first = wait_for("a picture", lambda: driver.execute_script(PICTURE))
+    control, (one_way, other_way) = move_a_control(driver)
+    driver.execute_script("arguments[0].scrollIntoView()", control)
+    for keys in (one_way, other_way):
+        before = driver.execute_script(PICTURE)
+        control.send_keys(keys)
+        try:
+            wait_for(
+                "another picture",
+                lambda: driver.execute_script(PICTURE) not in (None, before),
+                seconds=10,
+            )
+            return
+        except AssertionError:  # it may have been at that end
+            assert driver.execute_script(PICTURE) == first
+    raise AssertionError("the picture did not follow the control")
