@@ -11,6 +11,7 @@ import torch
 from helpers import LLAMA_1B, write_tokenizer
 
 from llamalib import ModelArgs, tensor_shapes
+from llamalib.__main__ import all_notebooks, executed
 
 pytestmark = [
     pytest.mark.slow,
@@ -98,3 +99,11 @@ def test_shapes_and_memory(folder):
     # loading maps the file; running reads all of it into memory, once
     assert found["loaded"] < 0.1 * size
     assert found["run"] < 1.1 * size
+
+
+@pytest.mark.parametrize("path", all_notebooks(), ids=lambda path: path.stem)
+def test_the_series_runs_on_it(folder, monkeypatch, path):
+    """Every cell, and every assertion, on random weights of this size."""
+    monkeypatch.setenv("LLAMA_DIR", str(folder))
+    cells = executed(path).cells
+    assert all(c.execution_count for c in cells if c.cell_type == "code")

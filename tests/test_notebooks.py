@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+import torch
 from helpers import random_llama, small_config, write_checkpoint
 
 import llamalib
@@ -162,6 +163,98 @@ def test_drift_is_seen():
 def test_each_function_is_taught_once():
     names = [name for *_, name, _ in taught()]
     assert sorted(names) == sorted(set(names))
+
+
+# What is public and not taught in a cell of its own: what holds and opens
+# things, and the tools of the notebooks.
+NOT_TAUGHT = {
+    "KVCache",
+    "Llama",
+    "ModelArgs",
+    "Tokenizer",
+    "break_it",
+    "find_checkpoint",
+    "generate",
+    "load",
+    "save",
+}
+
+
+def test_every_teaching_function_is_written_out_in_one_notebook():
+    """And in no untagged cell of any notebook besides."""
+    teaching = set(llamalib.__all__) - NOT_TAUGHT
+    places = {name: [] for name in teaching}
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for cell in code(cells):
+            tagged = "llamalib" in cell["metadata"].get("tags", ())
+            for name in definitions("".join(cell["source"])):
+                if name in teaching:
+                    places[name].append((path.stem, tagged))
+    for name, found in places.items():
+        assert len(found) == 1 and found[0][1], f"{name}: {found}"
+
+
+def test_taught_cells_can_be_pasted_into_an_empty_file(monkeypatch):
+    """In order, with nothing else, they make the model that llamalib is."""
+    names = {"__name__": "pasted"}
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for cell in code(cells):
+            if "llamalib" in cell["metadata"].get("tags", ()):
+                exec("".join(cell["source"]), names)
+    llama = llamalib.load(device="cpu", dtype=torch.float32)
+    config, w = llama.config, llama.state_dict()
+    tokens = torch.tensor(llama.tokenizer.encode("A b c", bos=1, eos=0))
+    freqs_cis = names["precompute_freqs_cis"](
+        config.head_dim,
+        len(tokens),
+        config.rope_theta,
+        config.rope_scaling_factor,
+    )
+    mask = names["causal_mask"](len(tokens))
+    x = w["tok_embeddings.weight"][tokens]
+    for layer in range(config.n_layers):
+        x = names["transformer_block"](x, w, layer, freqs_cis, mask, config)
+    x = names["rms_norm"](x, w["norm.weight"], config.norm_eps)
+    logits = x @ w["output.weight"].T
+    assert torch.allclose(logits, llama(tokens), rtol=1e-4, atol=1e-4)
+    assert names["pick"](logits[-1]) == llama(tokens)[-1].argmax()
+    # the functions are the pasted ones, not llamalib's
+    for name in ("transformer_block", "rms_norm", "attention", "pick"):
+        assert names[name].__module__ == "pasted"
+
+
+# Lines under 80 columns, cells short: they are read, and put on slides.
+
+
+def test_cells_are_short_and_narrow(cells):
+    for number, cell in enumerate(code(cells), 1):
+        lines = "".join(cell["source"]).splitlines()
+        wide = [line for line in lines if len(line) > 79]
+        assert not wide, f"cell {number}: {wide}"
+        tags = cell["metadata"].get("tags", ())
+        checks = any(tag.startswith("check-") for tag in tags)
+        most = 60 if checks else 45 if "llamalib" in tags else 25
+        assert len(lines) <= most, f"cell {number}: {len(lines)} lines"
+
+
+def test_opens_with_the_map_and_ends_with_exercises(path, cells):
+    text = "\n".join("".join(cell["source"]) for cell in cells)
+    part = path.stem.split("_", 1)[1]
+    assert f'plots.strip("{part}"' in text
+    order = [
+        text.index(words)
+        for words in (
+            "# " + path.stem[:2] + " · ",
+            "**Comes in:**",
+            "plots.strip(",
+            "## What to remember",
+            "## Exercises",
+            "**Next:**",
+        )
+    ]
+    assert order == sorted(order)
 
 
 def test_public_names_are_there():
