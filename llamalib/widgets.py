@@ -84,6 +84,46 @@ def log_slider(description: str, value: float, low: int, high: int):
 # -- 01 tokenize ----------------------------------------------------------
 
 
+MOST_TOKENS = 48  # drawn at once; the rest of a long text is counted
+
+
+def tokens(llama, text: str = "Hello, llama! 你好 🦙") -> Play:
+    r"""A text, and the tokens that the checkpoint's tokenizer cuts it into.
+
+    Controls: `text`; `special`: whether names such as `<|eot_id|>` in the
+    text become control tokens.
+
+    Args:
+        llama: its tokenizer is used.
+        text: to begin with.
+    """
+    t = llama.tokenizer
+    control = set(t.special_tokens.values())
+
+    def draw(text, special):
+        allowed = "all" if special else ()
+        ids = t.encode(text, bos=False, eos=False, allowed_special=allowed)
+        some = ids[:MOST_TOKENS]
+        return plots.token_boxes(
+            [t.decode([i]) for i in some],
+            some,
+            [None if i in control else t.decode_bytes([i]) for i in some],
+            f"{len(text):,} characters · {len(text.encode()):,} bytes · "
+            f"{len(ids):,} tokens: text, id, bytes"
+            if ids
+            else "no text, no tokens: write something",
+            left_out=len(ids) - len(some),
+        )
+
+    return Play(
+        draw,
+        text=ipw.Textarea(text, description="text", rows=3),
+        special=ipw.Checkbox(
+            description="names of special tokens become control tokens"
+        ),
+    )
+
+
 # -- 02 embed -------------------------------------------------------------
 
 
