@@ -324,24 +324,24 @@ def token_rows(rows, title=""):
         rows: name of a tokenizer to its tokens' texts, a list of str.
         title: over the picture.
     """
-    size, line_height = 10, 22
-    placed, top = [], 34
+    size, step = 10, 22
+    parts = []
     for name, tokens in rows.items():
         labels = [visible(token) for token in tokens]
         widths = [_text_width(label, size) + 7 for label in labels]
-        places, lines = _flow(widths)
-        placed.append((f"{name}: {len(tokens)} tokens", top, labels))
-        placed[-1] += (list(zip(places, widths, strict=True)),)
-        top += 18 + lines * line_height + 12
-    fig, ax = _page(top)
+        name = f"{name}: {len(tokens)} tokens"
+        parts.append((name, labels, widths, *_flow(widths)))
+    fig, ax = _page(14 + sum(30 + step * lines for *_, lines in parts))
     ax.text(0, 8, plain(title), fontsize=11, va="center")
-    for name, top, labels, boxes in placed:
+    top = 34
+    for name, labels, widths, places, lines in parts:
         ax.text(0, top, name, fontsize=9, va="center", color="#555555")
-        for n, ((x, line), width) in enumerate(boxes):
-            y = top + 10 + line * line_height
-            _box(ax, x, y, width, line_height - 3, TINTS[n % 2])
-            middle = y + line_height / 2 - 2
-            ax.text(x + width / 2, middle, labels[n], **_centred(size))
+        for n, (x, line) in enumerate(places):
+            y = top + 10 + line * step
+            _box(ax, x, y, widths[n], step - 3, TINTS[n % 2])
+            middle = x + widths[n] / 2
+            ax.text(middle, y + step / 2 - 2, labels[n], **_centred(size))
+        top += 30 + step * lines
     return fig
 
 
@@ -389,18 +389,17 @@ def token_counts(labels, series, title="", xlabel="tokens"):
     """
     n, m = len(labels), len(series)
     thick = 0.8 / m
-    fig, ax = canvas(0.9 + n * (0.12 + 0.14 * m))
+    fig, ax = canvas(0.8 + 0.18 * m + n * (0.1 + 0.12 * m))
     shades = ("#e6b8d1", COLOURS["token"], "#7a2d5a")[-m:]
     for k, (name, counts) in enumerate(series.items()):
         rows = [n - 1 - i + (m - 1 - 2 * k) * thick / 2 for i in range(n)]
         ax.barh(rows, counts, thick, color=shades[k], label=name)
         for row, count in zip(rows, counts, strict=True):
-            text = f"{count:g}"
-            ax.text(count, row, f" {text}", va="center", fontsize=7.5)
+            ax.text(count, row, f" {count}", va="center", fontsize=7.5)
     ax.set_yticks(range(n)[::-1], [plain(label) for label in labels])
     ax.margins(y=0.01)
     ax.set_xlabel(xlabel)
-    ax.legend(frameon=False, fontsize=9, loc="lower right")
+    fig.legend(frameon=False, fontsize=9, loc="outside upper left")
     ax.set_title(plain(title), loc="left", fontsize=11)
     return fig
 

@@ -84,7 +84,7 @@ def log_slider(description: str, value: float, low: int, high: int):
 # -- 01 tokenize ----------------------------------------------------------
 
 
-MOST_TOKENS = 48  # drawn at once; the rest of a long text is counted
+MOST_TOKENS = 40  # drawn at once; the rest of a long text is counted
 
 
 def tokens(llama, text: str = "Hello, llama! 你好 🦙") -> Play:
