@@ -686,6 +686,87 @@ def next_token_bars(labels, probabilities, title=""):
     return fig
 
 
+def lens_map(words, probabilities, columns, title_text=""):
+    r"""The logit lens: the top token of every layer at every position.
+
+    Args:
+        words: L+1 lists of T token texts, the embedding's first; drawn from
+            the bottom up.
+        probabilities: (L+1, T), of those tokens, from 0 to 1: the colour.
+        columns: T texts, the prompt's tokens.
+        title_text: over the picture.
+    """
+    n, T = len(words), len(columns)
+    fig, ax = canvas(1.3 + 0.3 * n)
+    image = heatmap(ax, probabilities, (), columns, limit=1.0)
+    ax.invert_yaxis()
+    names = ["embedding"] + [f"block {i}" for i in range(n - 1)]
+    ax.set_yticks(range(n), names)
+    size = min(8.5, 62 / T)
+    for row in range(n):
+        for column in range(T):
+            ax.text(
+                column,
+                row,
+                visible(words[row][column]),
+                ha="center",
+                va="center",
+                fontsize=size,
+                color="white" if probabilities[row][column] > 0.5 else "black",
+            )
+    ax.set_xlabel("token of the prompt")
+    ax.set_ylabel("read after")
+    fig.colorbar(image, ax=ax, label="probability of the top token", pad=0.01)
+    title(ax, title_text)
+    return fig
+
+
+def answer_by_layer(probabilities, ranks, answer):
+    r"""How the final answer comes up through the layers, at one position.
+
+    Args:
+        probabilities: L+1 floats, the answer's probability through the lens.
+        ranks: L+1 ints from 1, its place among all tokens.
+        answer: its text.
+    """
+    fig, axes = canvas(2.8, columns=2)
+    panels = (
+        (probabilities, "probability", "linear"),
+        (ranks, "rank (1 is the top)", "log"),
+    )
+    layers = range(len(ranks))
+    for ax, (values, label, scale) in zip(axes[0], panels):
+        ax.plot(layers, values, "o-", color=COLOURS["probability"], ms=5)
+        ax.set_yscale(scale)
+        ax.set_xticks(layers, [str(i) for i in layers])
+        ax.set_xlabel("blocks done")
+        ax.set_ylabel(label)
+        ax.set_title(f"the answer {visible(answer)}", loc="left", fontsize=11)
+    axes[0, 0].set_ylim(-0.03, 1.03)
+    axes[0, 1].set_ylim(max(*ranks, 2) * 1.6, 0.8)
+    return fig
+
+
+def logit_by_block(names, parts, answer):
+    r"""What the embedding and each block add to one logit.
+
+    Args:
+        names: L+1 texts for the bars, from the left.
+        parts: L+1 floats, whose sum is the logit.
+        answer: the token's text.
+    """
+    fig, ax = canvas(2.6)
+    ax.bar(range(len(parts)), parts, color=COLOURS["residual"])
+    ax.axhline(0, color="black", lw=0.8)
+    ax.set_xticks(range(len(parts)), names)
+    if len(parts) > 9:
+        ax.tick_params(axis="x", rotation=60)
+    ax.set_ylabel("added to the logit")
+    whole = f"the logit of {visible(answer)} is their sum, {sum(parts):.2f}"
+    ax.set_title(whole, loc="left", fontsize=11)
+    return fig
+
+
 # -- 08 sampling ------------------------------------------------------------
 
 
