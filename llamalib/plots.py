@@ -676,7 +676,9 @@ def next_token_bars(labels, probabilities, title=""):
     ax.barh(rows, probabilities, color=COLOURS["probability"])
     ax.set_yticks(rows, [visible(label) for label in labels])
     for row, p in zip(rows, probabilities):
-        ax.text(p + 0.01, row, f"{p:.2f}", va="center", fontsize=9)
+        # nothing is said to be certain, or impossible, by rounding
+        text = "<0.01" if p < 0.005 else ">0.99" if p > 0.995 else f"{p:.2f}"
+        ax.text(p + 0.01, row, text, va="center", fontsize=9)
     ax.set_xlim(0, 1.12)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     ax.set_xlabel("probability of being the next token")
@@ -700,9 +702,8 @@ def lens_map(words, probabilities, columns, title_text=""):
     fig, ax = canvas(1.3 + 0.3 * n)
     image = heatmap(ax, probabilities, (), columns, limit=1.0)
     ax.invert_yaxis()
-    names = ["embedding"] + [f"block {i}" for i in range(n - 1)]
-    ax.set_yticks(range(n), names)
-    size = min(8.5, 62 / T)
+    ax.set_yticks(range(n), ["embedding: 0", *map(str, range(1, n))])
+    size = min(8.5, 58 / T)
     for row in range(n):
         for column in range(T):
             ax.text(
@@ -715,7 +716,7 @@ def lens_map(words, probabilities, columns, title_text=""):
                 color="white" if probabilities[row][column] > 0.5 else "black",
             )
     ax.set_xlabel("token of the prompt")
-    ax.set_ylabel("read after")
+    ax.set_ylabel("blocks done")
     fig.colorbar(image, ax=ax, label="probability of the top token", pad=0.01)
     title(ax, title_text)
     return fig
@@ -741,29 +742,35 @@ def answer_by_layer(probabilities, ranks, answer):
         ax.set_xticks(layers, [str(i) for i in layers])
         ax.set_xlabel("blocks done")
         ax.set_ylabel(label)
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.minorticks_off()
         ax.set_title(f"the answer {visible(answer)}", loc="left", fontsize=11)
     axes[0, 0].set_ylim(-0.03, 1.03)
     axes[0, 1].set_ylim(max(*ranks, 2) * 1.6, 0.8)
     return fig
 
 
-def logit_by_block(names, parts, answer):
-    r"""What the embedding and each block add to one logit.
+def logit_by_block(names, leads):
+    r"""What the embedding and each block add to the lead of a logit.
 
     Args:
-        names: L+1 texts for the bars, from the left.
-        parts: L+1 floats, whose sum is the logit.
-        answer: the token's text.
+        names: L+1 texts for the ticks, from the left.
+        leads: two texts (of tokens as `visible` gives them), each with L+1
+            floats that sum to a lead.
     """
-    fig, ax = canvas(2.6)
-    ax.bar(range(len(parts)), parts, color=COLOURS["residual"])
+    fig, ax = canvas(2.8)
+    colours = (COLOURS["residual"], COLOURS["query"])
+    pairs = zip(leads.items(), colours, (-0.2, 0.2), strict=True)
+    for (label, parts), colour, shift in pairs:
+        label = f"{label}: {sum(parts):.2f} in all"
+        places = [i + shift for i in range(len(parts))]
+        ax.bar(places, parts, 0.4, color=colour, label=label)
     ax.axhline(0, color="black", lw=0.8)
-    ax.set_xticks(range(len(parts)), names)
-    if len(parts) > 9:
+    ax.set_xticks(range(len(names)), names)
+    if len(names) > 9:
         ax.tick_params(axis="x", rotation=60)
-    ax.set_ylabel("added to the logit")
-    whole = f"the logit of {visible(answer)} is their sum, {sum(parts):.2f}"
-    ax.set_title(whole, loc="left", fontsize=11)
+    ax.set_ylabel("added to the lead")
+    ax.legend(frameon=False, fontsize=9)
     return fig
 
 

@@ -211,7 +211,7 @@ def next_token(llama, prompt: str = "The capital of France is") -> Play:
     return Play(
         draw,
         prompt=ipw.Text(prompt, continuous_update=small),
-        bars=ipw.IntSlider(10, 3, 20),
+        bars=ipw.IntSlider(10, 3, 15),
     )
 
 

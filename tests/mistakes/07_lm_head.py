@@ -1,0 +1,177 @@
+# %% exercise 1: overflows
+def my_softmax(z):
+    return z.exp() / z.exp().sum(-1, keepdim=True)
+
+
+# %% exercise 1: each row needs its own
+def my_softmax(z):
+    e = (z - z.max()).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+# %% exercise 1: you sum over all rows
+def my_softmax(z):
+    e = (z - z.max(-1, keepdim=True).values).exp()
+    return e / e.sum()
+
+
+# %% exercise 1: dimension 0
+def my_softmax(z):
+    e = (z - z.max(-1, keepdim=True).values).exp()
+    return e / e.sum(0)
+
+
+# %% exercise 1: numerators
+def my_softmax(z):
+    return (z - z.max(-1, keepdim=True).values).exp()
+
+
+# %% exercise 1: log-probabilities
+def my_softmax(z):
+    z = z - z.max(-1, keepdim=True).values
+    return z - z.exp().sum(-1, keepdim=True).log()
+
+
+# %% exercise 1: wrong for one row
+def my_softmax(z):
+    z -= z.max(-1, keepdim=True).values
+    return z.exp() / z.exp().sum(1 if z.dim() > 1 else 0, keepdim=True) ** (
+        z.dim() - 1
+    )
+
+
+# %% exercise 1: found (3,), wanted (3, 5)
+def my_softmax(z):
+    return z.max(-1).values
+
+
+# %% exercise 2: no shift
+def text_loss(logits, tokens):
+    return F.cross_entropy(logits, tokens)
+
+
+# %% exercise 2: wrong way
+def text_loss(logits, tokens):
+    return F.cross_entropy(logits[1:], tokens[:-1]).item()
+
+
+# %% exercise 2: divides by T
+def text_loss(logits, tokens):
+    log_p = logits.log_softmax(-1)[:-1].gather(1, tokens[1:, None])
+    return -log_p.sum() / len(tokens)
+
+
+# %% exercise 2: this is the sum
+def text_loss(logits, tokens):
+    return F.cross_entropy(logits[:-1], tokens[1:], reduction="sum")
+
+
+# %% exercise 2: these are bits
+def text_loss(logits, tokens):
+    p = logits.softmax(-1)[:-1].gather(1, tokens[1:, None])
+    return -p.log2().mean()
+
+
+# %% exercise 2: the sign
+def text_loss(logits, tokens):
+    return logits.log_softmax(-1)[:-1].gather(1, tokens[1:, None]).mean()
+
+
+# %% exercise 2: perplexity
+def text_loss(logits, tokens):
+    return F.cross_entropy(logits[:-1], tokens[1:]).exp()
+
+
+# %% exercise 2: not ln of the mean p
+def text_loss(logits, tokens):
+    p = logits.softmax(-1)[:-1].gather(1, tokens[1:, None])
+    return -p.mean().log()
+
+
+# %% exercise 2: wanted one number
+def text_loss(logits, tokens):
+    return F.cross_entropy(logits[:-1], tokens[1:], reduction="none")
+
+
+# %% exercise 2: found [0.0, 0.0]
+def text_loss(logits, tokens):
+    return 0.0
+
+
+# %% exercise 3: characters
+def bits_per_byte(llama, text):
+    n = len(llama.tokenizer.encode(text, bos=False, eos=False))
+    return loss(llama, text) * n / math.log(2) / len(text)
+
+
+# %% exercise 3: nats per byte
+def bits_per_byte(llama, text):
+    n = len(llama.tokenizer.encode(text, bos=False, eos=False))
+    return loss(llama, text) * n / len(text.encode())
+
+
+# %% exercise 3: ln 2: divide
+def bits_per_byte(llama, text):
+    n = len(llama.tokenizer.encode(text, bos=False, eos=False))
+    return loss(llama, text) * n * math.log(2) / len(text.encode())
+
+
+# %% exercise 3: bits per token
+def bits_per_byte(llama, text):
+    return loss(llama, text) / math.log(2)
+
+
+# %% exercise 3: take the sum
+def bits_per_byte(llama, text):
+    return loss(llama, text) / math.log(2) / len(text.encode())
+
+
+# %% exercise 3: one token too many
+def bits_per_byte(llama, text):
+    n = len(llama.tokenizer.encode(text, bos=True, eos=False))
+    return loss(llama, text) * n / math.log(2) / len(text.encode())
+
+
+# %% exercise 4: first appears
+def answer_layer(hidden, weight, output, eps):
+    top = (rms_norm(hidden[:, -1], weight, eps) @ output.T).argmax(-1)
+    return top.tolist().index(top[-1].item())
+
+
+# %% exercise 4: one too few
+def answer_layer(hidden, weight, output, eps):
+    top = (rms_norm(hidden[:, -1], weight, eps) @ output.T).argmax(-1)
+    top = top.tolist()
+    k = len(top) - 1
+    while k > 0 and top[k - 1] == top[-1]:
+        k -= 1
+    return k - 1
+
+
+# %% exercise 4: one too many
+def answer_layer(hidden, weight, output, eps):
+    top = (rms_norm(hidden[:, -1], weight, eps) @ output.T).argmax(-1)
+    top = top.tolist()
+    k = len(top) - 1
+    while k > 0 and top[k - 1] == top[-1]:
+        k -= 1
+    return k + 1
+
+
+# %% exercise 4: weight is left out
+def answer_layer(hidden, weight, output, eps):
+    top = (hidden[:, -1] @ output.T).argmax(-1).tolist()  # no norm at all
+    k = len(top) - 1
+    while k > 0 and top[k - 1] == top[-1]:
+        k -= 1
+    return k
+
+
+# %% exercise 4: first position
+def answer_layer(hidden, weight, output, eps):
+    top = (rms_norm(hidden[:, 0], weight, eps) @ output.T).argmax(-1)
+    top = top.tolist()
+    k = len(top) - 1
+    while k > 0 and top[k - 1] == top[-1]:
+        k -= 1
+    return k
