@@ -167,6 +167,41 @@ def norm(llama, ids) -> Play:
 # -- 05 attention ---------------------------------------------------------
 
 
+def heads(llama, ids, layer: int = 0, head: int = 0):
+    r"""Browse the attention maps of a text: choose a layer and a head.
+
+    The maps are computed once, when the widget is made.
+
+    Args:
+        llama: the model.
+        ids: T token ids.
+        layer, head: what it opens with.
+    """
+    import torch
+
+    from .model import attention_maps
+
+    maps = attention_maps(llama, torch.tensor(ids))  # (L, H, T, T)
+    labels = [llama.tokenizer.decode([i]) for i in ids]
+    n_rep = llama.config.n_rep
+
+    def draw(layer, head):
+        kv_head = head // n_rep
+        group = range(kv_head * n_rep, (kv_head + 1) * n_rep)
+        name = f"layer {layer}, head {head} · KV head {kv_head}"
+        if n_rep > 1:
+            name += f", shared by heads {group[0]} to {group[-1]}"
+        panel = (name, maps[layer, head], labels, kv_head)
+        return plots.attention_maps_of([panel])
+
+    L, H = maps.shape[:2]
+    return Play(
+        draw,
+        layer=ipw.IntSlider(layer, 0, L - 1, description="layer"),
+        head=ipw.IntSlider(head, 0, H - 1, description="head"),
+    )
+
+
 # -- 06 feed_forward ------------------------------------------------------
 
 
