@@ -670,26 +670,26 @@ def masks(squares):
     r"""Which query may look at which key, 0 or -inf in every cell.
 
     Args:
-        squares: up to three (title, mask, query labels, key labels); a mask
-            is (T, S), 0 or -inf.
+        squares: (title, mask, query labels, key labels) each; a mask is
+            (T, S), 0 or -inf.
     """
     widths = [max(len(keys), 3) for *_, keys in squares]
     fig, axes = canvas(4.1, 1, len(squares), width_ratios=widths)
-    for ax, (name, mask, queries, keys) in zip(axes.flat, squares):
-        seen = (mask == 0).float()
+    axes = [axes] if len(squares) == 1 else list(axes.flat)
+    for ax, (name, mask, queries, keys) in zip(axes, squares):
+        seen = [[float(cell == 0) for cell in row] for row in mask.tolist()]
         ax.imshow(seen, cmap="Blues", vmin=0, vmax=2.2)
         ax.set_anchor("N")
         heatmap_ticks(ax, queries, keys)
-        if mask.shape[1] <= 12:
-            for t, s in seen.nonzero().tolist():
-                ax.text(s, t, "0", ha="center", va="center", fontsize=9)
-            for t, s in (seen == 0).nonzero().tolist():
-                text = dict(ha="center", va="center", fontsize=9)
-                ax.text(s, t, "−∞", color="#777777", **text)
+        for t, row in enumerate(seen if len(keys) <= 12 else ()):
+            for s, sees in enumerate(row):
+                text, colour = ("0", "black") if sees else ("−∞", "#777777")
+                middle = dict(ha="center", va="center", fontsize=9)
+                ax.text(s, t, text, color=colour, **middle)
         _frame(ax, COLOURS["other"], 1)
         title(ax, name)
         ax.set_xlabel("key: who is looked at")
-    axes.flat[0].set_ylabel("query: who looks")
+    axes[0].set_ylabel("query: who looks")
     return fig
 
 
@@ -713,7 +713,7 @@ def attention_map(ax, weights, labels, name, colour=None):
         labels: T token texts.
         name: the title; colour: of the frame, the group's.
     """
-    image = heatmap(ax, weights, limit=1.0)
+    image = heatmap(ax, weights.tolist(), limit=1.0)
     heatmap_ticks(ax, labels, labels)
     if len(labels) <= 12:
         for t, row in enumerate(weights.tolist()):
@@ -763,7 +763,7 @@ def layer_heads(maps, labels, n_kv_heads, name=""):
             ax.axis("off")
             continue
         kv_head = place // (H // n_kv_heads)
-        heatmap(ax, maps[place], limit=1.0)
+        heatmap(ax, maps[place].tolist(), limit=1.0)
         colour = group_colour(kv_head)
         _frame(ax, colour, 2.5)
         ax.set_title(
