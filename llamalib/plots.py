@@ -868,6 +868,7 @@ def cache_bytes(positions, panels):
                 size_text(values[-1]),
                 va="center",
                 fontsize=9,
+                bbox=dict(fc="white", ec="none", pad=1),
             )
         ax.set_xscale("log", base=2)
         ax.set_yscale("log", base=10)
