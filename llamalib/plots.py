@@ -31,8 +31,17 @@ COLOURS = {
     "probability": "#E69F00",
     "other": "#999999",
 }
-# The groups of query heads that share a KV head, in turn.
-GROUPS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# The groups of query heads that share a KV head, in turn: the palette whole.
+GROUPS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+    "#F0E442",
+)
 
 # Amounts from nothing to all (weights, probabilities) and values around 0.
 AMOUNT = LinearSegmentedColormap.from_list(
@@ -289,22 +298,13 @@ def _draw_flow(ax, n_layers):
 
 def _numbered(shape: str, numbers: dict, T) -> str:
     """'(T, D)' as '(T, D) = (6, 256)', and what has no letters as it is."""
-    start = shape.find("(")
-    if start < 0:
-        return shape
-    return re.sub(
-        r"\(([^)]*)\)",
-        lambda m: (
-            f"{m[0]} = "
-            + "("
-            + ", ".join(
-                str({**numbers, "T": T or "T"}.get(letter, letter))
-                for letter in m[1].split(", ")
-            ).replace(", ,", ",")
-            + ")"
-        ),
-        shape,
-    )
+    values = {**numbers, "T": T or "T"}
+
+    def number(letters):
+        inside = re.sub(r"\w+", lambda m: str(values[m[0]]), letters[0])
+        return f"{letters[0]} = {inside}"
+
+    return re.sub(r"\([^)]*\)", number, shape)
 
 
 # -- 00 initialization ------------------------------------------------------
