@@ -6,6 +6,7 @@ saved notebook, a web page) a still picture of its first state stands for it.
 """
 
 import base64
+import functools
 import html
 
 import ipywidgets as ipw
@@ -79,6 +80,83 @@ def log_slider(description: str, value: float, low: int, high: int):
 
 
 # -- 00 initialization ----------------------------------------------------
+
+SAMPLE = 2**20  # of a tensor of more numbers, as many are drawn
+
+
+def tensors(llama) -> Play:
+    r"""A browser of a model's tensors: shape, figures, histogram.
+
+    A tensor of more than `SAMPLE` numbers is described by a seeded sample.
+
+    Args:
+        llama: a Llama.
+
+    Returns:
+        a Play of `name`, a tensor's name, and `log`, whether the counts
+        stand on a logarithmic scale, which shows the rare large numbers.
+    """
+    weights = llama.weights()
+    total = sum(weight.numel() for weight in llama.parameters())
+
+    @functools.cache
+    def figures(name):
+        """Mean, std, min, max, counts and borders, and how many numbers."""
+        flat = weights[name].detach().flatten()  # (n,)
+        if len(flat) > SAMPLE:
+            generator = torch.Generator().manual_seed(0)
+            drawn = torch.randint(len(flat), (SAMPLE,), generator=generator)
+            flat = flat[drawn.to(flat.device)]  # (SAMPLE,)
+        flat = flat.float().cpu()
+        std = flat.std(correction=0).item()
+        ends = [end.item() for end in flat.aminmax()]
+        if ends[0] == ends[1]:  # a histogram needs some width
+            ends = [ends[0] - 0.5, ends[1] + 0.5]
+        counts = flat.histc(60, *ends)  # (60,)
+        edges = torch.linspace(*ends, 61)  # (61,)
+        smallest, largest = flat.aminmax()
+        limits = smallest.item(), largest.item()
+        return flat.mean().item(), std, *limits, counts, edges, len(flat)
+
+    def draw(name, log):
+        if name not in weights:
+            raise ValueError(
+                f"{name!r} is no tensor of this model; wanted one of its "
+                f"{len(weights)}, such as 'norm.weight'"
+            )
+        weight = weights[name]
+        mean, std, low, high, counts, edges, n = figures(name)
+        share = 100 * weight.numel() / total
+        shape = " × ".join(str(size) for size in weight.shape)
+        dtype = str(weight.dtype).removeprefix("torch.")
+        lines = [
+            f"{shape} {dtype}, {share:.3g} % of the parameters",
+            f"mean {round(mean, 4) + 0:.4f}, std {std:.4f}, "
+            f"from {low:.3f} to {high:.3f}",
+        ]
+        if n < weight.numel():
+            lines.append(f"figures of {n:,} of its numbers, drawn at random")
+        if name == "output.weight" and llama.tied:
+            lines.append("the same numbers as tok_embeddings.weight")
+        spreads, layer = (), None
+        if name.startswith("layers."):
+            _, layer, part = name.split(".", 2)
+            layer = int(layer)
+            spreads = [
+                figures(f"layers.{i}.{part}")[1]
+                for i in range(llama.config.n_layers)
+            ]
+        fig = plots.tensor_card(name, lines, counts, edges, spreads, layer)
+        if log:
+            fig.axes[0].set_yscale("log")
+        return fig
+
+    first = "layers.0.attention.wq.weight"
+    return Play(
+        draw,
+        name=ipw.Dropdown(options=list(weights), value=first),
+        log=ipw.Checkbox(value=False, description="logarithmic counts"),
+    )
 
 
 # -- 01 tokenize ----------------------------------------------------------
