@@ -81,13 +81,14 @@ def log_slider(description: str, value: float, low: int, high: int):
 
 # -- 00 initialization ----------------------------------------------------
 
-SAMPLE = 2**20  # of a tensor of more numbers, as many are drawn
+EXACT = 2**20  # a tensor of more numbers is described by a sample
+SAMPLE = 2**18  # of as many
 
 
 def tensors(llama) -> Play:
     r"""A browser of a model's tensors: shape, figures, histogram.
 
-    A tensor of more than `SAMPLE` numbers is described by a seeded sample.
+    A tensor of more than `EXACT` numbers is described by a seeded sample.
 
     Args:
         llama: a Llama.
@@ -103,7 +104,7 @@ def tensors(llama) -> Play:
     def figures(name):
         """Mean, std, min, max, counts and borders, and how many numbers."""
         flat = weights[name].detach().flatten()  # (n,)
-        if len(flat) > SAMPLE:
+        if len(flat) > EXACT:
             generator = torch.Generator().manual_seed(0)
             drawn = torch.randint(len(flat), (SAMPLE,), generator=generator)
             flat = flat[drawn.to(flat.device)]  # (SAMPLE,)
