@@ -82,6 +82,7 @@ def executed(path: Path):
         kernel_name="python3",
         timeout=None,
         record_timing=False,
+        coalesce_streams=True,  # one print, one output, however it came
         extra_arguments=["--log-level=ERROR"],  # no word on its sockets
         resources={"metadata": {"path": str(path.parent)}},
     )

@@ -56,12 +56,12 @@ def visible(text: str) -> str:
     r"""A token's text as a label: spaces and line ends made visible.
 
     A character that matplotlib's own font lacks becomes its code point, and
-    a long text is cut.
+    a long text loses its middle.
     """
     text = text.replace(" ", "␣").replace("\n", "⏎")
     text = "".join(c if drawable(c) else f"⟨{ord(c):X}⟩" for c in text)
-    if len(text) > 14:
-        text = text[:12] + "…"
+    if len(text) > 14:  # the ends tell reserved tokens apart
+        text = text[:8] + "…" + text[-5:]
     return plain(text) or "∅"
 
 
@@ -79,7 +79,8 @@ def plain(text: str) -> str:
 def png(fig) -> bytes:
     """A figure as the bytes of a PNG; the figure is closed."""
     buffer = io.BytesIO()
-    fig.savefig(buffer, format="png", dpi=DPI, bbox_inches="tight")
+    # not bbox_inches="tight", which draws everything twice
+    fig.savefig(buffer, format="png", dpi=DPI)
     plt.close(fig)
     return buffer.getvalue()
 

@@ -13,6 +13,7 @@ import ipywidgets as ipw
 import torch
 
 from . import plots
+from .model import attention_maps
 from .normalization import rms_norm
 
 
@@ -256,10 +257,6 @@ def heads(llama, ids, layer: int = 0, head: int = 0):
         ids: T token ids.
         layer, head: what it opens with.
     """
-    import torch
-
-    from .model import attention_maps
-
     maps = attention_maps(llama, torch.tensor(ids))  # (L, H, T, T)
     labels = [llama.tokenizer.decode([i]) for i in ids]
     n_rep = llama.config.n_rep
