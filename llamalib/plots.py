@@ -614,7 +614,7 @@ def lookup(one_hot, table, rows):
     r"""One-hot rows times a small table, as three tables of numbers.
 
     Args:
-        one_hot: (T, V) zeros and ones.
+        one_hot: (T, V) zeros and ones, as lists.
         table: (V, D) numbers.
         rows: (T, D), the product.
     """
@@ -624,61 +624,68 @@ def lookup(one_hot, table, rows):
         ("result (T, D)", "position t", "dimension", rows),
     ]
     limit = max(abs(float(x)) for row in table for x in row)
-    widths = [len(values[0]) + 1.2 for *_, values in parts]
-    fig, axes = canvas(
-        0.9 + 0.3 * len(table), 1, 3, gridspec_kw={"width_ratios": widths}
-    )
+    widths = [len(values[0]) for *_, values in parts]
+    fig, axes = canvas(3.6, 1, 3, gridspec_kw={"width_ratios": widths})
     for ax, (name, down, across, values), sign in zip(axes[0], parts, "×= "):
         n, m = len(values), len(values[0])
         ones = values is one_hot
         heatmap(ax, values, signed=not ones, limit=1.5 if ones else limit)
+        ax.set_aspect("equal")
         for i in range(n):
             for j in range(m):
                 text = f"{values[i][j]:.0f}" if ones else f"{values[i][j]:.2f}"
-                dark = ones and values[i][j] > 0
-                colour = "white" if dark else "black"
+                colour = "white" if ones and values[i][j] > 0 else "black"
                 ax.text(
-                    j, i, text, ha="center", va="center", fontsize=8, c=colour
+                    j, i, text, ha="center", va="center", size=8, color=colour
                 )
         ax.set(xlabel=across, ylabel=down, xticks=range(m), yticks=range(n))
         title(ax, name)
-        ax.text(1.06, 0.5, sign, fontsize=18, transform=ax.transAxes)
+        if sign != " ":
+            ax.text(m, n / 2 - 0.5, sign, size=16, ha="center", va="center")
     return fig
 
 
-def norm_histogram(norms, special, marks, title_text=""):
+def norm_histogram(norms, special, marks):
     r"""How long the embedding's rows are, ordinary and special tokens apart.
 
     Args:
         norms: n floats, of the ordinary tokens.
         special: m floats, of the special tokens.
         marks: (token text, norm) of those to be named.
-        title_text: over the picture.
     """
-    fig, ax = canvas(3.6)
-    ax.hist(
-        [norms, special],
-        bins=60,
-        stacked=True,
-        color=[COLOURS["residual"], COLOURS["key"]],
-        label=["ordinary tokens", "special tokens"],
-    )
+    fig, ax = canvas(3.8)
+    low, high = float(min(*norms, *special)), float(max(*norms, *special))
+    for values, name, role in (
+        (norms, "ordinary tokens", "residual"),
+        (special, "special tokens", "key"),
+    ):
+        ax.hist(
+            values,
+            bins=60,
+            range=(low, high),
+            color=COLOURS[role],
+            label=name,
+            alpha=0.85,
+        )
     ax.set_yscale("log")
-    low, high = ax.get_xlim()
     top = ax.get_ylim()[1]
-    ax.set_ylim(0.7, top * 60)
+    ax.set_ylim(0.7, top * 150)
     marks = sorted(marks, key=lambda mark: mark[1])
-    places = _apart([x for _, x in marks], (high - low) / 34, low, high)
+    places = _apart([x for _, x in marks], (high - low) / 32, low, high)
     for (text, x), place in zip(marks, places):
         ax.plot([x, x, place], [0.7, top, top * 2], c=COLOURS["other"], lw=0.8)
         ax.text(
-            place, top * 2.4, visible(text), rotation=90, ha="center", size=8
+            place, top * 2.6, visible(text), rotation=90, ha="center", size=8
         )
-    ax.set_xlim(low, high)
+    ax.legend(
+        frameon=False,
+        fontsize=9,
+        ncols=2,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+    )
     ax.set_xlabel("norm of the row (square root of the sum of squares)")
     ax.set_ylabel("tokens (log scale)")
-    ax.legend(frameon=False, fontsize=9, loc="center right")
-    title(ax, title_text)
     return fig
 
 
@@ -721,8 +728,15 @@ def nearest(token, names, cosines, every):
         names, cosines: n texts and floats, nearest first.
         every: the cosine with each token of the vocabulary, itself left out.
     """
+    import numpy
+
     n = len(names)
-    fig, axes = canvas(0.9 + 0.27 * n, 1, 2)
+    height = 0.9 + 0.27 * n
+    fig, axes = canvas(height, 1, 2)
+    # fixed places: the widget draws this often, and a layout takes its time
+    fig.set_layout_engine(None)
+    low, high = 0.5 / height, 1 - 0.3 / height
+    fig.subplots_adjust(0.16, low, 0.98, high, wspace=0.28)
     ax, crowd = axes[0]
     ax.barh(range(n), cosines, color=COLOURS["token"])
     ax.set_yticks(range(n), [visible(name) for name in names])
@@ -734,11 +748,14 @@ def nearest(token, names, cosines, every):
     ax.set_xlim(min(0, *cosines), 1.12)
     ax.set_xlabel("cosine (1: the same direction)")
     title(ax, f"nearest to {visible(token)}")
-    crowd.hist(every, bins=60, range=(-1, 1), color=COLOURS["residual"])
-    crowd.plot(cosines, [0.7] * n, "|", color=COLOURS["token"], ms=14, mew=2)
+    counts, edges = numpy.histogram(every, bins=60, range=(-1, 1))
+    crowd.stairs(counts, edges, fill=True, color=COLOURS["residual"])
+    crowd.plot(cosines, [0.7] * n, "|", color=COLOURS["token"], ms=14)
     crowd.set_yscale("log")
-    crowd.set_xlabel("cosine with every token")
+    crowd.set_xticks([-1, -0.5, 0, 0.5, 1])
+    crowd.set_xlabel("cosine with every other token")
     crowd.set_ylabel("tokens (log scale)")
+    crowd.minorticks_off()
     title(crowd, "the whole vocabulary")
     return fig
 
