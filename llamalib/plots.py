@@ -1580,8 +1580,8 @@ def sample_tree(paths, root, title=""):
                 [start[0], middle, middle + 0.1, x],
                 [start[1], start[1], y, y],
                 color=COLOURS["token"],
-                alpha=0.5,
-                lw=0.8 + 1.2 * count,
+                lw=0.5 + count,
+                solid_capstyle="round",
                 zorder=1,
             )
         name = visible(label if x else root)

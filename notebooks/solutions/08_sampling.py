@@ -1,0 +1,29 @@
+# %% exercise 1
+def top_k_probs(logits, k):
+    best, at = logits.topk(k)
+    return torch.zeros_like(logits).index_copy(0, at, best.softmax(-1))
+
+
+# %% exercise 2
+def retemper(probs, T):
+    powers = probs ** (1 / T)
+    return powers / powers.sum()
+
+
+# %% exercise 3
+def keep_min_p(logits, m):
+    probs = logits.softmax(-1)
+    bar = m * probs.amax(-1, keepdim=True)
+    return logits.masked_fill(probs < bar, float("-inf"))
+
+
+# %% exercise 4
+def greedy_text(llama, ids, n, stop):
+    new = []
+    for _ in range(n):
+        text = torch.tensor(ids + new)
+        token_id = llama(text, last_only=True)[-1].argmax().item()
+        if token_id in stop:
+            break
+        new.append(token_id)
+    return new

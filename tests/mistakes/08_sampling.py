@@ -1,0 +1,143 @@
+# %% exercise 1: you kept the k smallest
+def top_k_probs(logits, k):
+    worst, at = (-logits).topk(k)
+    return torch.zeros_like(logits).index_copy(0, at, (-worst).softmax(-1))
+
+
+# %% exercise 1: you did not renormalize
+def top_k_probs(logits, k):
+    probs = logits.softmax(-1)
+    return torch.where(probs < probs.topk(k).values[-1], 0, probs)
+
+
+# %% exercise 1: you set the cut logits to 0
+def top_k_probs(logits, k):
+    least = logits.topk(k).values[-1]
+    return logits.masked_fill(logits < least, 0).softmax(-1)
+
+
+# %% exercise 1: these are still logits
+def top_k_probs(logits, k):
+    least = logits.topk(k).values[-1]
+    return logits.masked_fill(logits < least, float("-inf"))
+
+
+# %% exercise 1: the shape is (7,); (50,) wanted
+def top_k_probs(logits, k):
+    return logits.topk(k).values.softmax(-1)
+
+
+# %% exercise 1: off by
+def top_k_probs(logits, k):
+    return logits.softmax(-1)
+
+
+# %% exercise 2: you divided the probabilities, not the logits
+def retemper(probs, T):
+    return (probs / T) / (probs / T).sum()
+
+
+# %% exercise 2: you took the softmax of probabilities
+def retemper(probs, T):
+    return torch.softmax(probs / T, dim=-1)
+
+
+# %% exercise 2: you took the power T
+def retemper(probs, T):
+    return probs**T / (probs**T).sum()
+
+
+# %% exercise 2: not normalized
+def retemper(probs, T):
+    return probs ** (1 / T)
+
+
+# %% exercise 3: you compared with m
+def keep_min_p(logits, m):
+    return logits.masked_fill(logits.softmax(-1) < m, float("-inf"))
+
+
+# %% exercise 3: you compared logits
+def keep_min_p(logits, m):
+    bar = m * logits.amax(-1, keepdim=True)
+    return logits.masked_fill(logits < bar, float("-inf"))
+
+
+# %% exercise 3: each row has its own maximum
+def keep_min_p(logits, m):
+    probs = logits.softmax(-1)
+    return logits.masked_fill(probs < m * probs.max(), float("-inf"))
+
+
+# %% exercise 3: at least is >=, not >
+def keep_min_p(logits, m):
+    probs = logits.softmax(-1)
+    bar = m * probs.amax(-1, keepdim=True)
+    return logits.masked_fill(probs <= bar, float("-inf"))
+
+
+# %% exercise 3: the kept logits must stay
+def keep_min_p(logits, m):
+    probs = logits.softmax(-1)
+    bar = m * probs.amax(-1, keepdim=True)
+    return probs.masked_fill(probs < bar, float("-inf"))
+
+
+# %% exercise 4: the stop token is in the list
+def greedy_text(llama, ids, n, stop):
+    new = []
+    while len(new) < n and not (new and new[-1] in stop):
+        new.append(llama(torch.tensor(ids + new))[-1].argmax().item())
+    return new
+
+
+# %% exercise 4: you went on behind a stop token
+def greedy_text(llama, ids, n, stop):
+    new = []
+    for _ in range(n):
+        new.append(llama(torch.tensor(ids + new))[-1].argmax().item())
+    return new
+
+
+# %% exercise 4: you returned the prompt too
+def greedy_text(llama, ids, n, stop):
+    ids = list(ids)
+    for _ in range(n):
+        token_id = llama(torch.tensor(ids))[-1].argmax().item()
+        if token_id in stop:
+            break
+        ids.append(token_id)
+    return ids
+
+
+# %% exercise 4: you changed the caller's list
+def greedy_text(llama, ids, n, stop):
+    start = len(ids)
+    for _ in range(n):
+        token_id = llama(torch.tensor(ids))[-1].argmax().item()
+        if token_id in stop:
+            break
+        ids.append(token_id)
+    return ids[start:]
+
+
+# %% exercise 4: 5 ids for n = 6; 6 wanted
+def greedy_text(llama, ids, n, stop):
+    new = []
+    for _ in range(n - 1):
+        token_id = llama(torch.tensor(ids + new))[-1].argmax().item()
+        if token_id in stop:
+            break
+        new.append(token_id)
+    return new
+
+
+# %% exercise 4: the last row's argmax
+def greedy_text(llama, ids, n, stop):
+    new = []
+    for _ in range(n):
+        token_id = llama(torch.tensor(ids + new))[0].argmax().item()
+        if token_id in stop:
+            break
+        new.append(token_id)
+    return new
