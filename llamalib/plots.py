@@ -1551,6 +1551,7 @@ def reshaped(labels, panels, rest, title=""):
         ax.set_yticks(rows, names)
         ax.set_title(plain(name), loc="left", fontsize=9)
         ax.tick_params(axis="y", length=0)
+        ax.locator_params(axis="x", nbins=4)
     most = max(max(*b, *a) for b, a in panels.values())
     axes[0].set_xlim(0, 1.3 * most)
     fig.supxlabel("probability of being drawn (grey: cut off)", fontsize=9)
@@ -1568,6 +1569,7 @@ def sample_tree(paths, root, title=""):
         title: over the picture.
     """
     lines, leaves = _branches(sorted(paths))
+    shared = {place: count for _, place, count, _ in lines}
     depth = max(map(len, paths))
     fig, ax = canvas(0.7 + 0.36 * leaves)
     ax.axis("off")
@@ -1576,14 +1578,10 @@ def sample_tree(paths, root, title=""):
     for start, (x, y), count, label in lines:
         if start is not None:
             middle = (start[0] + x) / 2
-            ax.plot(
-                [start[0], middle, middle + 0.1, x],
-                [start[1], start[1], y, y],
-                color=COLOURS["token"],
-                lw=0.5 + count,
-                solid_capstyle="round",
-                zorder=1,
-            )
+            stem = [start[0], middle], [start[1], start[1]]
+            branch = [middle, middle + 0.1, x], [start[1], y, y]
+            for line, n in ((stem, shared[start]), (branch, count)):
+                ax.plot(*line, color=COLOURS["token"], lw=n + 0.5, zorder=1)
         name = visible(label if x else root)
         name += f" ×{count}" if count > 1 else ""
         box = dict(boxstyle="round,pad=0.25", fc="white", ec="#bbbbbb")
