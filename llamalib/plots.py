@@ -1548,12 +1548,12 @@ def reshaped(labels, panels, rest, title=""):
         for row, a in zip(rows, after):
             if a >= 0.005:
                 ax.text(a, row, f" {a:.2f}", va="center", fontsize=8)
-        ax.set_yticks(rows, names)
         ax.set_title(plain(name), loc="left", fontsize=9)
         ax.tick_params(axis="y", length=0)
         ax.locator_params(axis="x", nbins=4)
     most = max(max(*b, *a) for b, a in panels.values())
     axes[0].set_xlim(0, 1.3 * most)
+    axes[0].set_yticks(rows, names)
     fig.supxlabel("probability of being drawn (grey: cut off)", fontsize=9)
     fig.suptitle(plain(title), x=0.01, ha="left", fontsize=11)
     return fig
@@ -1581,7 +1581,13 @@ def sample_tree(paths, root, title=""):
             stem = [start[0], middle], [start[1], start[1]]
             branch = [middle, middle + 0.1, x], [start[1], y, y]
             for line, n in ((stem, shared[start]), (branch, count)):
-                ax.plot(*line, color=COLOURS["token"], lw=n + 0.5, zorder=1)
+                ax.plot(
+                    *line,
+                    color=COLOURS["token"],
+                    lw=n + 0.5,
+                    solid_capstyle="butt",
+                    zorder=1,
+                )
         name = visible(label if x else root)
         name += f" ×{count}" if count > 1 else ""
         box = dict(boxstyle="round,pad=0.25", fc="white", ec="#bbbbbb")

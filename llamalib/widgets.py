@@ -426,7 +426,7 @@ def sampling(llama, text: str) -> Play:
             after[row.argmax()] = 1
         else:
             after = next_token_probs(row, temperature, k or None, p)
-        top = before.topk(min(14, len(before))).indices
+        top = before.topk(min(11, len(before))).indices
         shapes = {}
         for name, probs in (("as it is", before), ("reshaped", after)):
             kept = f"{(probs > 0).sum():,} of {len(probs):,} tokens"
