@@ -1,0 +1,117 @@
+"""Wrong answers to the exercises of 04_rope, and what the checks must say."""
+# ruff: noqa: F811, F821
+
+
+# %% exercise 1: frequencies: turn them over
+def wavelengths(head_dim, theta):
+    return theta ** (-2 * torch.arange(head_dim // 2).double() / head_dim)
+
+
+# %% exercise 1: 2π is missing
+def wavelengths(head_dim, theta):
+    return theta ** (2 * torch.arange(head_dim // 2).double() / head_dim)
+
+
+# %% exercise 1: the exponent has its 2 twice
+def wavelengths(head_dim, theta):
+    exponent = 2 * torch.arange(0, head_dim, 2).double() / head_dim
+    return 2 * math.pi * theta**exponent
+
+
+# %% exercise 1: the exponent has lost its 2
+def wavelengths(head_dim, theta):
+    exponent = torch.arange(head_dim // 2).double() / head_dim
+    return 2 * math.pi * theta**exponent
+
+
+# %% exercise 1: counted from 0
+def wavelengths(head_dim, theta):
+    pair = torch.arange(1, head_dim // 2 + 1).double()
+    return 2 * math.pi * theta ** (2 * pair / head_dim)
+
+
+# %% exercise 1: found shape (8,), wanted (4,)
+def wavelengths(head_dim, theta):
+    pair = torch.arange(head_dim).double()
+    return 2 * math.pi * theta ** (pair / head_dim)
+
+
+# %% exercise 2: your pairs are halves, not neighbours
+def rotate(x, freqs):
+    angles = torch.outer(torch.arange(len(x)).float(), freqs)
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x.chunk(2, dim=-1)
+    turned = (first * cos - second * sin, first * sin + second * cos)
+    return torch.cat(turned, dim=-1)
+
+
+# %% exercise 2: clockwise
+def rotate(x, freqs):
+    angles = torch.outer(torch.arange(len(x)).float(), freqs)
+    angles = angles.repeat_interleave(2, dim=-1)
+    return x * angles.cos() - swap_neighbours(x) * angles.sin()
+
+
+# %% exercise 2: positions are counted from 0
+def rotate(x, freqs):
+    angles = torch.outer(torch.arange(1, len(x) + 1).float(), freqs)
+    angles = angles.repeat_interleave(2, dim=-1)
+    return x * angles.cos() + swap_neighbours(x) * angles.sin()
+
+
+# %% exercise 2: all pairs turn by the first frequency
+def rotate(x, freqs):
+    angles = torch.arange(len(x)).float()[:, None] * freqs[0]
+    return x * angles.cos() + swap_neighbours(x) * angles.sin()
+
+
+# %% exercise 2: x itself was changed
+def rotate(x, freqs):
+    angles = torch.outer(torch.arange(len(x)).float(), freqs)
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x[:, 0::2].clone(), x[:, 1::2].clone()
+    x[:, 0::2] = first * cos - second * sin
+    x[:, 1::2] = first * sin + second * cos
+    return x
+
+
+# %% exercise 2: the new second number was made from the new first
+def rotate(x, freqs):
+    angles = torch.outer(torch.arange(len(x)).float(), freqs)
+    cos, sin = angles.cos(), angles.sin()
+    out = x.clone()
+    out[:, 0::2] = out[:, 0::2] * cos - out[:, 1::2] * sin
+    out[:, 1::2] = out[:, 0::2] * sin + out[:, 1::2] * cos
+    return out
+
+
+# %% exercise 3: belongs on the key; on the query it is R_(m-n)
+def meet(query, m, n, freqs):
+    return rope_matrix(n - m, freqs) @ query
+
+
+# %% exercise 3: the sum is not the distance
+def meet(query, m, n, freqs):
+    return rope_matrix(m + n, freqs) @ query
+
+
+# %% exercise 3: the key's own turn is left out
+def meet(query, m, n, freqs):
+    return rope_matrix(m, freqs) @ query
+
+
+# %% exercise 4: that is the way there once more
+def to_pairs(weight, head_dim):
+    pairs = weight.unflatten(0, (-1, head_dim // 2, 2))
+    return pairs.transpose(1, 2).flatten(0, 2)
+
+
+# %% exercise 4: you took the whole matrix for one head
+def to_pairs(weight, head_dim):
+    halves = weight.unflatten(0, (2, -1))
+    return halves.transpose(0, 1).flatten(0, 1)
+
+
+# %% exercise 4: nothing has moved
+def to_pairs(weight, head_dim):
+    return weight.clone()
