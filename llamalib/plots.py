@@ -1247,8 +1247,8 @@ def wavelengths(series, limits=(), heading=""):
         ax.plot(values, label=name, **dict(ms=4, lw=1.4) | look)
     count = len(values)
     for name, value in limits:
-        ax.axhline(value, color=COLOURS["key"], lw=1)
-        ax.text(0, value * 1.15, name, color=COLOURS["key"], fontsize=9)
+        ax.axhline(value, color="#777777", ls=":", lw=1.2)
+        ax.text(0, value * 1.15, name, fontsize=9)
     ax.set_yscale("log")
     ax.set_xticks(range(0, count, max(1, count // 16)))
     ax.set_xlabel("pair k")
@@ -1318,12 +1318,11 @@ def by_position(series, ylabel, heading="", mark=None, *, log=False):
     for (name, (xs, ys)), (colour, style) in zip(series.items(), looks):
         ax.plot(xs, ys, style, color=colour, label=name, lw=1.6)
     if mark:
-        ax.axvline(mark[0], color=COLOURS["key"], lw=1)
+        ax.axvline(mark[0], color="#777777", ls=":", lw=1.2)
         ax.text(
             mark[0],
             1.0,
             f" {mark[1]}",
-            color=COLOURS["key"],
             fontsize=9,
             va="top",
             transform=ax.get_xaxis_transform(),
@@ -1360,8 +1359,10 @@ def turned(before, after, m, angle, wave, heading=""):
         (turned_to, COLOURS["query"], "after"),
     ):
         _arrow(circle, tip, colour)
-        at = [1.16 * a for a in tip]
-        circle.text(*at, label, color=colour, ha="center", fontsize=9)
+        at = [1.18 * a for a in tip]
+        circle.text(
+            *at, label, color=colour, ha="center", va="center", fontsize=9
+        )
     start, sweep = math.atan2(y, x), math.fmod(angle, math.tau)
     _arc(circle, start, sweep, 0.4 * radius)
     turns = int(angle / math.tau)
