@@ -1359,10 +1359,9 @@ def turned(before, after, m, angle, wave, heading=""):
         (turned_to, COLOURS["query"], "after"),
     ):
         _arrow(circle, tip, colour)
-        at = [1.18 * a for a in tip]
-        circle.text(
-            *at, label, color=colour, ha="center", va="center", fontsize=9
-        )
+        at = [1.07 * a for a in tip]
+        side = "left" if tip[0] > 0 else "right"
+        circle.text(*at, label, color=colour, ha=side, va="center", fontsize=9)
     start, sweep = math.atan2(y, x), math.fmod(angle, math.tau)
     _arc(circle, start, sweep, 0.4 * radius)
     turns = int(angle / math.tau)
