@@ -6,6 +6,7 @@ before, and returns its matplotlib Figure.
 
 import io
 import logging
+import math
 import re
 
 # "Matplotlib is building the font cache" is no part of a lesson
@@ -1062,9 +1063,6 @@ def norm_bars(before, after, sizes, curve, point, heading):
 
 
 # -- 04 rope ----------------------------------------------------------------
-
-
-import math  # noqa: E402
 
 
 def _circle(ax, x=0.0, y=0.0, radius=1.0):

@@ -15,7 +15,7 @@ HIGH_FREQ_FACTOR = 4.0  # waves shorter than 8192 / 4: left alone
 
 
 def scale_frequencies(freqs: Tensor, factor: float) -> Tensor:
-    r"""Slow the low frequencies, as Llama 3.1 and 3.2 were trained with.
+    r"""Slow the low frequencies, as Llama 3.1 and 3.2's configs ask.
 
     A pair that turns once in more than 8192 positions is slowed by
     `factor`; one that turns once in fewer than 2048 is left alone; between

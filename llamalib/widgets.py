@@ -6,8 +6,10 @@ saved notebook, a web page) a still picture of its first state stands for it.
 """
 
 import base64
+import cmath
 import functools
 import html
+import math
 
 import ipywidgets as ipw
 import torch
@@ -311,13 +313,6 @@ def norm(llama, ids) -> Play:
 
 # -- 04 rope --------------------------------------------------------------
 
-
-import cmath  # noqa: E402
-import math  # noqa: E402
-
-import torch  # noqa: E402
-
-from .normalization import rms_norm  # noqa: E402
 
 THETAS = (100, 1000, 10_000, 100_000, 500_000, 10_000_000)
 
