@@ -121,7 +121,7 @@ def break_it(
     r"""The model as it is, and with some of its functions replaced.
 
     Args:
-        prompt: continued greedily.
+        prompt: continued greedily, by max_new_tokens; 0: not at all.
         story: the loss is measured on it.
         functions: see `replaced`. `attention` cannot be replaced so, for the
             model runs on its fused twin: replace `self_attention`.
@@ -136,8 +136,9 @@ def break_it(
             "the model runs on fused_attention, not on attention; replace "
             "self_attention, or pass attend= to the model"
         )
-    # the whole model gives the same with its cache, in a pass a token
-    new = generate(llama, ids, max_new_tokens=max_new_tokens)
+    new = ()
+    if max_new_tokens:  # the whole model gives the same with its cache
+        new = generate(llama, ids, max_new_tokens=max_new_tokens)
     as_it_is = Outcome(loss(llama, story), llama.tokenizer.decode(new))
     turns, llama._freqs_cis = llama._freqs_cis, None  # may be made anew
     try:

@@ -71,6 +71,14 @@ def test_every_part_can_be_broken_and_is_whole_after(pocket, name):
     assert torch.equal(pocket(tokens), before)
 
 
+def test_loss_alone(pocket):
+    whole, broken = break_it(
+        pocket, PROMPT, max_new_tokens=0, feed_forward=BROKEN["feed_forward"]
+    )
+    assert whole.continuation == broken.continuation == ""
+    assert broken.loss > whole.loss
+
+
 def test_an_error_leaves_all_as_it_was(small):
     original = llamalib.rms_norm
 
