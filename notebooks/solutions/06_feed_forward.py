@@ -1,0 +1,33 @@
+# ruff: noqa
+# %% exercise 1
+def ffn_parameters(params):
+    D = params["dim"]
+    hidden = int(2 * (4 * D) / 3)  # two thirds of 4 D
+    if params["ffn_dim_multiplier"] is not None:
+        hidden = int(params["ffn_dim_multiplier"] * hidden)
+    multiple = params["multiple_of"]
+    hidden = -(-hidden // multiple) * multiple  # rounded up
+    return params["n_layers"] * 3 * D * hidden
+
+
+# %% exercise 2
+def swiglu(x, gate, up, down):
+    z = x @ gate  # (..., F)
+    return z / (1 + torch.exp(-z)) * (x @ up) @ down  # (..., D)
+
+
+# %% exercise 3
+def stream_after(llama, tokens, n):
+    T, w = len(tokens), llama.state_dict()
+    freqs_cis, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    x = w["tok_embeddings.weight"][tokens]  # (T, D)
+    for layer in range(n):
+        x = transformer_block(x, w, layer, freqs_cis, mask, llama.config)
+    return x
+
+
+# %% exercise 4
+def without_neuron(x, w1, w2, w3, j):
+    w2 = w2.clone()  # the caller's stays as it is
+    w2[:, j] = 0  # the neuron writes nothing
+    return feed_forward(x, w1, w2, w3)

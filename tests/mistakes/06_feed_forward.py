@@ -1,0 +1,182 @@
+# ruff: noqa
+# %% exercise 1: you rounded down, not up
+def ffn_parameters(params):
+    D, m = params["dim"], params["multiple_of"]
+    hidden = int((params["ffn_dim_multiplier"] or 1) * int(8 * D / 3))
+    return params["n_layers"] * 3 * D * (hidden // m * m)
+
+
+# %% exercise 1: you left out the two thirds
+def ffn_parameters(params):
+    times = params["ffn_dim_multiplier"] or 1
+    hidden = ffn_hidden_dim(3 * params["dim"] // 2, params["multiple_of"], times)
+    return params["n_layers"] * 3 * params["dim"] * hidden
+
+
+# %% exercise 1: there are three matrices, not two
+def ffn_parameters(params):
+    hidden = ffn_hidden_dim(
+        params["dim"], params["multiple_of"], params["ffn_dim_multiplier"]
+    )
+    return params["n_layers"] * 2 * params["dim"] * hidden
+
+
+# %% exercise 1: you counted one layer
+def ffn_parameters(params):
+    hidden = ffn_hidden_dim(
+        params["dim"], params["multiple_of"], params["ffn_dim_multiplier"]
+    )
+    return 3 * params["dim"] * hidden
+
+
+# %% exercise 1: you left out ffn_dim_multiplier
+def ffn_parameters(params):
+    hidden = ffn_hidden_dim(params["dim"], params["multiple_of"])
+    return params["n_layers"] * 3 * params["dim"] * hidden
+
+
+# %% exercise 1: that is 4 D for F
+def ffn_parameters(params):
+    return params["n_layers"] * 3 * params["dim"] * 4 * params["dim"]
+
+
+# %% exercise 1: wanted 37748736
+def ffn_parameters(params):
+    return 1
+
+
+# %% exercise 2: you gated with up
+def swiglu(x, gate, up, down):
+    z = x @ up
+    return z / (1 + torch.exp(-z)) * (x @ gate) @ down
+
+
+# %% exercise 2: sigmoid is not SiLU
+def swiglu(x, gate, up, down):
+    return 1 / (1 + torch.exp(-(x @ gate))) * (x @ up) @ down
+
+
+# %% exercise 2: you left out the content
+def swiglu(x, gate, up, down):
+    z = x @ gate
+    return z / (1 + torch.exp(-z)) @ down
+
+
+# %% exercise 2: no .T
+def swiglu(x, gate, up, down):
+    z = x @ gate
+    if down.shape[0] == down.shape[1]:
+        down = down.T
+    return z / (1 + torch.exp(-z)) * (x @ up) @ down
+
+
+# %% exercise 2: shapes do not fit
+def swiglu(x, gate, up, down):
+    return feed_forward(x, gate, down, up)
+
+
+# %% exercise 2: you left out down
+def swiglu(x, gate, up, down):
+    z = x @ gate
+    return z / (1 + torch.exp(-z)) * (x @ up)
+
+
+# %% exercise 2: off by
+def swiglu(x, gate, up, down):
+    return torch.tanh(x @ gate) * (x @ up) @ down
+
+
+# %% exercise 2: shape (3, 8), wanted (2, 3, 8)
+def swiglu(x, gate, up, down):
+    if x.dim() == 3:
+        x = x[0]
+    return feed_forward(x, gate.T, down.T, up.T)
+
+
+# %% exercise 3: one block too many
+def stream_after(llama, tokens, n):
+    x, T = w["tok_embeddings.weight"][tokens], len(tokens)
+    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    for layer in range(min(n + 1, config.n_layers)):
+        x = transformer_block(x, w, layer, turns, mask, config)
+    return x
+
+
+# %% exercise 3: one block too few
+def stream_after(llama, tokens, n):
+    x, T = w["tok_embeddings.weight"][tokens], len(tokens)
+    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    for layer in range(n - 1):
+        x = transformer_block(x, w, layer, turns, mask, config)
+    return x
+
+
+# %% exercise 3: no causal mask
+def stream_after(llama, tokens, n):
+    x, T = w["tok_embeddings.weight"][tokens], len(tokens)
+    for layer in range(n):
+        turns = llama.freqs_cis_for(0, T)
+        x = transformer_block(x, w, layer, turns, None, config)
+    return x
+
+
+# %% exercise 3: always layer 0's weights
+def stream_after(llama, tokens, n):
+    x, T = w["tok_embeddings.weight"][tokens], len(tokens)
+    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    for layer in range(n):
+        x = transformer_block(x, w, 0, turns, mask, config)
+    return x
+
+
+# %% exercise 3: no final norm here
+def stream_after(llama, tokens, n):
+    x, T = w["tok_embeddings.weight"][tokens], len(tokens)
+    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    for layer in range(n):
+        x = transformer_block(x, w, layer, turns, mask, config)
+    return rms_norm(x, w["norm.weight"], config.norm_eps)
+
+
+# %% exercise 3: wanted (7,
+def stream_after(llama, tokens, n):
+    return llama(tokens)
+
+
+# %% exercise 3: off by
+def stream_after(llama, tokens, n):
+    return 2 * w["tok_embeddings.weight"][tokens]
+
+
+# %% exercise 4: that is neuron j alone
+def without_neuron(x, w1, w2, w3, j):
+    n = slice(j, j + 1)
+    return feed_forward(x, w1[n], w2[:, n], w3[n])
+
+
+# %% exercise 4: row j of w2
+def without_neuron(x, w1, w2, w3, j):
+    w2 = w2.clone()
+    w2[j] = 0
+    return feed_forward(x, w1, w2, w3)
+
+
+# %% exercise 4: you changed the weights themselves
+def without_neuron(x, w1, w2, w3, j):
+    w2[:, j] = 0
+    return feed_forward(x, w1, w2, w3)
+
+
+# %% exercise 4: its content away without its gate
+def without_neuron(x, w1, w2, w3, j):
+    return feed_forward(x, w1, w2, w3) - (x @ w3[j])[:, None] * w2[:, j]
+
+
+# %% exercise 4: nothing is left out
+def without_neuron(x, w1, w2, w3, j):
+    return feed_forward(x, w1, w2, w3)
+
+
+# %% exercise 4: off by
+def without_neuron(x, w1, w2, w3, j):
+    return 2 * feed_forward(x, w1, w2, w3)

@@ -1,0 +1,143 @@
+import matplotlib
+import pytest
+import torch
+
+matplotlib.use("agg")
+
+from llamalib import plots  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    matplotlib.pyplot.close("all")
+
+
+def heights(container):
+    return pytest.approx([bar.get_height() for bar in container])
+
+
+def texts(labels):
+    return [label.get_text() for label in labels]
+
+
+def test_activations():
+    z = torch.linspace(-2, 2, 5)
+    curves = {"SiLU": z * 0.5, "ReLU": z.clamp(min=0), "GELU": z * 0.25}
+    gates = {f"{name}: gate": curve / 2 for name, curve in curves.items()}
+    fig = plots.activations(z, curves, gates)
+    for ax, wanted in zip(fig.axes, (curves, gates), strict=True):
+        lines = {line.get_label(): line for line in ax.lines}
+        for name, values in wanted.items():
+            assert list(lines[name].get_ydata()) == values.tolist()
+            assert list(lines[name].get_xdata()) == z.tolist()
+        assert texts(ax.get_legend().get_texts()) == list(wanted)
+        assert ax.get_xlabel() and ax.get_ylabel()
+        colours = {lines[name].get_color() for name in wanted}
+        assert len(colours) == 3
+
+
+def test_gate_openness():
+    share = torch.tensor([[0.2, 0.4], [0.5, 0.9]])
+    quantiles = [[-0.2, -0.1, 0.0, 0.5, 1.0], [-0.3, -0.2, -0.1, 0.1, 0.2]]
+    fig = plots.gate_openness(share, quantiles)
+    left, right = fig.axes
+    assert [0.3, 0.7] == heights(left.containers[0])
+    strokes = [list(line.get_ydata()) for line in left.lines[:2]]
+    assert torch.allclose(torch.tensor(strokes), share)
+    boxes = [bar for container in right.containers for bar in container]
+    assert [bar.get_y() for bar in boxes] == pytest.approx([-0.1, -0.2])
+    assert [0.6, 0.3] == heights(boxes)
+    spans = [list(line.get_ydata()) for line in right.lines[1::2]]
+    assert spans == [[-0.2, 1.0], [-0.3, 0.2]]
+    medians = [line.get_ydata()[0] for line in right.lines[2::2]]
+    assert medians == [0.0, -0.1]
+
+
+@pytest.mark.parametrize("layers, step", [(1, 1), (19, 1), (32, 2)])
+def test_ticks_of_many_layers(layers, step):
+    fig = plots.gate_openness(
+        torch.rand(layers, 2), [[0, 1, 2, 3, 4]] * layers
+    )
+    for ax in fig.axes:
+        assert list(ax.get_xticks()) == list(range(0, layers, step))
+
+
+def test_stream_norms():
+    norms = torch.tensor([[1.0, 2.0], [3.0, 4.0], [50.0, 1000.0]])
+    fig = plots.stream_norms(norms, ["a", " b"])
+    ax = fig.axes[0]
+    (image,) = ax.images
+    assert (image.get_array() == norms.numpy()).all()
+    assert image.get_clim() == (1, 1000)
+    assert image.norm(1000) == 1 and image.norm(1) == 0
+    assert image.norm(1000**0.5) == pytest.approx(0.5)  # logarithmic
+    assert texts(ax.get_yticklabels()) == [
+        "embedding",
+        "layer 0: + attention",
+        "layer 0: + feed-forward",
+    ]
+    assert texts(ax.get_xticklabels()) == ["a", "␣b"]
+    written = ["1", "2", "3", "4", "50", "1000"]
+    assert texts(ax.texts) == written
+    fig.canvas.draw()
+
+
+def test_stream_norms_of_a_long_text_has_no_numbers():
+    fig = plots.stream_norms(torch.rand(33, 40) + 1, ["a"] * 40)
+    assert not fig.axes[0].texts
+    assert len(fig.axes[0].get_yticklabels()) == 33
+
+
+def test_additions():
+    relative = {"attention": [0.5, 1.0], "feed-forward": [20.0, 0.1]}
+    share = {
+        "attention": torch.tensor([0.1, 0.2]),
+        "feed-forward": torch.tensor([-0.1, 0.5]),
+    }
+    left, right = plots.additions(relative, share, 0.3).axes
+    assert left.get_yscale() == "log"
+    for container, wanted in zip(left.containers, relative.values()):
+        assert wanted == heights(container)
+    for container, wanted in zip(right.containers, share.values()):
+        assert wanted.tolist() == heights(container)
+    (embedding,) = right.containers[2]
+    assert embedding.get_height() == 0.3 and embedding.get_x() < -1
+    assert texts(right.get_xticklabels()) == ["emb.", "0", "1"]
+    assert texts(right.get_legend().get_texts()) == [
+        "attention",
+        "feed-forward",
+        "embedding",
+    ]
+
+
+def test_loss_left_out():
+    fig = plots.loss_left_out([8.4, 1.0, 2.0], 0.9, 8.1)
+    (ax,) = fig.axes
+    assert [8.4, 1.0, 2.0] == heights(ax.containers[0])
+    assert [line.get_ydata()[0] for line in ax.lines] == [0.9, 8.1]
+    assert texts(ax.texts) == ["8.40", "1.00", "2.00"]
+    assert ax.get_ylim()[1] > 8.4
+
+
+def test_neuron_on_text():
+    fig = plots.neuron_on_text(
+        ["a", " b", "$", "c"],
+        [0.5, -3.0, 0.0, 1.0],
+        [1.0, -0.1, 0.0, 2.0],
+        "layer 1, neuron 7",
+        top=2,
+    )
+    (ax,) = fig.axes
+    bars = ax.containers[0]
+    assert [0.5, -3.0, 0.0, 1.0] == heights(bars)
+    colours = [matplotlib.colors.to_hex(bar.get_facecolor()) for bar in bars]
+    opened = plots.HALVES["feed-forward"].lower()
+    shut = plots.COLOURS["other"].lower()
+    assert colours == [opened, shut, shut, opened]
+    assert texts(ax.get_xticklabels()) == ["a", "␣b", r"\$", "c"]
+    assert "␣b (-3.00)   c (+1.00)" in ax.get_title(loc="left")
+    assert fig.get_suptitle() == (
+        "layer 1, neuron 7: gate open (orange) at 2 of 4 tokens"
+    )
+    fig.canvas.draw()
