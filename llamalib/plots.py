@@ -1690,9 +1690,9 @@ def gate_openness(share, quantiles):
     return fig
 
 
-def _some(layers):
-    """Every layer's number, or every other where they are many."""
-    return list(layers)[:: 1 + len(layers) // 20]
+def _some(layers, most=12):
+    """Every layer's number, or every other … where they are many."""
+    return list(layers)[:: -(-len(layers) // most)]
 
 
 def stream_norms(norms, labels):
@@ -1743,26 +1743,27 @@ def additions(relative, share, embedding):
         embedding: the share of the embedding.
     """
     fig, ((left, right),) = canvas(3.3, 1, 2)
-    for ax, bars in ((left, relative), (right, share)):
+    for ax, bars, start in ((left, relative, 1), (right, share, 0)):
         for place, (name, values) in zip((-0.2, 0.2), bars.items()):
-            values = [float(value) for value in values]
-            at = [layer + place for layer in range(len(values))]
-            ax.bar(at, values, width=0.4, color=HALVES[name], label=name)
+            up = [float(value) - start for value in values]
+            at = [layer + place for layer in range(len(up))]
+            ax.bar(at, up, 0.4, start, color=HALVES[name], label=name)
         ax.set_xticks(_some(range(len(values))))
         ax.set_xlabel("layer")
-    left.axhline(1, color=COLOURS["residual"], lw=1.5, zorder=0)
+    left.axhline(1, color=COLOURS["residual"], lw=1.5)
     left.set_yscale("log")
     left.set_ylabel("length added / length before")
     title(left, "Beside what is there already")
     right.bar(
-        -1, float(embedding), color=COLOURS["residual"], label="embedding"
+        -1.5, float(embedding), color=COLOURS["residual"], label="embedding"
     )
     ticks = _some(range(len(values)))
-    right.set_xticks([-1, *ticks], ["emb.", *ticks])
+    right.set_xticks([-1.5, *ticks], ["emb.", *ticks])
     right.axhline(0, color=COLOURS["other"], lw=0.8)
     right.set_ylabel("share of the final vector")
     title(right, "In the final vector (sum: 1)")
-    right.legend(frameon=False, fontsize=9)
+    handles = right.get_legend_handles_labels()
+    fig.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
     return fig
 
 
@@ -1782,7 +1783,7 @@ def loss_left_out(losses, as_it_is, blind):
     ax.axhline(as_it_is, color="black", lw=1.2, label="as it is")
     ax.axhline(blind, color=COLOURS["other"], ls="--", label="a blind guess")
     ax.set_ylim(0, 1.12 * max(blind, as_it_is, *losses))
-    ax.set_xticks(_some(layers))
+    ax.set_xticks(_some(layers, most=24))
     ax.set_xlabel("layer whose feed-forward network is left out")
     ax.set_ylabel("loss (nats a token)")
     ax.legend(
@@ -1810,7 +1811,13 @@ def neuron_on_text(labels, activation, gate, name, top=5):
     places = range(len(labels))
     opened = HALVES["feed-forward"]
     shut = COLOURS["other"]
-    ax.bar(places, activation, color=[opened if g > 0 else shut for g in gate])
+    ax.vlines(  # drawn faster than as many bars
+        places,
+        0,
+        activation,
+        colors=[opened if g > 0 else shut for g in gate],
+        lw=440 / len(labels),
+    )
     ax.axhline(0, color=shut, lw=0.8)
     size = 8 if len(labels) <= 60 else 7 if len(labels) <= 90 else 5
     names = [visible(label) for label in labels]

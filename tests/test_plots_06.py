@@ -54,7 +54,7 @@ def test_gate_openness():
     assert medians == [0.0, -0.1]
 
 
-@pytest.mark.parametrize("layers, step", [(1, 1), (19, 1), (32, 2)])
+@pytest.mark.parametrize("layers, step", [(1, 1), (12, 1), (16, 2), (32, 3)])
 def test_ticks_of_many_layers(layers, step):
     fig = plots.gate_openness(
         torch.rand(layers, 2), [[0, 1, 2, 3, 4]] * layers
@@ -95,16 +95,19 @@ def test_additions():
         "attention": torch.tensor([0.1, 0.2]),
         "feed-forward": torch.tensor([-0.1, 0.5]),
     }
-    left, right = plots.additions(relative, share, 0.3).axes
+    fig = plots.additions(relative, share, 0.3)
+    left, right = fig.axes
     assert left.get_yscale() == "log"
     for container, wanted in zip(left.containers, relative.values()):
-        assert wanted == heights(container)
+        # from the line at 1, up or down
+        assert [bar.get_y() for bar in container] == [1, 1]
+        assert [value - 1 for value in wanted] == heights(container)
     for container, wanted in zip(right.containers, share.values()):
         assert wanted.tolist() == heights(container)
     (embedding,) = right.containers[2]
     assert embedding.get_height() == 0.3 and embedding.get_x() < -1
     assert texts(right.get_xticklabels()) == ["emb.", "0", "1"]
-    assert texts(right.get_legend().get_texts()) == [
+    assert texts(fig.legends[0].get_texts()) == [
         "attention",
         "feed-forward",
         "embedding",
@@ -129,9 +132,10 @@ def test_neuron_on_text():
         top=2,
     )
     (ax,) = fig.axes
-    bars = ax.containers[0]
-    assert [0.5, -3.0, 0.0, 1.0] == heights(bars)
-    colours = [matplotlib.colors.to_hex(bar.get_facecolor()) for bar in bars]
+    (strokes,) = ax.collections
+    ends = [(x, y) for _, (x, y) in strokes.get_segments()]
+    assert ends == [(0, 0.5), (1, -3.0), (2, 0.0), (3, 1.0)]
+    colours = [matplotlib.colors.to_hex(c) for c in strokes.get_colors()]
     opened = plots.HALVES["feed-forward"].lower()
     shut = plots.COLOURS["other"].lower()
     assert colours == [opened, shut, shut, opened]
