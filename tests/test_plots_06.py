@@ -139,7 +139,8 @@ def test_neuron_on_text():
     opened = plots.HALVES["feed-forward"].lower()
     shut = plots.COLOURS["other"].lower()
     assert colours == [opened, shut, shut, opened]
-    assert texts(ax.get_xticklabels()) == ["a", "␣b", r"\$", "c"]
+    assert texts(ax.texts) == ["a", "␣b", r"\$", "c"]
+    assert [word.get_position()[0] for word in ax.texts] == [0, 1, 2, 3]
     assert "␣b (-3.00)   c (+1.00)" in ax.get_title(loc="left")
     assert fig.get_suptitle() == (
         "layer 1, neuron 7: gate open (orange) at 2 of 4 tokens"
