@@ -13,8 +13,10 @@ import math
 
 import ipywidgets as ipw
 import torch
+import torch.nn.functional as F
 
 from . import plots
+from .experiment import replaced
 from .model import attention_maps
 from .normalization import rms_norm
 from .sampling import next_token_probs
@@ -407,11 +409,6 @@ def heads(llama, ids, layer: int = 0, head: int = 0):
 
 
 # -- 06 feed_forward ------------------------------------------------------
-
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-
-from .experiment import replaced  # noqa: E402
 
 
 def neurons(llama, text):

@@ -9,7 +9,9 @@ def ffn_parameters(params):
 # %% exercise 1: you left out the two thirds
 def ffn_parameters(params):
     times = params["ffn_dim_multiplier"] or 1
-    hidden = ffn_hidden_dim(3 * params["dim"] // 2, params["multiple_of"], times)
+    hidden = ffn_hidden_dim(
+        3 * params["dim"] // 2, params["multiple_of"], times
+    )
     return params["n_layers"] * 3 * params["dim"] * hidden
 
 
