@@ -1,8 +1,8 @@
 """How long each widget takes to answer: python bench/widgets.py
 
 Moves every control of every widget to and fro, on the checkpoint that
-`llamalib.find_checkpoint()` takes, and prints the median and the longest time from a
-new value to a new picture, as a table in Markdown.
+`llamalib.find_checkpoint()` takes, and prints the median and the longest time
+from a new value to a new picture, as a table in Markdown.
 """
 
 import statistics
@@ -55,7 +55,15 @@ def main():
     prompt = "The capital of France is"
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
     plays = {
+        "tensors": lambda: widgets.tensors(llama),
+        "tokens": lambda: widgets.tokens(llama),
+        "nearest": lambda: widgets.nearest(llama),
         "norm": lambda: widgets.norm(llama, ids),
+        "rotation": lambda: widgets.rotation(llama, prompt),
+        "heads": lambda: widgets.heads(llama, ids),
+        "neurons": lambda: widgets.neurons(llama, STORY),
+        "next_token": lambda: widgets.next_token(llama),
+        "sampling": lambda: widgets.sampling(llama, prompt),
     }
     print(f"{llama.name}, {torch.get_num_threads()} threads\n")
     print("| widget | opens in ms | answers in ms, median | longest |")
