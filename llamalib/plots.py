@@ -345,7 +345,7 @@ def shares(models):
     ax.set_xlim(0, 113)
     ax.spines["bottom"].set_bounds(0, 100)
     ax.set_xticks(range(0, 101, 25))
-    ax.set_xlabel("share of the parameters in percent; at the right, all")
+    ax.set_xlabel("share of the parameters in percent; at the right, how many")
     _places_legend(fig, models.values())
     return fig
 
@@ -429,16 +429,16 @@ def histograms(counts, edges, xlabel):
 
     Args:
         counts: name to n counts; the first in the colour of the query, the
-            second in that of the key.
+            second grey, to compare with.
         edges: n + 1 borders of the bins.
         xlabel: what is counted.
     """
     fig, ax = canvas(2.6)
-    for (name, values), role in zip(counts.items(), ("query", "key")):
+    for (name, values), role in zip(counts.items(), ("query", "other")):
         values = [100 * float(v) / float(sum(values)) for v in values]
         ax.stairs(values, edges, color=COLOURS[role], lw=1.8, label=name)
     ax.set_xlabel(xlabel)
-    ax.set_ylabel("numbers in percent")
+    ax.set_ylabel("weights in percent")
     ax.legend(frameon=False, fontsize=9)
     return fig
 
