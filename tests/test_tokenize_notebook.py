@@ -140,7 +140,7 @@ def test_places_that_003_has_as_reserved():
 
 def test_the_same_is_printed_with_the_published_files():
     """The saved output does not depend on LLAMA2_ and LLAMA3_TOKENIZER."""
-    source = source_of("document_000 = ")
+    source = source_of("import os\n\ndocument_000 = ")
     printed = re.findall(r"^print\(.*", source, re.M)
     assert len(printed) == 2 and all("document_00" in p for p in printed)
 

@@ -123,6 +123,32 @@ def chat_ids(messages):
     return t.encode(text, bos=True, eos=False)
 
 
+# %% exercise 2: you stripped the content
+def chat_ids(messages):
+    made = [t.bos_id]
+    for role, content in messages:
+        made += [*header(role), *encode(content.strip()), t.eot_id]
+    return made + header("assistant")
+
+
+# %% exercise 2: that is a text
+def chat_ids(messages):
+    made = [t.bos_id]
+    for role, content in messages:
+        made += [*header(role), *encode(content), t.eot_id]
+    return t.decode(made + header("assistant"))
+
+
+# %% exercise 2: cut at other places
+def chat_ids(messages):
+    made = [t.bos_id]
+    for role, content in messages:
+        made += header(role)
+        made += [i for character in content for i in encode(character)]
+        made.append(t.eot_id)
+    return made + header("assistant")
+
+
 # %% exercise 3: the longest token first is not always best
 def fewest(word, ranks):
     count = 0
@@ -132,6 +158,31 @@ def fewest(word, ranks):
             n -= 1
         word, count = word[n:], count + 1
     return count
+
+
+# %% exercise 3: the longest token last is not always best
+def fewest(word, ranks):
+    count = 0
+    while word:
+        n = len(word)
+        while word[-n:] not in ranks:
+            n -= 1
+        word, count = word[:-n], count + 1
+    return count
+
+
+# %% exercise 3: takes 4, not 5
+def fewest(word, ranks):
+    def greedy(word, last):
+        count = 0
+        while word:
+            n = len(word)
+            while (word[-n:] if last else word[:n]) not in ranks:
+                n -= 1
+            word, count = word[:-n] if last else word[n:], count + 1
+        return count
+
+    return min(greedy(word, False), greedy(word, True))
 
 
 # %% exercise 3: that is what BPE takes
