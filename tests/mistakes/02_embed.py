@@ -68,6 +68,34 @@ def nearest_by_distance(table, i, k):
     return distances.topk(k, largest=False).values
 
 
+# %% exercise 2: not nearest first
+def nearest_by_distance(table, i, k):
+    distances = torch.cdist(table[i : i + 1], table)[0]
+    distances[i] = torch.inf
+    return distances.topk(k, largest=False).indices.sort().values
+
+
+# %% exercise 2: lacks its 2
+def nearest_by_distance(table, i, k):
+    distances = table.square().sum(1) - table @ table[i]
+    distances[i] = torch.inf
+    return distances.topk(k, largest=False).indices
+
+
+# %% exercise 2: not squared
+def nearest_by_distance(table, i, k):
+    distances = table.norm(dim=1) - 2 * (table @ table[i])
+    distances[i] = torch.inf
+    return distances.topk(k, largest=False).indices
+
+
+# %% exercise 2: a table of 60 rows has not
+def nearest_by_distance(table, i, k):
+    distances = torch.cdist(W[i : i + 1], W)[0]  # not the table given
+    distances[i] = torch.inf
+    return distances.topk(k, largest=False).indices + 60
+
+
 # %% exercise 3: do not add up repeats
 def table_gradient(ids, G, V):
     grad = torch.zeros(V, G.shape[1])
@@ -125,6 +153,39 @@ def shift(rows, k):
         c * angle.cos() - s * angle.sin(),
     ]
     return torch.stack(new, -1).flatten(1)
+
+
+# %% exercise 4: i/D, not 2i/D
+def shift(rows, k):
+    n = rows.shape[1]
+    angle = k / 10000 ** (torch.arange(n // 2) / n)
+    s, c = rows[:, 0::2], rows[:, 1::2]
+    new = [
+        s * angle.cos() + c * angle.sin(),
+        c * angle.cos() - s * angle.sin(),
+    ]
+    return torch.stack(new, -1).flatten(1)
+
+
+# %% exercise 4: all sines stand before
+def shift(rows, k):
+    n = rows.shape[1]
+    angle = k / 10000 ** (torch.arange(0, n, 2) / n)
+    s, c = rows[:, 0::2], rows[:, 1::2]
+    new = [
+        s * angle.cos() + c * angle.sin(),
+        c * angle.cos() - s * angle.sin(),
+    ]
+    return torch.cat(new, dim=1)
+
+
+# %% exercise 4: already turned
+def shift(rows, k):
+    n = rows.shape[1]
+    angle = k / 10000 ** (torch.arange(0, n, 2) / n)
+    rows[:, 0::2] = rows[:, 0::2] * angle.cos() + rows[:, 1::2] * angle.sin()
+    rows[:, 1::2] = rows[:, 1::2] * angle.cos() - rows[:, 0::2] * angle.sin()
+    return rows
 
 
 # %% exercise 4: nothing has moved
