@@ -897,7 +897,9 @@ def rms_by_norm(rms, labels):
         ticks + [n_layers], [f"layer {i}" for i in ticks] + ["final"]
     )
     ax.set_ylabel("RMS of the vector")
-    ax.set_xlabel("norm: two a layer (attention, then feed-forward), and one")
+    ax.set_xlabel(
+        "norm: two a layer (attention, then feed-forward), then the final one"
+    )
     ax.legend(
         frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1)
     )
@@ -975,7 +977,7 @@ def error_histogram(errors, heading):
             label=name,
         )
     ax.set_xscale("log", base=2)
-    ax.set_xlabel("relative error (as a power of 2)")
+    ax.set_xlabel("relative error (the first step holds all smaller ones)")
     ax.set_ylabel("share of the values")
     ax.legend(frameon=False, fontsize=9, loc="upper left")
     title(ax, heading)
