@@ -7,6 +7,12 @@ def wavelengths(head_dim, theta):
     return theta ** (-2 * torch.arange(head_dim // 2).double() / head_dim)
 
 
+# %% exercise 1: 2π times the frequency
+def wavelengths(head_dim, theta):
+    pair = torch.arange(head_dim // 2).double()
+    return 2 * math.pi * theta ** (-2 * pair / head_dim)
+
+
 # %% exercise 1: 2π is missing
 def wavelengths(head_dim, theta):
     return theta ** (2 * torch.arange(head_dim // 2).double() / head_dim)
@@ -43,6 +49,30 @@ def rotate(x, freqs):
     first, second = x.chunk(2, dim=-1)
     turned = (first * cos - second * sin, first * sin + second * cos)
     return torch.cat(turned, dim=-1)
+
+
+# %% exercise 2: put them back in pairs
+def rotate(x, freqs):
+    angles = torch.outer(torch.arange(len(x)).float(), freqs)
+    cos, sin = angles.cos(), angles.sin()
+    first, second = x[:, 0::2], x[:, 1::2]
+    turned = (first * cos - second * sin, first * sin + second * cos)
+    return torch.cat(turned, dim=-1)
+
+
+# %% exercise 2: a minus is missing
+def rotate(x, freqs):
+    angles = torch.outer(torch.arange(len(x)).float(), freqs)
+    angles = angles.repeat_interleave(2, dim=-1)
+    swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return x * angles.cos() + swapped * angles.sin()
+
+
+# %% exercise 2: number [
+def rotate(x, freqs):
+    angles = torch.outer(torch.arange(len(x)).float(), 2 * freqs)
+    angles = angles.repeat_interleave(2, dim=-1)
+    return x * angles.cos() + swap_neighbours(x) * angles.sin()
 
 
 # %% exercise 2: clockwise
@@ -98,6 +128,11 @@ def meet(query, m, n, freqs):
 # %% exercise 3: the key's own turn is left out
 def meet(query, m, n, freqs):
     return rope_matrix(m, freqs) @ query
+
+
+# %% exercise 3: turned by -n alone
+def meet(query, m, n, freqs):
+    return rope_matrix(-n, freqs) @ query
 
 
 # %% exercise 4: that is the way there once more
