@@ -21,8 +21,9 @@ from matplotlib.patches import FancyBboxPatch  # noqa: E402
 WIDTH = 8.6  # inches: the width of a notebook's column
 DPI = 100
 
-# One colour for one thing in the whole series: Okabe and Ito's palette,
-# which the colour-blind can tell apart.
+# One colour for one thing in the whole series, which the colour-blind can
+# tell apart: Okabe and Ito's palette, and for the halves of a block, dark
+# beside it, indigo and wine of Paul Tol's muted palette.
 COLOURS = {
     "query": "#0072B2",
     "key": "#D55E00",
@@ -30,6 +31,8 @@ COLOURS = {
     "residual": "#56B4E9",
     "token": "#CC79A7",
     "probability": "#E69F00",
+    "attention": "#332288",
+    "feed-forward": "#882255",
     "other": "#999999",
 }
 # The groups of query heads that share a KV head, in turn: the palette whole.
@@ -1620,30 +1623,23 @@ def size_text(n_bytes: float) -> str:
 
 # -- 06 feed_forward --------------------------------------------------------
 
-# The halves of a block: what attention adds, what the feed-forward adds.
-HALVES = {
-    "attention": COLOURS["value"],
-    "feed-forward": COLOURS["probability"],
-}
-
 
 def activations(z, curves, gates):
     r"""Activation functions, and beside them the share each lets through.
 
     Args:
         z: n numbers, the x axis.
-        curves: name to n values f(z).
+        curves: name to n values f(z); first the feed-forward network's own.
         gates: name to n values f(z)/z; drawn in the order of `curves`.
     """
-    roles = ("query", "key", "value", "token", "other")
+    colours = (COLOURS["feed-forward"], "black", "#777777", COLOURS["other"])
     fig, ((left, right),) = canvas(3.3, 1, 2)
-    styles = ("-", "--", "-.", ":", "-")
+    styles = ("-", "--", "-.", ":")
     for ax, lines in ((left, curves), (right, gates)):
         ax.axhline(0, color=COLOURS["other"], lw=0.8)
         ax.axvline(0, color=COLOURS["other"], lw=0.8)
-        for (name, values), role, style in zip(lines.items(), roles, styles):
-            colour = COLOURS[role]
-            ax.plot(z, values, style, label=name, color=colour, lw=2)
+        for (name, values), c, style in zip(lines.items(), colours, styles):
+            ax.plot(z, values, style, label=name, color=c, lw=2)
         ax.set_xlabel("z")
         ax.legend(frameon=False, fontsize=9, loc="upper left")
     left.set_ylabel("f(z)")
@@ -1661,13 +1657,13 @@ def gate_openness(share, quantiles):
         share: (L, T) numbers from 0 to 1: of the neurons, for each token.
         quantiles: (L, 5): 5, 25, 50, 75 and 95 % of the gates' values.
     """
-    layers = range(len(share))
+    layers, colour = range(len(share)), COLOURS["feed-forward"]
     fig, ((left, right),) = canvas(3.3, 1, 2)
-    left.bar(
-        layers, [float(s.mean()) for s in share], color=HALVES["feed-forward"]
-    )
+    left.bar(layers, [float(s.mean()) for s in share], color=colour)
     for layer, row in enumerate(share):
-        left.plot([layer] * len(row), row, "_", color="black", ms=7, alpha=0.3)
+        inside = ["white" if value < row.mean() else "black" for value in row]
+        at = [layer] * len(row)
+        left.scatter(at, row, 50, inside, marker="_", alpha=0.4, lw=1)
     left.axhline(0.5, color=COLOURS["other"], ls="--", lw=1)
     left.set_ylim(0, 1)
     left.set_ylabel("share of open gates")
@@ -1675,17 +1671,11 @@ def gate_openness(share, quantiles):
     right.axhline(0, color=COLOURS["other"], lw=0.8)
     for layer, row in enumerate(quantiles):
         low, first, half, third, high = (float(value) for value in row)
-        right.plot([layer] * 2, [low, high], color="black", lw=1)
-        right.bar(
-            layer,
-            third - first,
-            bottom=first,
-            width=0.6,
-            color=HALVES["feed-forward"],
-        )
-        right.plot([layer - 0.3, layer + 0.3], [half] * 2, color="black", lw=2)
+        right.plot([layer] * 2, [low, high], color=colour, lw=1.5)
+        right.bar(layer, third - first, 0.6, first, color=colour)
+        right.plot([layer - 0.3, layer + 0.3], [half] * 2, color="white", lw=2)
     right.set_ylabel("value of the gate, silu(z)")
-    title(right, "Values: 5, 25, 50, 75 and 95 %")
+    title(right, "Values: median, middle half, 5 % to 95 %")
     for ax in (left, right):
         ax.set_xlabel("layer")
         ax.set_xticks(_some(layers))
@@ -1708,7 +1698,7 @@ def stream_norms(norms, labels):
     rows = ["embedding"] + [
         f"layer {layer}: + {half}"
         for layer in range(len(norms) // 2)
-        for half in HALVES
+        for half in ("attention", "feed-forward")
     ]
     fig, ax = canvas(1.2 + 0.24 * len(rows))
     image = heatmap(ax, norms, columns=labels)
@@ -1749,7 +1739,7 @@ def additions(relative, share, embedding):
         for place, (name, values) in zip((-0.2, 0.2), bars.items()):
             up = [float(value) - start for value in values]
             at = [layer + place for layer in range(len(up))]
-            ax.bar(at, up, 0.4, start, color=HALVES[name], label=name)
+            ax.bar(at, up, 0.4, start, color=COLOURS[name], label=name)
         ax.set_xticks(_some(range(len(values))))
         ax.set_xlabel("layer")
     left.axhline(1, color=COLOURS["residual"], lw=1.5)
@@ -1779,10 +1769,10 @@ def loss_left_out(losses, as_it_is, blind):
     """
     fig, ax = canvas(2.8)
     layers = range(len(losses))
-    ax.bar(layers, losses, color=HALVES["feed-forward"])
+    ax.bar(layers, losses, color=COLOURS["feed-forward"])
     for layer, value in zip(layers, losses):
         ax.text(layer, value, f"{value:.2f}", ha="center", va="bottom", size=8)
-    ax.axhline(as_it_is, color="black", lw=1.2, label="as it is")
+    ax.axhline(as_it_is, color="black", lw=1.2, label="as it is", zorder=0)
     ax.axhline(blind, color=COLOURS["other"], ls="--", label="a blind guess")
     ax.set_ylim(0, 1.12 * max(blind, as_it_is, *losses))
     ax.set_xticks(_some(layers, most=24))
@@ -1811,7 +1801,7 @@ def neuron_on_text(labels, activation, gate, name, top=5):
     fig, ax = plt.subplots(figsize=(WIDTH, 3.3))
     fig.subplots_adjust(left=0.08, right=0.99, top=0.84, bottom=0.28)
     places = range(len(labels))
-    opened = HALVES["feed-forward"]
+    opened = COLOURS["feed-forward"]
     shut = COLOURS["other"]
     ax.vlines(  # drawn faster than as many bars
         places,
@@ -1834,7 +1824,7 @@ def neuron_on_text(labels, activation, gate, name, top=5):
     order = sorted(places, key=lambda t: -abs(activation[t]))[:top]
     most = "   ".join(f"{names[t]} ({activation[t]:+.2f})" for t in order)
     count = sum(bool(g > 0) for g in gate)
-    head = f"{name}: gate open (orange) at {count} of {len(labels)} tokens"
+    head = f"{name}: gate open (wine red) at {count} of {len(labels)} tokens"
     fig.suptitle(plain(head), x=0.01, ha="left", fontsize=11)
     ax.set_title(f"largest:   {most}", loc="left", fontsize=9)
     return fig

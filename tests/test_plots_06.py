@@ -21,6 +21,29 @@ def texts(labels):
     return [label.get_text() for label in labels]
 
 
+def colours_of(bars):
+    return {matplotlib.colors.to_hex(bar.get_facecolor()) for bar in bars}
+
+
+def test_a_half_has_a_colour_of_its_own():
+    attention, feed_forward = (
+        plots.COLOURS[half] for half in ("attention", "feed-forward")
+    )
+    assert len(set(plots.COLOURS.values())) == len(plots.COLOURS)
+    assert (attention, feed_forward) == ("#332288", "#882255")
+    pairs = {"attention": [0.5], "feed-forward": [2.0]}
+    for ax in plots.additions(pairs, pairs, 0.3).axes:
+        assert colours_of(ax.containers[0]) == {attention}
+        assert colours_of(ax.containers[1]) == {feed_forward}
+    stream = plots.COLOURS["residual"].lower()
+    assert colours_of(ax.containers[2]) == {stream}
+    (ax,) = plots.loss_left_out([8.4, 1.0], 0.9, 8.1).axes
+    assert colours_of(ax.containers[0]) == {feed_forward}
+    quantiles = [[-0.2, -0.1, 0.0, 0.5, 1.0]]
+    for ax in plots.gate_openness(torch.rand(1, 2), quantiles).axes:
+        assert colours_of(ax.containers[0]) == {feed_forward}
+
+
 def test_activations():
     z = torch.linspace(-2, 2, 5)
     curves = {"SiLU": z * 0.5, "ReLU": z.clamp(min=0), "GELU": z * 0.25}
@@ -33,8 +56,9 @@ def test_activations():
             assert list(lines[name].get_xdata()) == z.tolist()
         assert texts(ax.get_legend().get_texts()) == list(wanted)
         assert ax.get_xlabel() and ax.get_ylabel()
-        colours = {lines[name].get_color() for name in wanted}
-        assert len(colours) == 3
+        colours = [lines[name].get_color() for name in wanted]
+        assert len(set(colours)) == 3
+        assert colours[0] == plots.COLOURS["feed-forward"]  # the network's own
 
 
 def test_gate_openness():
@@ -43,8 +67,13 @@ def test_gate_openness():
     fig = plots.gate_openness(share, quantiles)
     left, right = fig.axes
     assert [0.3, 0.7] == heights(left.containers[0])
-    strokes = [list(line.get_ydata()) for line in left.lines[:2]]
-    assert torch.allclose(torch.tensor(strokes), share)
+    for layer, strokes in enumerate(left.collections):
+        places = torch.tensor(strokes.get_offsets().tolist())
+        assert (places[:, 0] == layer).all()
+        assert torch.allclose(places[:, 1], share[layer])
+        # on the bar white, above it black
+        inside, above = strokes.get_edgecolors()[:, :3].tolist()
+        assert inside == [1, 1, 1] and above == [0, 0, 0]
     boxes = [bar for container in right.containers for bar in container]
     assert [bar.get_y() for bar in boxes] == pytest.approx([-0.1, -0.2])
     assert [0.6, 0.3] == heights(boxes)
@@ -136,13 +165,13 @@ def test_neuron_on_text():
     ends = [(x, y) for _, (x, y) in strokes.get_segments()]
     assert ends == [(0, 0.5), (1, -3.0), (2, 0.0), (3, 1.0)]
     colours = [matplotlib.colors.to_hex(c) for c in strokes.get_colors()]
-    opened = plots.HALVES["feed-forward"].lower()
+    opened = plots.COLOURS["feed-forward"].lower()
     shut = plots.COLOURS["other"].lower()
     assert colours == [opened, shut, shut, opened]
     assert texts(ax.texts) == ["a", "␣b", r"\$", "c"]
     assert [word.get_position()[0] for word in ax.texts] == [0, 1, 2, 3]
     assert "␣b (-3.00)   c (+1.00)" in ax.get_title(loc="left")
     assert fig.get_suptitle() == (
-        "layer 1, neuron 7: gate open (orange) at 2 of 4 tokens"
+        "layer 1, neuron 7: gate open (wine red) at 2 of 4 tokens"
     )
     fig.canvas.draw()
