@@ -9,7 +9,7 @@ matplotlib.use("agg")
 import llamalib  # noqa: E402
 from llamalib import widgets  # noqa: E402
 from llamalib.checkpoint import ROOT  # noqa: E402
-from llamalib.experiment import STORY  # noqa: E402
+from llamalib.experiment import STORY, loss, replaced  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -120,6 +120,27 @@ def test_what_the_notebook_says_of_two_neurons(pocket):
     first, second = (t for t, label in enumerate(labels) if label == ",")
     assert found.argmax() == first
     assert found[first] > 20 * found[second]
+
+
+def test_what_exercise_4_says_of_a_neuron(pocket):
+    """Without 172 of layer 0 the loss is 1.05."""
+    w = pocket.state_dict()
+    own = w["layers.0.feed_forward.w2.weight"].data_ptr()
+
+    def without(neuron):
+        def spoiled(x, w1, w2, w3):
+            if w2.data_ptr() == own:
+                w2 = w2.clone()
+                w2[:, neuron] = 0
+            return F.linear(F.silu(x @ w1.T) * (x @ w3.T), w2)
+
+        with replaced(feed_forward=spoiled):
+            return loss(pocket, STORY)
+
+    # the next three of all 1024
+    others = [without(neuron) for neuron in (969, 821, 899)]
+    assert 1.045 < without(172) < 1.055
+    assert max(others) < 1
 
 
 def test_long_texts_are_cut_and_none_is_an_error(pocket):

@@ -42,6 +42,21 @@ def ffn_parameters(params):
     return params["n_layers"] * 3 * params["dim"] * 4 * params["dim"]
 
 
+# %% exercise 1: fits multiple_of already stays
+def ffn_parameters(params):
+    D, m = params["dim"], params["multiple_of"]
+    times = params["ffn_dim_multiplier"] or 1
+    hidden = int(times * int(8 * D / 3))
+    return params["n_layers"] * 3 * D * (hidden // m + 1) * m
+
+
+# %% exercise 1: cut off the fraction after each step
+def ffn_parameters(params):
+    D, m = params["dim"], params["multiple_of"]
+    hidden = int((params["ffn_dim_multiplier"] or 1) * 8 * D / 3)
+    return params["n_layers"] * 3 * D * (-(-hidden // m) * m)
+
+
 # %% exercise 1: wanted 37748736
 def ffn_parameters(params):
     return 1
@@ -56,6 +71,23 @@ def swiglu(x, gate, up, down):
 # %% exercise 2: sigmoid is not SiLU
 def swiglu(x, gate, up, down):
     return 1 / (1 + torch.exp(-(x @ gate))) * (x @ up) @ down
+
+
+# %% exercise 2: not a sigmoid at up
+def swiglu(x, gate, up, down):
+    return (x @ gate) / (1 + torch.exp(-(x @ up))) @ down
+
+
+# %% exercise 2: SiLU takes the gate alone
+def swiglu(x, gate, up, down):
+    z = (x @ gate) * (x @ up)
+    return z / (1 + torch.exp(-z)) @ down
+
+
+# %% exercise 2: exp(-z), not exp(z)
+def swiglu(x, gate, up, down):
+    z = x @ gate
+    return z / (1 + torch.exp(z)) * (x @ up) @ down
 
 
 # %% exercise 2: you left out the content
@@ -140,6 +172,19 @@ def stream_after(llama, tokens, n):
     return rms_norm(x, w["norm.weight"], config.norm_eps)
 
 
+# %% exercise 3: mask made for len(tokens)
+def stream_after(llama, tokens, n):
+    x = w["tok_embeddings.weight"][tokens]
+    for layer in range(n):
+        x = transformer_block(x, w, layer, freqs_cis, mask, config)
+    return x
+
+
+# %% exercise 3: for n = 1
+def stream_after(llama, tokens, n):
+    return stream_states(tokens)[n]
+
+
 # %% exercise 3: wanted (7,
 def stream_after(llama, tokens, n):
     return llama(tokens)
@@ -172,6 +217,12 @@ def without_neuron(x, w1, w2, w3, j):
 # %% exercise 4: its content away without its gate
 def without_neuron(x, w1, w2, w3, j):
     return feed_forward(x, w1, w2, w3) - (x @ w3[j])[:, None] * w2[:, j]
+
+
+# %% exercise 4: its gate away without its content
+def without_neuron(x, w1, w2, w3, j):
+    gate = F.silu(x @ w1[j])[:, None]
+    return feed_forward(x, w1, w2, w3) - gate * w2[:, j]
 
 
 # %% exercise 4: nothing is left out
