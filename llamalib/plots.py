@@ -317,8 +317,8 @@ def _numbered(shape: str, numbers: dict, T) -> str:
 # Where a parameter sits, in the order data flows, and its colour.
 PLACES = {
     "embedding": COLOURS["token"],
-    "attention": COLOURS["query"],
-    "feed-forward": COLOURS["value"],
+    "attention": COLOURS["attention"],
+    "feed-forward": COLOURS["feed-forward"],
     "norms": COLOURS["other"],
     "output": COLOURS["probability"],
 }
@@ -340,7 +340,8 @@ def shares(models):
             if share >= 4:
                 middle = left + share / 2
                 style = dict(ha="center", va="center", size=9)
-                style["color"] = "white" if place == "attention" else "black"
+                dark = place in ("attention", "feed-forward")
+                style["color"] = "white" if dark else "black"
                 ax.text(middle, row, f"{share:.1f} %", **style)
             left += share
         ax.text(101, row, f"{total / 1e6:,.1f} M", va="center", size=9)
@@ -997,9 +998,9 @@ def gamma_by_norm(gammas):
     gammas = array(gammas)
     n_layers = len(gammas) // 2
     sorts = {
-        "before attention": (gammas[:-1:2], 0.0, "query"),
-        "before feed-forward": (gammas[1:-1:2], 0.3, "value"),
-        "final": (gammas[-1:], n_layers, "key"),
+        "before attention": (gammas[:-1:2], 0.0, "attention"),
+        "before feed-forward": (gammas[1:-1:2], 0.3, "feed-forward"),
+        "final": (gammas[-1:], n_layers, "other"),
     }
     for name, (rows, offset, role) in sorts.items():
         at = [i + offset for i in range(len(rows))]
