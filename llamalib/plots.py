@@ -15,7 +15,7 @@ logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 import matplotlib.pyplot as plt  # noqa: E402
 import numpy as np  # noqa: E402
 from matplotlib import font_manager  # noqa: E402
-from matplotlib.colors import LinearSegmentedColormap  # noqa: E402
+from matplotlib.colors import LinearSegmentedColormap, to_rgb  # noqa: E402
 from matplotlib.patches import FancyBboxPatch  # noqa: E402
 
 WIDTH = 8.6  # inches: the width of a notebook's column
@@ -1499,7 +1499,6 @@ def layer_heads(maps, labels, n_kv_heads, name=""):
         ax.set_title(
             f"head {place} · KV {kv_head}",
             fontsize=9 if columns == 4 else 7,
-            color=colour,
             weight="bold",
         )
         bottom = place + columns >= H
@@ -1533,8 +1532,8 @@ def sharing(n_heads, kinds):
             ax.scatter([h], [1], marker="s", s=130, color=colour, zorder=2)
             ax.scatter([at], [0], marker="s", s=130, color=colour, zorder=2)
             if h % n_rep == 0:
-                _number(ax, at, 0, kv_head)
-            _number(ax, h, 1, h)
+                _number(ax, at, 0, kv_head, colour)
+            _number(ax, h, 1, h, colour)
         ax.set_yticks([0, 1], [f"{KV} KV", f"{n_heads} query"])
         ax.set_xlim(-0.6 - half, n_heads - 0.4 + half)
         ax.set_ylim(-0.45, 1.45)
@@ -1545,9 +1544,12 @@ def sharing(n_heads, kinds):
     return fig
 
 
-def _number(ax, x, y, number):
-    """A head's number on its square."""
-    middle = dict(ha="center", va="center", color="white", weight="bold")
+def _number(ax, x, y, number, colour):
+    """A head's number on its square, in black where the square is pale."""
+    red, green, blue = to_rgb(colour)
+    pale = 0.299 * red + 0.587 * green + 0.114 * blue > 0.55
+    ink = "black" if pale else "white"
+    middle = dict(ha="center", va="center", color=ink, weight="bold")
     ax.text(x, y, str(number), fontsize=8, zorder=3, **middle)
 
 

@@ -74,7 +74,10 @@ def test_heads_of_a_layer(H, KV):
         drawn = torch.tensor(ax.images[0].get_array())
         assert torch.allclose(drawn, weights[h].double())
         assert ax.get_title() == f"head {h} · KV {g}"
-        assert ax.title.get_color() == plots.GROUPS[g % len(plots.GROUPS)]
+        colour = plots.GROUPS[g % len(plots.GROUPS)]
+        assert ax.spines["top"].get_edgecolor() == (
+            matplotlib.colors.to_rgba(colour)
+        )
 
 
 def test_few_ticks_on_a_long_text():
@@ -98,6 +101,10 @@ def test_sharing(H, KV):
     for h, end in ends:  # neighbours meet in one place
         assert end == below[int(h) // n_rep]
     assert ticks(grouped.yaxis) == [f"{KV} KV", f"{H} query"]
+    inks = {  # black on yellow, white on blue
+        text.get_text(): text.get_color() for text in whole.texts
+    }
+    assert inks["0"] == "white" and inks.get("7", "black") == "black"
 
 
 def test_weights_by_scale():
