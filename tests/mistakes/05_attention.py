@@ -126,6 +126,47 @@ def one_head(xq, xk, xv, h):
     return (scores + causal_mask(T)).softmax(0) @ xv[:, g]
 
 
+# %% exercise 3: h // (H // KV)
+def one_head(xq, xk, xv, h):
+    (T, H, hd), KV = xq.shape, xk.shape[1]
+    g = h // KV
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    return (scores + causal_mask(T)).softmax(-1) @ xv[:, g]
+
+
+# %% exercise 3: this checkpoint's hd
+def one_head(xq, xk, xv, h):
+    (T, H, _), KV = xq.shape, xk.shape[1]
+    g = h // (H // KV)
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    return (scores + causal_mask(T)).softmax(-1) @ xv[:, g]
+
+
+# %% exercise 3: do not see themselves
+def one_head(xq, xk, xv, h):
+    (T, H, hd), KV = xq.shape, xk.shape[1]
+    g = h // (H // KV)
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    visible = torch.ones(T, T).tril(-1).bool()
+    return scores.where(visible, -math.inf).softmax(-1) @ xv[:, g]
+
+
+# %% exercise 3: a score set to 0
+def one_head(xq, xk, xv, h):
+    (T, H, hd), KV = xq.shape, xk.shape[1]
+    g = h // (H // KV)
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    return scores.tril().softmax(-1) @ xv[:, g]
+
+
+# %% exercise 3: weights set to 0 after the softmax
+def one_head(xq, xk, xv, h):
+    (T, H, hd), KV = xq.shape, xk.shape[1]
+    g = h // (H // KV)
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    return scores.softmax(-1).tril() @ xv[:, g]
+
+
 # %% exercise 3: found (7, 6, 8), wanted (7, 8)
 def one_head(xq, xk, xv, h):
     return xq
@@ -205,5 +246,29 @@ def streamed(q, pieces):
         new = torch.maximum(top, scores.max())
         e, shrink = (scores - new).exp(), (top - new).exp()
         total, mixed = total * shrink + e.sum(), mixed * shrink + e @ v
+        top = new
+    return mixed / total
+
+
+# %% exercise 4: start the maximum at -inf
+def streamed(q, pieces):
+    top, total, mixed = torch.tensor(0.0), 0.0, 0.0
+    for k, v in pieces:
+        scores = k @ q / math.sqrt(len(q))
+        new = torch.maximum(top, scores.max())
+        e, shrink = (scores - new).exp(), (top - new).exp()
+        total, mixed = total * shrink + e.sum(), mixed * shrink + e @ v
+        top = new
+    return mixed / total
+
+
+# %% exercise 4: factor upside down
+def streamed(q, pieces):
+    top, total, mixed = torch.tensor(float("-inf")), 0.0, 0.0
+    for k, v in pieces:
+        scores = k @ q / math.sqrt(len(q))
+        new = torch.maximum(top, scores.max())
+        e, grow = (scores - new).exp(), (new - top).exp()
+        total, mixed = total * grow + e.sum(), mixed * grow + e @ v
         top = new
     return mixed / total
