@@ -1851,9 +1851,10 @@ def next_token_bars(labels, probabilities, title=""):
     ax.set_yticks(rows, [visible(label) for label in labels])
     for row, p in zip(rows, probabilities):
         # nothing is said to be certain, or impossible, by rounding
-        text = "<0.01" if p < 0.005 else ">0.99" if p > 0.995 else f"{p:.2f}"
+        text = f"{p:.2f}" if 0.005 <= p <= 0.995 else f"{p:.4f}"
+        text = {"0.0000": "<0.0001", "1.0000": ">0.9999"}.get(text, text)
         ax.text(p + 0.01, row, text, va="center", fontsize=9)
-    ax.set_xlim(0, 1.12)
+    ax.set_xlim(0, 1.15)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
     ax.set_xlabel("probability of being the next token")
     ax.set_title(plain(title), loc="left", fontsize=11)

@@ -18,8 +18,10 @@ def texts(labels):
 
 
 def test_bars_do_not_round_to_certain_or_impossible():
-    fig = plots.next_token_bars(["a", "b", "c"], [0.996, 0.25, 0.001])
-    assert texts(fig.axes[0].texts) == [">0.99", "0.25", "<0.01"]
+    values = [0.99999, 0.996, 0.25, 0.001, 0.00001]
+    fig = plots.next_token_bars(list("abcde"), values)
+    labels = [">0.9999", "0.9960", "0.25", "0.0010", "<0.0001"]
+    assert texts(fig.axes[0].texts) == labels
 
 
 def test_lens_map():
