@@ -27,7 +27,32 @@ def top_k_probs(logits, k):
     return logits.topk(k).values.softmax(-1)
 
 
-# %% exercise 1: off by
+# %% exercise 1: you kept 8 tokens, for k = 7
+def top_k_probs(logits, k):
+    least = logits.sort(descending=True).values[min(k, len(logits) - 1)]
+    return logits.masked_fill(logits < least, float("-inf")).softmax(-1)
+
+
+# %% exercise 1: you kept 6 tokens, for k = 7
+def top_k_probs(logits, k):
+    least = logits.topk(k).values[-1]
+    return logits.masked_fill(logits <= least, float("-inf")).softmax(-1)
+
+
+# %% exercise 1: a probability is off by
+def top_k_probs(logits, k):
+    found = torch.zeros_like(logits)
+    found[:k] = logits.topk(k).values.softmax(-1)
+    return found
+
+
+# %% exercise 1: you kept 49 tokens, for k = 50
+def top_k_probs(logits, k):
+    least = logits.sort(descending=True).values[min(k, len(logits) - 1)]
+    return logits.masked_fill(logits <= least, float("-inf")).softmax(-1)
+
+
+# %% exercise 1: you kept
 def top_k_probs(logits, k):
     return logits.softmax(-1)
 
@@ -50,6 +75,17 @@ def retemper(probs, T):
 # %% exercise 2: not normalized
 def retemper(probs, T):
     return probs ** (1 / T)
+
+
+# %% exercise 2: the softmax is missing
+def retemper(probs, T):
+    return probs.log() / T
+
+
+# %% exercise 3: you set the others to 0
+def keep_min_p(logits, m):
+    probs = logits.softmax(-1)
+    return torch.where(probs < m * probs.amax(-1, keepdim=True), 0, probs)
 
 
 # %% exercise 3: you compared with m
@@ -91,12 +127,17 @@ def greedy_text(llama, ids, n, stop):
     return new
 
 
-# %% exercise 4: you went on behind a stop token
+# %% exercise 4: you went on after a stop token
 def greedy_text(llama, ids, n, stop):
     new = []
     for _ in range(n):
         new.append(llama(torch.tensor(ids + new))[-1].argmax().item())
     return new
+
+
+# %% exercise 4: you returned text
+def greedy_text(llama, ids, n, stop):
+    return llama.tokenizer.decode([0, 1, 2])
 
 
 # %% exercise 4: you returned the prompt too
