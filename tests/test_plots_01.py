@@ -50,7 +50,7 @@ def test_long_rows_are_wrapped_and_nothing_overlaps(n):
     (ax,) = plots.token_rows(rows).axes
     found = boxes(ax)
     assert len(found) == 2 * n
-    assert all(0 <= box[0] and box[2] <= plots.PAGE for box in found)
+    assert all(0 <= box[0] and box[2] <= plots.tokenize.PAGE for box in found)
     bottom = ax.get_ylim()[0]
     assert all(box[3] <= bottom for box in found)
     for a, b in zip(found, found[1:]):
@@ -70,7 +70,7 @@ def test_token_boxes():
         *["<|eot_id|>", "300", "control"],
     ]
     colours = [matplotlib.colors.to_hex(b.get_facecolor()) for b in ax.patches]
-    assert colours == [*plots.TINTS, plots.CONTROL]
+    assert colours == [*plots.tokenize.TINTS, plots.tokenize.CONTROL]
 
 
 def test_labels_are_inside_their_boxes():

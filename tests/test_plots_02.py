@@ -48,7 +48,7 @@ def test_norm_histogram():
     "places", [[0, 0, 0], [0, 5, 10], [9.9, 10, 10], [4, 4.1, 4.2]]
 )
 def test_labels_stand_apart(places):
-    found = plots._apart(places, 1.0, 0, 10)
+    found = plots.embed._apart(places, 1.0, 0, 10)
     assert all(b - a >= 1 - 1e-9 for a, b in zip(found, found[1:]))
     assert all(0 <= p <= 10 for p in found)
 

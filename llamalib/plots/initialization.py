@@ -1,0 +1,166 @@
+r"""The pictures of notebook 00."""
+
+import matplotlib.pyplot as plt
+
+from .base import COLOURS, canvas, plain, title
+
+# Where a parameter sits, in the order data flows, and its colour.
+PLACES = {
+    "embedding": COLOURS["token"],
+    "attention": COLOURS["attention"],
+    "feed-forward": COLOURS["feed-forward"],
+    "norms": COLOURS["other"],
+    "output": COLOURS["probability"],
+}
+
+
+def shares(models):
+    r"""One bar a model, cut by the share of its parameters in each place.
+
+    Args:
+        models: name to {place: count}; places are keys of `PLACES`.
+    """
+    fig, ax = canvas(0.95 + 0.45 * len(models))
+    rows = range(len(models))[::-1]
+    for row, counts in zip(rows, models.values()):
+        left, total = 0.0, sum(counts.values())
+        for place, count in counts.items():
+            share = 100 * count / total
+            ax.barh(row, share, left=left, color=PLACES[place], height=0.7)
+            if share >= 4:
+                middle = left + share / 2
+                style = dict(ha="center", va="center", size=9)
+                dark = place in ("attention", "feed-forward")
+                style["color"] = "white" if dark else "black"
+                ax.text(middle, row, f"{share:.1f} %", **style)
+            left += share
+        ax.text(101, row, f"{total / 1e6:,.1f} M", va="center", size=9)
+    ax.set_yticks(rows, [plain(name) for name in models])
+    ax.set_xlim(0, 113)
+    ax.spines["bottom"].set_bounds(0, 100)
+    ax.set_xticks(range(0, 101, 25))
+    ax.set_xlabel("share of the parameters in percent; at the right, how many")
+    _places_legend(fig, models.values())
+    return fig
+
+
+def _places_legend(fig, counts):
+    """The places that any model has a parameter in, above the axes."""
+    drawn = [p for p in PLACES if any(p in each for each in counts)]
+    handles = [plt.Rectangle((0, 0), 1, 1, color=PLACES[p]) for p in drawn]
+    fig.legend(
+        handles,
+        drawn,
+        loc="outside upper center",
+        ncols=len(drawn),
+        frameon=False,
+        fontsize=9,
+    )
+
+
+def parameters_by_layer(models):
+    r"""Parameters in the order data flows: embedding, layers, output.
+
+    Args:
+        models: name to (stops, tied); stops is a list of {place: count},
+            the first the embedding, the last what follows the layers; tied
+            draws the embedding's outline once more as the output.
+    """
+    fig, _ = canvas(3.1, 1, len(models))
+    drawn = [stop for stops, _ in models.values() for stop in stops]
+    for ax, (name, (stops, tied)) in zip(fig.axes, models.items()):
+        layers = len(stops) - 2
+        gap = 1 + layers / 16  # room for the labels of the two ends
+        places = [-gap, *range(layers), layers - 1 + gap]
+        for x, stop in zip(places, stops):
+            bottom = 0.0
+            for place, count in stop.items():
+                height = count / 1e6
+                ax.bar(x, height, bottom=bottom, color=PLACES[place])
+                bottom += height
+        if tied:
+            height = sum(stops[0].values()) / 1e6
+            edge = dict(ec=PLACES["embedding"], ls="--", lw=1.2)
+            ax.bar(places[-1], height, fc="none", **edge)
+        shown = range(0, layers, max(1, layers // 8))
+        ticks = [places[0], *shown, places[-1]]
+        ax.set_xticks(ticks, ["emb.", *shown, "out"])
+        ax.set_xlabel("embedding, layers by number, output")
+        title(ax, name)
+    fig.axes[0].set_ylabel("parameters in millions")
+    _places_legend(fig, drawn)
+    return fig
+
+
+def bits(rows):
+    r"""Numbers as their bits: sign, exponent, mantissa, aligned at the left.
+
+    Args:
+        rows: name to (sign, exponent, mantissa), each a text of 0 and 1.
+    """
+    colours = (COLOURS["other"], COLOURS["probability"], COLOURS["residual"])
+    parts = ("sign", "exponent", "mantissa")
+    fig, ax = canvas(0.8 + 0.42 * len(rows))
+    for y, fields in zip(range(len(rows))[::-1], rows.values()):
+        x = 0
+        for field, colour in zip(fields, colours):
+            for bit in field:
+                ax.bar(x, 0.8, 0.92, y - 0.4, color=colour)
+                ax.text(x, y, bit, ha="center", va="center", size=9)
+                x += 1
+    ax.set_yticks(range(len(rows))[::-1], list(rows))
+    ax.set_xticks([])
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    handles = [plt.Rectangle((0, 0), 1, 1, color=c) for c in colours]
+    place = dict(loc="outside upper center", ncols=3)
+    fig.legend(handles, parts, frameon=False, fontsize=9, **place)
+    return fig
+
+
+def histograms(counts, edges, xlabel):
+    r"""Outlines of histograms over the same bins, as shares of the numbers.
+
+    Args:
+        counts: name to n counts; the first in the colour of the query, the
+            second grey, to compare with.
+        edges: n + 1 borders of the bins.
+        xlabel: what is counted.
+    """
+    fig, ax = canvas(2.6)
+    for (name, values), role in zip(counts.items(), ("query", "other")):
+        values = [100 * float(v) / float(sum(values)) for v in values]
+        ax.stairs(values, edges, color=COLOURS[role], lw=1.8, label=name)
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel("weights in percent")
+    ax.legend(frameon=False, fontsize=9)
+    return fig
+
+
+def tensor_card(heading, lines, counts, edges, spreads=(), layer=None):
+    r"""A tensor's histogram, its figures, and its like in other layers.
+
+    Args:
+        heading: over the picture.
+        lines: texts, shown at the histogram's right.
+        counts, edges: n counts of numbers and the n + 1 borders of the bins.
+        spreads: the standard deviation of this tensor in each layer; empty
+            for a tensor that stands once.
+        layer: which of them this one is.
+    """
+    fig, axes = canvas(3.2, 1, 2, width_ratios=[1.8, 1])
+    ax, side = axes[0]
+    ax.stairs(counts, edges, fill=True, color=COLOURS["query"])
+    ax.set_xlabel("value of a weight")
+    ax.set_ylabel("how many")
+    title(ax, "\n".join([heading, *lines]))
+    if not len(spreads):
+        side.axis("off")
+        return fig
+    grey, blue = COLOURS["other"], COLOURS["query"]
+    colours = [blue if i == layer else grey for i in range(len(spreads))]
+    side.bar(range(len(spreads)), spreads, color=colours)
+    side.set_xticks(range(0, len(spreads), max(1, len(spreads) // 6)))
+    side.set_xlabel("layer")
+    title(side, "standard deviation\nof this tensor in each layer")
+    return fig
