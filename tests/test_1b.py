@@ -63,8 +63,11 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("1b")
     (folder / "params.json").write_text(json.dumps(CONFIG.to_dict()))
     singles = [bytes([b]) for b in range(256)]
+    # each is a token and a byte: merging reaches all of them
+    pairs = [bytes(pair) for pair in product(range(256), repeat=2)]
     words = map(bytes, product(range(256), repeat=3))
-    ranks = singles + [next(words) for _ in range(128_000 - 256)]
+    rest = 128_000 - len(singles) - len(pairs)
+    ranks = singles + pairs + [next(words) for _ in range(rest)]
     write_tokenizer(
         folder / "tokenizer.model", {t: i for i, t in enumerate(ranks)}
     )
