@@ -1,8 +1,9 @@
 r"""Things to play with: the only file that imports ipywidgets.
 
-Every function returns a `Play`: controls over a picture or a text that
-follows them. It opens with something to see, and where no kernel runs (a
-saved notebook, a web page) a still picture of its first state stands for it.
+Every function returns a `Play`: controls over a picture that follows them
+(`stream`: over a text that grows). It opens with something to see, and where
+no kernel runs, in a saved notebook or on a web page, its first picture or
+text stands for it.
 """
 
 import base64
@@ -10,6 +11,7 @@ import cmath
 import functools
 import html
 import math
+import threading
 
 import ipywidgets as ipw
 import torch
@@ -17,6 +19,7 @@ import torch.nn.functional as F
 
 from . import plots
 from .experiment import replaced
+from .generate import generate
 from .model import attention_maps
 from .normalization import rms_norm
 from .sampling import next_token_probs
@@ -589,3 +592,102 @@ def sampling(llama, text: str) -> Play:
 
 
 # -- 09 generate ----------------------------------------------------------
+
+
+class Stream(ipw.VBox):
+    r"""A prompt, and its continuation as it grows; it can be stopped.
+
+    Args:
+        llama: continues the prompt.
+        prompt: to begin with; continued at once, so that there is something
+            to see.
+        max_new_tokens: the most that are given.
+
+    Attributes:
+        prompt, temperature: the controls.
+        go, stop: the buttons.
+        text: an HTML area with the prompt and what has come so far.
+        thread: what generates, while it does; join it to wait.
+    """
+
+    def __init__(self, llama, prompt: str, max_new_tokens: int):
+        self.llama, self.max_new_tokens = llama, max_new_tokens
+        self.prompt = ipw.Text(prompt, description="prompt")
+        self.temperature = ipw.FloatSlider(
+            0.0, min=0.0, max=2.0, step=0.1, description="temperature"
+        )
+        for control in (self.prompt, self.temperature):
+            control.style.description_width = "initial"
+            control.layout.width = "90%"
+            control.layout.max_width = "620px"
+        self.go = ipw.Button(description="continue", icon="play")
+        self.stop = ipw.Button(description="stop", icon="stop", disabled=True)
+        self.text, self._stopped = ipw.HTML(), threading.Event()
+        self.go.on_click(lambda button: self.start())
+        self.stop.on_click(lambda button: self._stopped.set())
+        buttons = ipw.HBox([self.go, self.stop])
+        super().__init__([self.prompt, self.temperature, buttons, self.text])
+        self.start()
+        self.thread.join()
+        self.still = self.text.value
+
+    def start(self) -> None:
+        """Begin to continue the prompt as it stands now."""
+        self._stopped.clear()
+        self.go.disabled, self.stop.disabled = True, False
+        # in a thread of its own: the kernel stays free to hear the button
+        self.thread = threading.Thread(
+            target=self._run, args=(self.prompt.value, self.temperature.value)
+        )
+        self.thread.start()
+
+    def _run(self, prompt, temperature):
+        tokenizer, said = self.llama.tokenizer, ""
+        try:
+            new = generate(
+                self.llama,
+                tokenizer.encode(prompt, bos=True, eos=False),
+                max_new_tokens=self.max_new_tokens,
+                temperature=temperature,
+            )
+            self._show(prompt, said)
+            for piece in tokenizer.decode_stream(new):
+                if self._stopped.is_set():
+                    break
+                said += piece
+                self._show(prompt, said)
+        except ValueError as error:
+            self._show(prompt, f" [{error}]")
+        finally:
+            self.go.disabled, self.stop.disabled = False, True
+
+    def _show(self, prompt, said):
+        """The prompt in grey, what was said in black."""
+        self.text.value = (
+            '<div style="white-space: pre-wrap; max-width: 620px">'
+            f'<span style="color: #777777">{html.escape(prompt)}</span>'
+            f"{html.escape(said)}</div>"
+        )
+
+    def __repr__(self) -> str:
+        return f"Stream(prompt={self.prompt.value!r})"
+
+    def _repr_mimebundle_(self, **kwargs):
+        """The live widget, and its first text where there is no kernel."""
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        return bundle | {"text/html": self.still, "text/plain": repr(self)}
+
+
+def stream(
+    llama,
+    prompt: str = "The capital of France is",
+    max_new_tokens: int = 120,
+) -> Stream:
+    r"""A box for a prompt, which is continued token by token.
+
+    Args:
+        llama: continues it.
+        prompt: to begin with.
+        max_new_tokens: the most that are given.
+    """
+    return Stream(llama, prompt, max_new_tokens)

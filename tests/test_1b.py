@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ from helpers import LLAMA_1B, write_tokenizer
 
 from llamalib import ModelArgs, tensor_shapes
 from llamalib.__main__ import all_notebooks, executed
+from llamalib.checkpoint import ROOT
+from llamalib.tokenizer import read_ranks
 
 pytestmark = [
     pytest.mark.slow,
@@ -58,16 +60,22 @@ print(json.dumps({
 """
 
 
+def bytes_of(n, most):
+    """The first texts of n bytes."""
+    return islice(product(range(256), repeat=n), most)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("1b")
     (folder / "params.json").write_text(json.dumps(CONFIG.to_dict()))
-    singles = [bytes([b]) for b in range(256)]
-    # each is a token and a byte: merging reaches all of them
-    pairs = [bytes(pair) for pair in product(range(256), repeat=2)]
-    words = map(bytes, product(range(256), repeat=3))
-    rest = 128_000 - len(singles) - len(pairs)
-    ranks = singles + pairs + [next(words) for _ in range(rest)]
+    # the pocket's tokens, so that English has few, and others behind them:
+    # pairs and threes of bytes, which merging reaches
+    ranks = list(read_ranks(ROOT / "data/pocket-llama/tokenizer.model"))
+    others = [bytes(b) for n in (2, 3) for b in bytes_of(n, 128_000)]
+    known = set(ranks)
+    others = [token for token in others if token not in known]
+    ranks += others[: 128_000 - len(ranks)]
     write_tokenizer(
         folder / "tokenizer.model", {t: i for i, t in enumerate(ranks)}
     )

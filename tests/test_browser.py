@@ -35,13 +35,14 @@ def with_a_widget(path):
 
 
 NOTEBOOKS = [path for path in all_notebooks() if with_a_widget(path)]
+GENERATE = ROOT / "notebooks" / "09_generate.ipynb"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """JupyterLab on copies of the notebooks: what is saved there is lost."""
     folder = tmp_path_factory.mktemp("lab")
-    for path in NOTEBOOKS:
+    for path in {*NOTEBOOKS, GENERATE}:
         shutil.copy(path, folder)
     settings = tmp_path_factory.mktemp("settings")
     (settings / "overrides.json").write_text(json.dumps(SETTINGS))
@@ -155,15 +156,15 @@ def move_a_control(driver):
     raise AssertionError("the widget has no control that is known here")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_open_run_all_and_play(server, driver, path):
+def open_and_run_all(server, driver, path, widget):
+    """What a reader does first; `widget` is a selector of what appears."""
     driver.get(f"{server}/lab/tree/{path.name}?token={TOKEN}&reset")
     wait_for("the notebook", lambda: elements(driver, ".jp-Notebook .jp-Cell"))
     # before anything runs: the still picture, and no widget that has died
     wait_for("pictures", lambda: elements(driver, ".jp-RenderedImage img"))
     assert not elements(driver, ".jupyter-widgets")
     click_menu(driver, "Run", "Run All Cells")
-    wait_for("the widget", lambda: elements(driver, ".widget-image"))
+    wait_for("the widget", lambda: elements(driver, widget))
     wait_for(
         "the last cell",
         lambda: (
@@ -174,6 +175,11 @@ def test_open_run_all_and_play(server, driver, path):
     )
     errors = elements(driver, '[data-mime-type*="stderr"]')
     assert [e.text for e in errors] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_open_run_all_and_play(server, driver, path):
+    open_and_run_all(server, driver, path, ".widget-image")
     first = wait_for("a picture", lambda: driver.execute_script(PICTURE))
     control, ways = move_a_control(driver)
     driver.execute_script("arguments[0].scrollIntoView()", control)
@@ -190,3 +196,20 @@ def test_open_run_all_and_play(server, driver, path):
         except AssertionError:  # it may have been at that end
             assert driver.execute_script(PICTURE) == first
     raise AssertionError("the picture did not follow the control")
+
+
+def test_a_prompt_streams(server, driver):
+    open_and_run_all(server, driver, GENERATE, ".widget-html")
+    (box,) = elements(driver, ".widget-text input")
+    box.clear()
+    box.send_keys("Monday, Tuesday,")
+    (go,) = (e for e in elements(driver, "button") if e.text == "continue")
+    go.click()
+    wait_for(
+        "the days",
+        lambda: [
+            e
+            for e in elements(driver, ".widget-html")
+            if "Monday, Tuesday, Wednesday" in e.text
+        ],
+    )
