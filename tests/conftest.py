@@ -1,11 +1,22 @@
 import os
 from pathlib import Path
 
+import matplotlib
 import pytest
 import torch
+from matplotlib import pyplot as plt
 
 import llamalib
 from llamalib.checkpoint import ROOT
+
+# Not by MPLBACKEND: the kernels that tests start would draw otherwise too.
+matplotlib.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def no_figure_stays_open():
+    yield
+    plt.close("all")
 
 
 @pytest.fixture(autouse=True)

@@ -5,15 +5,11 @@ import io
 import json
 import re
 
-import matplotlib
 import pytest
+from matplotlib import pyplot as plt
 
-matplotlib.use("agg")
-
-from matplotlib import pyplot as plt  # noqa: E402
-
-from llamalib.__main__ import all_notebooks  # noqa: E402
-from llamalib.checkpoint import ROOT  # noqa: E402
+from llamalib.__main__ import all_notebooks
+from llamalib.checkpoint import ROOT
 
 SOLUTIONS = ROOT / "notebooks" / "solutions"
 MISTAKES = ROOT / "tests" / "mistakes"

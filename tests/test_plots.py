@@ -1,17 +1,7 @@
-import matplotlib
-import pytest
 from helpers import random_llama
 
-matplotlib.use("agg")
-
-from llamalib import plots  # noqa: E402
-from llamalib.__main__ import all_notebooks  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
+from llamalib import plots
+from llamalib.__main__ import all_notebooks
 
 
 def test_next_token_bars():

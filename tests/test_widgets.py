@@ -7,9 +7,7 @@ import ipywidgets
 import matplotlib
 import pytest
 
-matplotlib.use("agg")
-
-from llamalib import plots, widgets  # noqa: E402
+from llamalib import plots, widgets
 
 PNG = b"\x89PNG"
 

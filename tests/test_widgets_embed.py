@@ -1,18 +1,9 @@
-import matplotlib
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers import random_llama
 
-matplotlib.use("agg")
-
-from llamalib import Tokenizer, plots, widgets  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
+from llamalib import Tokenizer, plots, widgets
 
 
 def bars(fig):

@@ -1,15 +1,6 @@
-import matplotlib
 import pytest
 
-matplotlib.use("agg")
-
-from llamalib import plots  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
+from llamalib import plots
 
 
 def texts(ax):

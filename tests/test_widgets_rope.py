@@ -2,17 +2,13 @@
 
 import math
 
-import matplotlib
 import pytest
 import torch
+from helpers import random_llama, small_config, write_checkpoint
+from matplotlib.text import Annotation
 
-matplotlib.use("agg")
-
-from helpers import random_llama, small_config, write_checkpoint  # noqa: E402
-from matplotlib.text import Annotation  # noqa: E402
-
-import llamalib  # noqa: E402
-from llamalib import (  # noqa: E402
+import llamalib
+from llamalib import (
     apply_rotary_emb,
     precompute_freqs_cis,
     rms_norm,
@@ -26,12 +22,6 @@ def llama(tmp_path_factory):
     config = small_config(dim=48, n_layers=1, n_heads=6, n_kv_heads=3)
     write_checkpoint(folder, random_llama(config))
     return llamalib.load(folder, device="cpu", dtype=torch.float32)
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
 
 
 def tips(fig):

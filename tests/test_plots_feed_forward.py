@@ -2,15 +2,7 @@ import matplotlib
 import pytest
 import torch
 
-matplotlib.use("agg")
-
-from llamalib import plots  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
+from llamalib import plots
 
 
 def heights(container):

@@ -2,9 +2,7 @@ import matplotlib
 import pytest
 import torch
 
-matplotlib.use("agg")
-
-from llamalib import attention_maps, plots, widgets  # noqa: E402
+from llamalib import attention_maps, plots, widgets
 
 PROMPT = "The capital of France is"
 
@@ -12,12 +10,6 @@ PROMPT = "The capital of France is"
 @pytest.fixture
 def ids(pocket):
     return pocket.tokenizer.encode(PROMPT, bos=True, eos=False)
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
 
 
 def test_heads_shows_the_head_that_is_chosen(pocket, ids):

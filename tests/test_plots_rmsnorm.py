@@ -1,21 +1,11 @@
 """The pictures of notebook 03."""
 
-import matplotlib
 import numpy as np
-import pytest
 import torch
 
-matplotlib.use("agg")
-
-from llamalib import plots  # noqa: E402
+from llamalib import plots
 
 TOKENS = ["<|begin_of_text|>", " a", "$x$"]
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
 
 
 def test_rms_by_norm():

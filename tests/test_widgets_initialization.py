@@ -1,17 +1,8 @@
-import matplotlib
 import pytest
 import torch
 from helpers import random_llama, small_config
 
-matplotlib.use("agg")
-
-from llamalib import widgets  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
+from llamalib import widgets
 
 
 def test_a_card_shows_the_tensor(pocket):

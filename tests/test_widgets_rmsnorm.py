@@ -2,9 +2,7 @@
 
 import pytest
 
-pytest.importorskip("ipywidgets")
-
-from llamalib import widgets  # noqa: E402
+from llamalib import widgets
 
 
 @pytest.fixture

@@ -2,21 +2,11 @@
 
 import math
 
-import matplotlib
 import pytest
 import torch
+from matplotlib.text import Annotation
 
-matplotlib.use("agg")
-
-from matplotlib.text import Annotation  # noqa: E402
-
-from llamalib import plots  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
+from llamalib import plots
 
 
 def arrows(ax):

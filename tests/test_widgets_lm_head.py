@@ -1,18 +1,9 @@
 import warnings
 
-import matplotlib
 import pytest
 import torch
 
-matplotlib.use("agg")
-
-from llamalib import widgets  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
+from llamalib import widgets
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,7 @@ import matplotlib
 import pytest
 import torch
 
-matplotlib.use("agg")
-
-from llamalib import causal_mask, plots  # noqa: E402
+from llamalib import causal_mask, plots
 
 LABELS = ["The", " cat", "\n"]
 
@@ -19,12 +17,6 @@ def maps(H, T=3):
 
 def ticks(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
 
 
 def test_masks():

@@ -1,27 +1,11 @@
-import matplotlib
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers import random_llama, small_config
 
-matplotlib.use("agg")
-
-import llamalib  # noqa: E402
-from llamalib import widgets  # noqa: E402
-from llamalib.checkpoint import ROOT  # noqa: E402
-from llamalib.experiment import STORY, loss, replaced  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    matplotlib.pyplot.close("all")
-
-
-@pytest.fixture(scope="module")
-def pocket():
-    folder = ROOT / "data" / "pocket-llama"
-    return llamalib.load(folder, device="cpu", dtype=torch.float32)
+import llamalib
+from llamalib import widgets
+from llamalib.experiment import STORY, loss, replaced
 
 
 def bars(play, **values):

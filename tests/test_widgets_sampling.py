@@ -3,9 +3,7 @@ import pytest
 import torch
 from helpers import random_llama, small_ranks
 
-matplotlib.use("agg")
-
-from llamalib import Tokenizer, next_token_probs, widgets  # noqa: E402
+from llamalib import Tokenizer, next_token_probs, widgets
 
 
 @pytest.fixture

@@ -2,13 +2,10 @@
 
 import threading
 
-import pytest
 import torch
 
-pytest.importorskip("ipywidgets")
-
-import llamalib  # noqa: E402
-from llamalib import widgets  # noqa: E402
+import llamalib
+from llamalib import widgets
 
 PROMPT = "The capital of France is"
 
