@@ -1,10 +1,13 @@
-"""How long each widget takes to answer: python bench/widgets.py
+"""How long each widget takes to answer.
+
+    python bench/widgets.py > bench/results/widgets.md
 
 Moves every control of every widget to and fro, on the checkpoint that
 `llamalib.find_checkpoint()` takes, and prints the median and the longest time
 from a new value to a new picture, as a table in Markdown.
 """
 
+import platform
 import statistics
 import time
 
@@ -38,15 +41,17 @@ def values_of(control):
 
 def answer_times(play):
     """Seconds from a changed value to the picture, for every control."""
-    times = []
+    times, answered = [], []
+    for answer in (play.picture, play.message):
+        answer.observe(lambda _: answered.append(time.perf_counter()), "value")
     for control in play.controls.values():
         first = control.value
         for value in ROUNDS * [*values_of(control), first]:
-            if value == control.value:
-                continue
+            answered.clear()
             start = time.perf_counter()
             control.value = value
-            times.append(time.perf_counter() - start)
+            if answered:  # a picture that is the same is not sent again
+                times.append(answered[-1] - start)
     return times
 
 
@@ -65,7 +70,9 @@ def main():
         "next_token": lambda: widgets.next_token(llama),
         "sampling": lambda: widgets.sampling(llama, prompt),
     }
-    print(f"{llama.name}, {torch.get_num_threads()} threads\n")
+    print("# How long each widget takes to answer\n")
+    print(f"{llama.name}, {torch.get_num_threads()} threads, ", end="")
+    print(f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}\n")
     print("| widget | opens in ms | answers in ms, median | longest |")
     print("| --- | --- | --- | --- |")
     for name, make in plays.items():

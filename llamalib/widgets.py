@@ -9,6 +9,7 @@ text stands for it.
 import base64
 import cmath
 import functools
+import gc
 import html
 import math
 import threading
@@ -54,13 +55,17 @@ class Play(ipw.VBox):
     def update(self) -> None:
         """Draw with the controls' values as they are now."""
         values = {name: c.value for name, c in self.controls.items()}
+        collecting = gc.isenabled()
+        gc.disable()  # a collection takes longer than a picture: after it
         try:
             fig = self.draw(**values)
+            self.message.value = ""
+            self.picture.value = plots.png(fig)
         except ValueError as error:  # the picture before stays
             self.message.value = html.escape(str(error))
-            return
-        self.message.value = ""
-        self.picture.value = plots.png(fig)
+        finally:
+            if collecting:
+                gc.enable()
 
     def _changed(self, change):
         self.update()

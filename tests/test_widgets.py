@@ -1,6 +1,7 @@
 """What all widgets have in common."""
 
 import base64
+import gc
 import inspect
 
 import ipywidgets
@@ -40,6 +41,15 @@ def test_a_mistake_is_said_and_the_picture_stays(play):
     assert play.picture.value == first
     play.controls["n"].value = 2
     assert play.message.value == ""
+
+
+def test_garbage_is_collected_after_the_answer(play):
+    seen = []
+    play.picture.observe(lambda change: seen.append(gc.isenabled()), "value")
+    play.controls["n"].value = 6
+    assert seen == [False] and gc.isenabled()
+    play.controls["n"].value = -1  # a mistake
+    assert gc.isenabled()
 
 
 def test_no_figure_is_left_open(play):
