@@ -31,8 +31,8 @@ def test_cost_by_position():
     found = [list(line.get_ydata()) for line in ax.lines]
     assert found == [[6, 7], [1, 1]]
     assert [line.get_color() for line in ax.lines] == [
-        plots.COLOURS["query"],
-        plots.COLOURS["key"],
+        plots.COLOURS["other"],
+        plots.COLOURS["plain"],
     ]
     assert ax.get_xlabel() and ax.get_ylabel()
 

@@ -83,9 +83,9 @@ def test_tensor_card():
     assert list(ax.patches[0].get_data().values) == [1, 3]
     assert ax.get_title(loc="left") == "n\nl"
     assert [b.get_height() for b in side.patches] == [0.5, 0.25]
-    grey, blue = (b.get_facecolor() for b in side.patches)
-    assert grey != blue
-    assert matplotlib.colors.to_hex(blue) == plots.COLOURS["query"].lower()
+    grey, dark = (b.get_facecolor() for b in side.patches)
+    assert grey != dark
+    assert matplotlib.colors.to_hex(dark) == plots.COLOURS["plain"]
 
 
 def test_tensor_card_of_a_tensor_that_stands_once():

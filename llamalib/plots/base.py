@@ -23,6 +23,7 @@ COLOURS = {
     "attention": "#332288",
     "feed-forward": "#882255",
     "other": "#999999",
+    "plain": "#444444",  # what has no role of its own
 }
 # The groups of query heads that share a KV head, in turn: the palette whole.
 GROUPS = (

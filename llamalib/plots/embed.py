@@ -50,7 +50,7 @@ def norm_histogram(norms, special, marks):
     low, high = float(min(*norms, *special)), float(max(*norms, *special))
     for values, name, role in (
         (norms, "ordinary tokens", "residual"),
-        (special, "special tokens", "key"),
+        (special, "special tokens", "plain"),
     ):
         ax.hist(
             values,
@@ -223,7 +223,7 @@ def order_by_layer(changes):
             of the residual stream after each block, relative to its norm.
     """
     fig, ax = canvas(3.4)
-    roles = ("other", "query", "key")
+    roles = ("other", "plain", "residual")
     for (name, values), role in zip(changes.items(), roles, strict=True):
         values = [max(float(v), 1e-9) for v in values]
         layers = range(1, len(values) + 1)

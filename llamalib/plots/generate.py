@@ -10,13 +10,13 @@ def cost_by_position(positions, series, title=""):
 
     Args:
         positions: n ints, the x axis.
-        series: two names with n numbers each; the first is drawn in the
-            colour of the query, the second in that of the key.
+        series: two names with n numbers each; the first is drawn in
+            grey, the second dark.
         title: over the picture.
     """
     fig, ax = plt.subplots(figsize=(7, 3.2))
     for (name, values), role in zip(
-        series.items(), ("query", "key"), strict=True
+        series.items(), ("other", "plain"), strict=True
     ):
         ax.plot(positions, values, label=name, color=COLOURS[role], lw=2)
     ax.set_xlabel("position of the new token")

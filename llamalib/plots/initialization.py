@@ -128,7 +128,7 @@ def histograms(counts, edges, xlabel):
         xlabel: what is counted.
     """
     fig, ax = canvas(2.6)
-    for (name, values), role in zip(counts.items(), ("query", "other")):
+    for (name, values), role in zip(counts.items(), ("plain", "other")):
         values = [100 * float(v) / float(sum(values)) for v in values]
         ax.stairs(values, edges, color=COLOURS[role], lw=1.8, label=name)
     ax.set_xlabel(xlabel)
@@ -150,15 +150,15 @@ def tensor_card(heading, lines, counts, edges, spreads=(), layer=None):
     """
     fig, axes = canvas(3.2, 1, 2, width_ratios=[1.8, 1])
     ax, side = axes[0]
-    ax.stairs(counts, edges, fill=True, color=COLOURS["query"])
+    ax.stairs(counts, edges, fill=True, color=COLOURS["plain"])
     ax.set_xlabel("value of a weight")
     ax.set_ylabel("how many")
     title(ax, "\n".join([heading, *lines]))
     if not len(spreads):
         side.axis("off")
         return fig
-    grey, blue = COLOURS["other"], COLOURS["query"]
-    colours = [blue if i == layer else grey for i in range(len(spreads))]
+    grey, dark = COLOURS["other"], COLOURS["plain"]
+    colours = [dark if i == layer else grey for i in range(len(spreads))]
     side.bar(range(len(spreads)), spreads, color=colours)
     side.set_xticks(range(0, len(spreads), max(1, len(spreads) // 6)))
     side.set_xlabel("layer")

@@ -103,7 +103,7 @@ def logit_by_block(names, leads):
             floats that sum to a lead.
     """
     fig, ax = canvas(2.8)
-    colours = (COLOURS["residual"], COLOURS["query"])
+    colours = (COLOURS["probability"], COLOURS["plain"])
     pairs = zip(leads.items(), colours, (-0.2, 0.2), strict=True)
     for (label, parts), colour, shift in pairs:
         label = f"{label}: {sum(parts):.2f} in all"

@@ -74,7 +74,7 @@ def epsilon_curves(sizes, curves, marks):
     """
     fig, ax = canvas(3.0)
     for (name, values), role in zip(
-        curves.items(), ("residual", "key"), strict=True
+        curves.items(), ("residual", "plain"), strict=True
     ):
         ax.plot(
             array(sizes), array(values), color=COLOURS[role], lw=2, label=name
@@ -102,7 +102,7 @@ def error_histogram(errors, heading):
     fig, ax = canvas(2.8)
     edges = [2.0 ** (e / 2) for e in range(-26, -5)]
     for (name, values), role in zip(
-        errors.items(), ("residual", "probability", "key")
+        errors.items(), ("residual", "other", "plain")
     ):
         kept = [min(max(v, edges[0]), edges[-1]) for v in values.tolist()]
         share = [1 / len(kept)] * len(kept)

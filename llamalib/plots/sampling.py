@@ -86,7 +86,7 @@ def entropy_by_temperature(temperatures, series, limit, title=""):
     ax.axhline(limit, color=COLOURS["other"], ls="--", lw=1.2)
     ax.text(temperatures[0], limit, "uniform: ln V ", va="bottom", fontsize=9)
     ax.axvline(1, color=COLOURS["other"], ls=":", lw=1.2)
-    roles = ("query", "key", "value")
+    roles = ("probability", "plain", "other")
     for role, (name, values) in zip(roles, series.items()):
         ax.plot(
             temperatures, values, color=COLOURS[role], lw=2, label=plain(name)
