@@ -140,19 +140,37 @@ return canvas.toDataURL();
 """
 
 
-def move_a_control(driver):
-    """Of the controls that there are, one that must change the picture."""
+def press(*keys):
+    """A way to move a control: by the keyboard."""
+    return lambda control: control.send_keys(*keys)
+
+
+def choose(position):
+    """A way to move a list: choose an entry by its position."""
+    from selenium.webdriver.support.ui import Select
+
+    return lambda control: Select(control).select_by_index(position)
+
+
+def a_control_to_move(driver):
+    """Of the controls that there are, one that must change the picture.
+
+    And two ways to move it: it may stand at the end of the first.
+    """
     from selenium.webdriver.common.keys import Keys
 
-    for selector, keys in (
-        (".noUi-handle", [Keys.ARROW_RIGHT, Keys.ARROW_LEFT * 2]),
-        (".widget-dropdown select", [Keys.ARROW_DOWN, Keys.ARROW_UP * 2]),
-        (".widget-textarea textarea", [Keys.END + " Paris"]),
-        (".widget-checkbox input", [Keys.SPACE]),
+    for selector, ways in (
+        (
+            ".noUi-handle",
+            [press(Keys.ARROW_RIGHT), press(Keys.ARROW_LEFT, Keys.ARROW_LEFT)],
+        ),
+        (".widget-dropdown select", [choose(1), choose(2)]),
+        (".widget-textarea textarea", [press(Keys.END, " Paris")]),
+        (".widget-checkbox input", [press(Keys.SPACE)]),
     ):
         found = elements(driver, selector)
         if found:
-            return found[0], keys
+            return found[0], ways
     raise AssertionError("the widget has no control that is known here")
 
 
@@ -181,11 +199,11 @@ def open_and_run_all(server, driver, path, widget):
 def test_open_run_all_and_play(server, driver, path):
     open_and_run_all(server, driver, path, ".widget-image")
     first = wait_for("a picture", lambda: driver.execute_script(PICTURE))
-    control, ways = move_a_control(driver)
+    control, ways = a_control_to_move(driver)
     driver.execute_script("arguments[0].scrollIntoView()", control)
-    for keys in ways:
+    for move in ways:
         before = driver.execute_script(PICTURE)
-        control.send_keys(keys)
+        move(control)
         try:
             wait_for(
                 "another picture",
