@@ -4,9 +4,10 @@ import os
 import subprocess
 import sys
 
+import nbformat
 import pytest
 
-from llamalib.__main__ import main
+from llamalib.__main__ import execute_in_place, main
 from llamalib.checkpoint import ROOT
 
 
@@ -82,6 +83,37 @@ def test_a_failing_notebook_says_why(tmp_path):
     assert code == 1 and out == ""
     assert "09_generate.ipynb failed: FileNotFoundError" in err
     assert "nowhere" in err and "Traceback" not in err
+
+
+CELL = """
+import os, sys
+import ipywidgets
+from llamalib import plots, widgets
+
+print("prompt:", os.environ.get("LLAMA_PROMPT"))
+print("on the same stream")
+widgets.Play(
+    lambda n: plots.next_token_bars(["a"] * n, [0.5] * n),
+    n=ipywidgets.IntSlider(3, 1, 9),
+)
+"""
+
+
+def test_execute_saves_what_needs_no_kernel(tmp_path, monkeypatch):
+    """A still picture for a widget, no prompt, no name of the machine."""
+    monkeypatch.setenv("LLAMA_PROMPT", "from outside")
+    path = tmp_path / "one.ipynb"
+    cells = [nbformat.v4.new_code_cell(CELL)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    execute_in_place(path)
+    saved = nbformat.read(path, as_version=4)
+    (cell,) = saved.cells
+    said, play = cell.outputs
+    assert cell.execution_count == 1
+    assert said["text"] == "prompt: None\non the same stream\n"
+    assert set(play["data"]) == {"image/png", "text/plain"}
+    assert play["data"]["text/plain"] == "Play(n=3)"
+    assert set(saved.metadata) == {"kernelspec", "language_info"}
 
 
 @pytest.mark.parametrize("offline", ["0", "1"])

@@ -74,6 +74,25 @@ def test_runs_on_a_checkpoint_of_other_proportions(
     assert "other" in "".join(printed)
 
 
+def test_a_widget_leaves_a_still_picture(path, cells):
+    """Saved: its first picture or text, and nothing that needs a kernel."""
+    saved = [
+        output["data"]
+        for output in outputs(cells)
+        if re.match(r"(Play|Stream)\(", plain_text(output))
+    ]
+    assert len(saved) == 1, path.stem
+    assert set(saved[0]) in (
+        {"image/png", "text/plain"},
+        {"text/html", "text/plain"},
+    )
+    assert "widget-view" not in path.read_text(encoding="utf-8")
+
+
+def plain_text(output):
+    return "".join(output.get("data", {}).get("text/plain", ""))
+
+
 def test_size(path):
     assert path.stat().st_size < 2_000_000
 
