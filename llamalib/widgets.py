@@ -505,9 +505,7 @@ def next_token(llama, prompt: str = "The capital of France is") -> Play:
     def draw(prompt, bars):
         ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
         said = f"{prompt} …" if len(prompt) < 60 else f"… {prompt[-60:]} …"
-        said = "".join(
-            c if plots.drawable(c) else f"⟨{ord(c):X}⟩" for c in said
-        )
+        said = plots.legible(said)
         if len(ids) > LONGEST_PROMPT:
             said += (
                 f" (its last {LONGEST_PROMPT - 1} of {len(ids) - 1} tokens)"

@@ -53,10 +53,15 @@ def visible(text: str) -> str:
     a long text loses its middle.
     """
     text = text.replace(" ", "␣").replace("\n", "⏎")
-    text = "".join(c if drawable(c) else f"⟨{ord(c):X}⟩" for c in text)
+    text = legible(text)
     if len(text) > 14:  # the ends tell reserved tokens apart
         text = text[:8] + "…" + text[-5:]
     return plain(text) or "∅"
+
+
+def legible(text: str) -> str:
+    """Text in which a character that the font lacks is its code point."""
+    return "".join(c if drawable(c) else f"⟨{ord(c):X}⟩" for c in text)
 
 
 def drawable(character: str) -> bool:
@@ -105,6 +110,17 @@ def canvas(height: float, rows: int = 1, columns: int = 1, **options):
 def title(ax, text: str) -> None:
     """A title at the left, in which dollar signs are plain."""
     ax.set_title(plain(text), loc="left", fontsize=11)
+
+
+def legend_above(ax, columns: int) -> None:
+    """The legend in one line over the axes, at the right."""
+    ax.legend(
+        frameon=False,
+        fontsize=9,
+        ncols=columns,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+    )
 
 
 def heatmap(ax, values, rows=(), columns=(), *, signed=False, limit=None):

@@ -1,6 +1,14 @@
 r"""The pictures of notebook 02."""
 
-from .base import COLOURS, GROUPS, canvas, heatmap, title, visible
+from .base import (
+    COLOURS,
+    GROUPS,
+    canvas,
+    heatmap,
+    legend_above,
+    title,
+    visible,
+)
 
 
 def lookup(one_hot, table, rows):
@@ -70,13 +78,7 @@ def norm_histogram(norms, special, marks):
         ax.text(
             place, top * 2.6, visible(text), rotation=90, ha="center", size=8
         )
-    ax.legend(
-        frameon=False,
-        fontsize=9,
-        ncols=2,
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-    )
+    legend_above(ax, 2)
     ax.set_xlabel("norm of the row (square root of the sum of squares)")
     ax.set_ylabel("tokens (log scale)")
     return fig

@@ -2,7 +2,16 @@ r"""The pictures of notebook 06."""
 
 import matplotlib.pyplot as plt
 
-from .base import COLOURS, WIDTH, canvas, heatmap, plain, title, visible
+from .base import (
+    COLOURS,
+    WIDTH,
+    canvas,
+    heatmap,
+    legend_above,
+    plain,
+    title,
+    visible,
+)
 
 
 def activations(z, curves, gates):
@@ -159,13 +168,7 @@ def loss_left_out(losses, as_it_is, blind):
     ax.set_xticks(_some(layers, most=24))
     ax.set_xlabel("layer whose feed-forward network is left out")
     ax.set_ylabel("loss (nats a token)")
-    ax.legend(
-        frameon=False,
-        fontsize=9,
-        ncols=2,
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-    )
+    legend_above(ax, 2)
     return fig
 
 
