@@ -14,17 +14,20 @@ from .attention import (
 )
 from .cache import KVCache
 from .checkpoint import find_checkpoint, load, save
+from .compiled import CompiledDecode
 from .config import ModelArgs
 from .experiment import break_it
 from .feed_forward import feed_forward, ffn_hidden_dim
-from .generate import decode_one, generate, prefill
+from .generate import decode_one, generate, generate_batch, prefill
 from .model import Llama, attention_maps, tensor_shapes, transformer_block
 from .normalization import rms_norm
+from .roofline import bytes_per_step, memory_bandwidth
 from .rope import apply_rotary_emb, precompute_freqs_cis, scale_frequencies
 from .sampling import keep_top_k, keep_top_p, next_token_probs, pick
 from .tokenizer import Tokenizer
 
 __all__ = [
+    "CompiledDecode",
     "KVCache",
     "Llama",
     "ModelArgs",
@@ -34,15 +37,18 @@ __all__ = [
     "attention_maps",
     "attention_weights",
     "break_it",
+    "bytes_per_step",
     "causal_mask",
     "decode_one",
     "feed_forward",
     "ffn_hidden_dim",
     "find_checkpoint",
     "generate",
+    "generate_batch",
     "keep_top_k",
     "keep_top_p",
     "load",
+    "memory_bandwidth",
     "next_token_probs",
     "pick",
     "precompute_freqs_cis",

@@ -1,15 +1,18 @@
 r"""The loop: prefill the prompt, decode a token at a time, stop.
 
-Shapes: `B` batch, `T` positions, `V` vocabulary.
+Shapes: `B` batch, `T` positions of the prompt, `V` vocabulary.
 """
 
 import operator
 from collections.abc import Collection, Iterator
+from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .cache import KVCache
+from .compiled import CompiledDecode
 from .model import Llama
 from .sampling import check_sampling, pick
 
@@ -49,6 +52,7 @@ def generate(
     top_p: float | None = None,
     seed: int | None = None,
     stop: Collection[int] | None = None,
+    compile: bool = False,
 ) -> Iterator[int]:
     r"""Continue a prompt, one token id at a time.
 
@@ -59,59 +63,181 @@ def generate(
         seed: makes what is drawn the same again; None: by chance.
         stop: ids that end the text, not given themselves; None: the
             tokenizer's end tokens; (): go on to max_new_tokens.
+        compile: decode by `CompiledDecode`: slow to begin, then quicker on
+            a GPU; the text is the same, up to rounding.
 
     Returns:
-        an iterator of ids; each is computed when it is asked for.
+        an iterator of ids; each is computed when it is asked for (on a GPU
+        a step ahead).
 
     Raises:
         ValueError: at the call, naming the argument, what was found and
             what is wanted.
     """
-    tokens = prompt_tensor(llama, prompt_ids)  # (1, T)
+    tokens = prompt_tensor(llama, prompt_ids)  # (T,)
     check_count(max_new_tokens)
-    check_sampling(temperature, top_k, top_p)
-    room = llama.config.max_seq_len - tokens.shape[1]
-    if max_new_tokens > room:
-        raise ValueError(
-            f"the prompt has {tokens.shape[1]} tokens and max_new_tokens is "
-            f"{max_new_tokens}; this model is made for "
-            f"{llama.config.max_seq_len} positions, so at most {room} more"
-        )
-    if stop is None:
-        known = llama.tokenizer
-        stop = known.stop_tokens if known is not None else ()
-    stop = check_stop(stop, llama.config.vocab_size)
-    check_seed(seed)
-    generator = None
-    if temperature > 0 and seed is not None:
-        generator = torch.Generator(llama.device).manual_seed(seed)
-    how = dict(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        generator=generator,
+    check_room(llama, len(tokens), max_new_tokens)
+    stop = check_stop(llama, stop)
+    choose = chooser(llama, 1, temperature, top_k, top_p, seed)
+    steps = token_loop(
+        llama, tokens[None], None, max_new_tokens, choose, compile
     )
-    return token_loop(llama, tokens, max_new_tokens, stop, how)
+    return before_stop(steps, stop)
+
+
+def generate_batch(
+    llama: Llama,
+    prompts,
+    *,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    stop: Collection[int] | None = None,
+    compile: bool = False,
+) -> list[list[int]]:
+    r"""Continue several prompts of any lengths at once.
+
+    A decode step reads the weights once for all of them. Row b's ids are
+    those of `generate` for prompt b alone (with seed + b, where there is a
+    seed), up to rounding: equally likely tokens may change places.
+
+    Args:
+        prompts: B of what `generate` takes.
+        others: as in `generate`, for every row.
+
+    Returns:
+        B lists of new ids, each up to its own stop.
+
+    Raises:
+        ValueError: naming the argument, what was found and what is wanted.
+    """
+    prompts = list(prompts)
+    if not prompts:
+        raise ValueError("prompts are empty; wanted at least one")
+    rows = []
+    for i, prompt_ids in enumerate(prompts):
+        try:
+            rows.append(prompt_tensor(llama, prompt_ids))
+        except ValueError as error:
+            raise ValueError(f"prompts[{i}]: {error}") from None
+    check_count(max_new_tokens)
+    check_room(llama, max(map(len, rows)), max_new_tokens)
+    stop = check_stop(llama, stop)
+    choose = chooser(llama, len(rows), temperature, top_k, top_p, seed)
+    tokens, padding = pad_left(rows)
+    steps = token_loop(llama, tokens, padding, max_new_tokens, choose, compile)
+    texts, going = [[] for _ in rows], set(range(len(rows)))
+    for ids in steps:
+        going -= {b for b in going if ids[b] in stop}
+        for b in going:
+            texts[b].append(ids[b])
+        if not going:
+            break
+    return texts
+
+
+def pad_left(rows: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+    r"""Prompts side by side, so that all end in the last column.
+
+    Args:
+        rows: B tensors (T_b,) int64.
+
+    Returns:
+        (B, T) int64, T the longest, id 0 where there is no text; and how
+        many columns of each row that are, (B,) int64, or None if none.
+    """
+    T = max(map(len, rows))
+    padding = torch.tensor([T - len(row) for row in rows])
+    tokens = torch.stack([F.pad(row, (T - len(row), 0)) for row in rows])
+    if not padding.any():
+        return tokens, None
+    return tokens, padding.to(tokens.device)
+
+
+def chooser(llama, rows, temperature, top_k, top_p, seed):
+    """The function from logits (B, V) to the next ids (B,)."""
+    check_sampling(temperature, top_k, top_p)
+    check_seed(seed)
+    if temperature == 0:
+        return partial(torch.argmax, dim=-1)
+    how = dict(temperature=temperature, top_k=top_k, top_p=top_p)
+    if seed is None:
+        return partial(pick, **how)
+    chances = [
+        torch.Generator(llama.device).manual_seed(seed + b)
+        for b in range(rows)
+    ]
+
+    def draw(logits):  # each row by its own chance, as if it were alone
+        drawn = [
+            pick(row, generator=chance, **how)
+            for row, chance in zip(logits, chances)
+        ]
+        return torch.stack(drawn)  # (B,)
+
+    return draw
 
 
 @torch.inference_mode()
-def token_loop(llama, tokens, max_new_tokens, stop, how) -> Iterator[int]:
-    """The loop itself; everything was checked."""
+def token_loop(
+    llama, tokens, padding, max_new_tokens, choose, compile
+) -> Iterator[list[int]]:
+    """The loop itself: B new ids a step. Everything was checked."""
+    B, T = tokens.shape
     # the last new token is given out and never goes in
-    cache = llama.new_cache(tokens.shape[1] + max_new_tokens - 1)
-    logits = prefill(llama, tokens, cache)  # (1, V)
-    for left in reversed(range(max_new_tokens)):
-        token = pick(logits, **how)  # (1,)
-        token_id = token.item()
+    size = T + max_new_tokens - 1
+    if compile:
+        step = CompiledDecode.borrow(llama, size, B, padding)
+        cache = step.cache
+    else:
+        cache = llama.new_cache(size, B, padding)
+        step = partial(decode_one, llama, cache=cache)
+    # a GPU is given the next step before it is asked for the last one's ids:
+    # it never waits for Python. A CPU would only give them later.
+    ahead = llama.device.type == "cuda"
+    try:
+        logits = prefill(llama, tokens, cache)  # (B, V)
+        for left in reversed(range(max_new_tokens)):
+            token = choose(logits)  # (B,)
+            ids = on_the_way(token)
+            if left and ahead:
+                logits = step(token)  # (B, V)
+            yield ids()
+            if left and not ahead:
+                logits = step(token)  # (B, V)
+    finally:
+        if compile:
+            step.give_back()
+
+
+def on_the_way(token: Tensor):
+    """Start to copy ids (B,) to the CPU; a function that waits for them."""
+    if token.device.type != "cuda":
+        return token.tolist
+    ids = torch.empty(token.shape, dtype=token.dtype, pin_memory=True)
+    ids.copy_(token, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+
+    def wait():
+        arrived.synchronize()
+        return ids.tolist()
+
+    return wait
+
+
+def before_stop(steps: Iterator[list[int]], stop) -> Iterator[int]:
+    """The only row's ids, up to the first that is in stop."""
+    for (token_id,) in steps:
         if token_id in stop:
             return
         yield token_id
-        if left:
-            logits = decode_one(llama, token, cache)  # (1, V)
 
 
 def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
-    """The prompt as (1, T) int64 on the model's device, or ValueError."""
+    """The prompt as (T,) int64 on the model's device, or ValueError."""
     try:
         tokens = torch.as_tensor(prompt_ids)
     except (TypeError, ValueError, RuntimeError):
@@ -135,7 +261,7 @@ def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
             f"prompt_ids hold {low if low < 0 else high}; wanted 0 to "
             f"{V - 1}. Was the text encoded by this checkpoint's tokenizer?"
         )
-    return tokens[None].to(llama.device)  # (1, T)
+    return tokens.to(llama.device)  # (T,)
 
 
 def check_count(max_new_tokens) -> None:
@@ -147,16 +273,31 @@ def check_count(max_new_tokens) -> None:
         )
 
 
-def check_stop(stop, vocab_size: int) -> frozenset[int]:
+def check_room(llama: Llama, T: int, max_new_tokens: int) -> None:
+    """ValueError if the model is not made for so many positions."""
+    room = llama.config.max_seq_len - T
+    if max_new_tokens > room:
+        raise ValueError(
+            f"the prompt has {T} tokens and max_new_tokens is "
+            f"{max_new_tokens}; this model is made for "
+            f"{llama.config.max_seq_len} positions, so at most {room} more"
+        )
+
+
+def check_stop(llama: Llama, stop) -> frozenset[int]:
     """The ids to stop at, or ValueError."""
+    if stop is None:
+        known = llama.tokenizer
+        stop = known.stop_tokens if known is not None else ()
+    V = llama.config.vocab_size
     try:  # a tensor's elements are no ints, and would equal no id
         ids = [operator.index(i) for i in stop]
     except TypeError:
         ids = [-1]
-    if not all(0 <= i < vocab_size for i in ids):
+    if not all(0 <= i < V for i in ids):
         raise ValueError(
             f"stop is {str(stop)[:60]}; wanted a collection of ids from 0 to "
-            f"{vocab_size - 1}, like llama.tokenizer.encode('.', bos=False, "
+            f"{V - 1}, like llama.tokenizer.encode('.', bos=False, "
             "eos=False), or () for none"
         )
     return frozenset(ids)

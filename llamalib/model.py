@@ -23,6 +23,7 @@ from .cache import KVCache
 from .config import ModelArgs
 from .feed_forward import feed_forward
 from .normalization import rms_norm
+from .products import quick
 from .rope import precompute_freqs_cis
 
 # The tensors of one block, in the order they are used: each is found under
@@ -130,6 +131,8 @@ class Llama(nn.Module):
         self.config, self.tied, self.tokenizer = config, tied, tokenizer
         self.name = ""
         self._freqs_cis = None
+        self._idle_decode = None  # see CompiledDecode.borrow
+        self._held = {}  # by name: the dict that holds it, and its key there
         for name, shape in tensor_shapes(config).items():
             if name == "output.weight" and tied:
                 weight = self.tok_embeddings.weight
@@ -148,6 +151,7 @@ class Llama(nn.Module):
                 holder.add_module(part, nn.Module())
             holder = getattr(holder, part)
         holder.register_parameter(leaf, weight)
+        self._held[name] = holder._parameters, leaf
 
     def __repr__(self) -> str:
         c = self.config
@@ -170,9 +174,12 @@ class Llama(nn.Module):
 
     def weights(self) -> dict[str, Tensor]:
         """Every parameter by Meta's name: the tensors themselves."""
-        return dict(self.named_parameters(remove_duplicate=False))
+        # named_parameters() gives the same, at twenty times the cost
+        return {n: held[leaf] for n, (held, leaf) in self._held.items()}
 
-    def new_cache(self, max_seq_len: int, batch_size: int = 1) -> KVCache:
+    def new_cache(
+        self, max_seq_len: int, batch_size: int = 1, padding=None
+    ) -> KVCache:
         """An empty KV cache of this model's shape, device and dtype."""
         return KVCache(
             self.config,
@@ -180,6 +187,7 @@ class Llama(nn.Module):
             batch_size=batch_size,
             device=self.device,
             dtype=self.dtype,
+            padding=padding,
         )
 
     def freqs_cis_for(self, start: int, end: int) -> Tensor:
@@ -232,10 +240,14 @@ class Llama(nn.Module):
         if cached:
             self._check_cache(cache, len(batch))
         start, T = (cache.length if cached else 0), batch.shape[1]
-        freqs_cis = self.freqs_cis_for(start, start + T)
+        freqs_cis = self.freqs_cis_for(start, start + T)  # (T, hd/2)
         # a single new token may look at everything: no mask
         mask = causal_mask(T, start + T, self.device) if T > 1 else None
-        w = self.weights()
+        if cached and cache.padding is not None:
+            positions = cache.positions(T)  # (B, T)
+            freqs_cis = self.freqs_cis_for(0, start + T)[positions]
+            mask = cache.mask(T)  # (B, 1, T, S)
+        w = quick(self.weights())
         x = F.embedding(batch, w["tok_embeddings.weight"])  # (B, T, D)
         for layer in range(self.config.n_layers):
             x = transformer_block(

@@ -1,0 +1,313 @@
+r"""One decode step with nothing left to decide, compiled and replayed.
+
+A GPU reads the weights of Llama 3.2-1B in less than a millisecond; Python
+cannot even name the three hundred operations of a step in that time. So the
+step is written once more, all on one page and with every shape fixed: a
+compiler joins its small operations, and a CUDA graph starts them all by one
+call. What changes from step to step, the token and its column, lies in
+memory that stays where it is.
+
+Shapes: `B` batch, `S` columns of the cache that are looked at, `D` model
+dim, `H` query heads, `KV` key/value heads, `G` = H/KV query heads a group,
+`hd` head dim, `F` hidden dim, `V` vocabulary, `L` layers.
+"""
+
+import math
+import types
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .normalization import rms_norm
+
+FEWEST = 256  # columns that are looked at; then twice as many, and so on
+
+
+class BlockWeights(NamedTuple):
+    """One block's tensors, those that read the same input as one."""
+
+    attention_norm: Tensor  # (D,)
+    wqkv: Tensor  # (H·hd + 2·KV·hd, D)
+    wo: Tensor  # (D, H·hd)
+    ffn_norm: Tensor  # (D,)
+    w13: Tensor  # (2·F, D)
+    w2: Tensor  # (D, F)
+
+
+def side_by_side(parameters: list[Tensor]) -> Tensor:
+    r"""Matrices (M_i, K) as one (ΣM_i, K), without a second copy.
+
+    The parameters become views of the one matrix, and keep their names,
+    shapes and values. Where they lie so already, nothing is moved.
+    """
+    first, K = parameters[0], parameters[0].shape[1]
+    rows = sum(len(p) for p in parameters)
+    place = first.data_ptr()
+    for p in parameters:
+        if p.data_ptr() != place or not p.is_contiguous():
+            break
+        place += p.nbytes
+    else:
+        if first.untyped_storage().nbytes() >= rows * K * p.itemsize:
+            return first.data.as_strided((rows, K), (K, 1))
+    with torch.inference_mode(False):  # weights that may be trained later
+        together = torch.cat([p.data for p in parameters])
+    start = 0
+    for p in parameters:
+        p.data = together[start : start + len(p)]
+        start += len(p)
+    return together
+
+
+def block_weights(llama) -> list[BlockWeights]:
+    """Of every layer."""
+    w = llama.weights()
+    blocks = []
+    for layer in range(llama.config.n_layers):
+        a, f = (
+            f"layers.{layer}.{part}" for part in ("attention", "feed_forward")
+        )
+        qkv = [w[f"{a}.{name}.weight"] for name in ("wq", "wk", "wv")]
+        w13 = [w[f"{f}.{name}.weight"] for name in ("w1", "w3")]
+        blocks.append(
+            BlockWeights(
+                w[f"layers.{layer}.attention_norm.weight"].data,
+                side_by_side(qkv),
+                w[f"{a}.wo.weight"].data,
+                w[f"layers.{layer}.ffn_norm.weight"].data,
+                side_by_side(w13),
+                w[f"{f}.w2.weight"].data,
+            )
+        )
+    return blocks
+
+
+def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
+    r"""`apply_rotary_emb` in real numbers: compilers know no others.
+
+    Args:
+        x: (B, n, hd), n heads.
+        turn: (B, 1, hd/2, 2) float32, cos and sin of each pair's angle.
+
+    Returns:
+        (B, n, hd) in the dtype of x.
+    """
+    a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # (B, n, hd/2)
+    cos, sin = turn.unbind(-1)  # (B, 1, hd/2)
+    turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
+    return turned.flatten(-2).type_as(x)
+
+
+def grouped_attention(
+    xq: Tensor, keys: Tensor, values: Tensor, unseen: Tensor
+) -> Tensor:
+    r"""`attention` of one query a head, the keys never repeated.
+
+    Args:
+        xq: (B, H, hd).
+        keys, values: (B, KV, S, hd).
+        unseen: (B, 1, 1, S), true where nothing may look.
+
+    Returns:
+        (B, H·hd).
+    """
+    q = xq.unflatten(1, (keys.shape[1], -1))  # (B, KV, G, hd)
+    scores = q @ keys.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    scores = scores.float().masked_fill(unseen, float("-inf"))
+    weights = torch.softmax(scores, dim=-1).type_as(xq)  # (B, KV, G, S)
+    return (weights @ values).flatten(1)  # (B, H·hd)
+
+
+def decode_step(
+    token: Tensor,
+    column: Tensor,
+    padding: Tensor,
+    keys: list[Tensor],
+    values: list[Tensor],
+    turns: Tensor,
+    embedding: Tensor,
+    blocks: list[BlockWeights],
+    norm: Tensor,
+    output: Tensor,
+    eps: float,
+) -> Tensor:
+    r"""`decode_one`, all on one page.
+
+    Args:
+        token: (B,) int64.
+        column: (1,) int64, where the token's keys and values are written.
+        padding: (B,) int64, each row's columns without text.
+        keys, values: L tensors (B, KV, S, hd); written to.
+        turns: (positions, hd/2, 2) float32, cos and sin.
+        embedding, blocks, norm, output, eps: the model.
+
+    Returns:
+        (B, V) float32.
+    """
+    hd = keys[0].shape[-1]
+    columns = torch.arange(keys[0].shape[2], device=token.device)  # (S,)
+    unseen = (columns > column) | (columns < padding[:, None])  # (B, S)
+    unseen = unseen[:, None, None]  # (B, 1, 1, S)
+    turn = turns[column - padding][:, None]  # (B, 1, hd/2, 2)
+    x = F.embedding(token, embedding)  # (B, D)
+    for block, k, v in zip(blocks, keys, values):
+        h = rms_norm(x, block.attention_norm, eps)  # (B, D)
+        heads = F.linear(h, block.wqkv).unflatten(-1, (-1, hd))
+        kv = k.shape[1]
+        xq, xk, xv = heads.split([heads.shape[1] - 2 * kv, kv, kv], dim=1)
+        xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
+        k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
+        v.index_copy_(2, column, xv[:, :, None])
+        x = x + F.linear(grouped_attention(xq, k, v, unseen), block.wo)
+        h = rms_norm(x, block.ffn_norm, eps)  # (B, D)
+        gate, up = F.linear(h, block.w13).chunk(2, dim=-1)  # (B, F)
+        x = x + F.linear(F.silu(gate) * up, block.w2)  # (B, D)
+    return F.linear(rms_norm(x, norm, eps), output).float()  # (B, V)
+
+
+class CompiledDecode:
+    r"""`decode_one`, compiled; on CUDA recorded once and then replayed.
+
+    It has a KV cache of its own, for `prefill` to fill. To compile takes from
+    seconds to minutes: `borrow` hands the last one out again.
+
+    Args:
+        llama: its q, k and v matrices, and its w1 and w3, are laid side by
+            side in memory; their names and values stay.
+        max_seq_len, batch_size: of the cache, at least.
+
+    Attributes:
+        cache: a KVCache.
+    """
+
+    def __init__(self, llama, max_seq_len: int, batch_size: int = 1):
+        self.llama = llama
+        size = max(FEWEST, 2 ** (max_seq_len - 1).bit_length())
+        self.cache = llama.new_cache(size, batch_size)
+        self.token = torch.zeros(
+            batch_size, dtype=torch.int64, device=llama.device
+        )
+        self.column = torch.zeros_like(self.token[:1])
+        self.padding = torch.zeros_like(self.token)
+        self.compiled = compiled_anew(decode_step)
+        self.steps = {}  # S: what runs a step that looks at S columns
+        self.blocks = block_weights(llama)  # this may move them
+        self.places = places(llama)
+
+    @classmethod
+    def borrow(cls, llama, max_seq_len, batch_size=1, padding=None):
+        r"""One with an empty cache: the model's last, if that fits.
+
+        Args:
+            llama, max_seq_len, batch_size: as above.
+            padding: see KVCache.
+        """
+        self, llama._idle_decode = llama._idle_decode, None
+        fits = (
+            self is not None
+            and self.cache.max_seq_len >= max_seq_len
+            and len(self.token) == batch_size
+            and self.places == places(llama)
+        )
+        if not fits:
+            self = cls(llama, max_seq_len, batch_size)
+        self.cache.reset(padding)
+        self.padding.zero_()
+        if padding is not None:
+            self.padding.copy_(padding)
+        return self
+
+    def give_back(self) -> None:
+        """To be borrowed again."""
+        self.llama._idle_decode = self
+
+    def __deepcopy__(self, memo):
+        return None  # a copy of the model compiles its own
+
+    def __call__(self, token: Tensor) -> Tensor:
+        """One more token: (B,) int64 in, the next one's logits (B, V) out."""
+        column = self.cache.length
+        if column >= self.cache.max_seq_len:
+            raise ValueError(
+                f"position {column} does not fit a cache of "
+                f"{self.cache.max_seq_len} positions; make it with a larger "
+                "max_seq_len"
+            )
+        self.token.copy_(token)
+        self.column.fill_(column)
+        S = max(FEWEST, 2 ** column.bit_length())
+        if S not in self.steps:
+            self.steps[S] = self.prepared(S)
+        logits = self.steps[S]()
+        self.cache.advance(1)
+        return logits
+
+    def prepared(self, S: int):
+        """A function without arguments that runs the step on S columns."""
+        arguments = self.arguments(S)
+
+        def step():
+            return self.compiled(*arguments)
+
+        if self.token.device.type != "cuda":
+            return step
+        return recorded(step)
+
+    def arguments(self, S: int) -> tuple:
+        """Of `decode_step`: tensors that stay where they are."""
+        w = self.llama.weights()
+        k, v = self.cache.k[..., :S, :], self.cache.v[..., :S, :]
+        turns = self.llama.freqs_cis_for(0, self.cache.max_seq_len)
+        return (
+            self.token,
+            self.column,
+            self.padding,
+            list(k.unbind()),
+            list(v.unbind()),
+            torch.view_as_real(turns),
+            w["tok_embeddings.weight"].data,
+            self.blocks,
+            w["norm.weight"].data,
+            w["output.weight"].data,
+            self.llama.config.norm_eps,
+        )
+
+
+def places(llama) -> list:
+    """Where the weights lie: what is recorded reads them there."""
+    return [(w.data_ptr(), w.dtype) for w in llama.weights().values()]
+
+
+def compiled_anew(function):
+    r"""torch.compile, with a memory of its own.
+
+    PyTorch keeps what it has compiled by a function's code, and gives up
+    after eight variants of it: another model is no variant of this one.
+    """
+    code = function.__code__.replace()
+    copy = types.FunctionType(code, function.__globals__, function.__name__)
+    # the one row of a decode step is then no matrix product but a sum, which
+    # the compiler joins with the norm before it and what comes after
+    options = {"coordinate_descent_tuning": True}
+    return torch.compile(copy, fullgraph=True, options=options)
+
+
+def recorded(step):
+    """A CUDA graph of the step: all its kernels by one call."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):  # compiled and warm before it is recorded
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        logits = step()
+
+    def replay():
+        graph.replay()
+        return logits
+
+    return replay

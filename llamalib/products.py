@@ -1,0 +1,164 @@
+r"""x @ w.T on a CPU with 16-bit weights, the quickest way that it has.
+
+A float32 product, and any product on a GPU, has one good way: `F.linear`.
+For bfloat16 and float16 weights on a CPU there are several, and processors
+differ in which is quickest, by a factor of two for the one row of a decode
+step and of five for a long prompt. Which to take is measured here, once a
+process, not looked up: a table of machines would be wrong for the next one.
+
+Shapes: `n` rows of x, `K` numbers a row, `M` rows of w.
+"""
+
+import statistics
+import threading
+import time
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+SMALL = 2**20  # elements of w; below, all ways are quick
+STRIP = 256  # rows of w turned to float32 at once: 2 MB where K is 2048
+ROWS = (1, 2, 4, 6, 8, 16, 32, 64)  # that the ways are timed for
+WORTH = 0.9  # a way must take less than this of F.linear's time
+_one_at_a_time = threading.Lock()
+
+
+def row_by_row(x: Tensor, w: Tensor) -> Tensor:
+    r"""Each row of x by PyTorch's own matrix-vector product.
+
+    PyTorch hands 16-bit products to oneDNN where the processor has
+    instructions for them. Those are for many rows; for one, PyTorch's own
+    kernel reads the weights up to twice as fast.
+
+    Args:
+        x: (n, K).
+        w: (M, K).
+
+    Returns:
+        (n, M) in the dtype of x.
+    """
+    onednn = torch.backends.mkldnn
+    with _one_at_a_time:  # the switch is the whole process's
+        was_on = onednn.set_flags(_enabled=False)[0]
+        try:
+            return torch.stack([torch.mv(w, row) for row in x])
+        finally:
+            onednn.set_flags(_enabled=was_on)
+
+
+def in_strips(x: Tensor, w: Tensor) -> Tensor:
+    r"""In float32, the weights turned to it a strip at a time.
+
+    A processor without instructions for 16-bit numbers multiplies float32
+    several times as fast. A strip stays in the cache, so that w is still
+    read from memory in 16 bits.
+
+    Args:
+        x: (n, K).
+        w: (M, K).
+
+    Returns:
+        (n, M) in the dtype of x.
+    """
+    x32 = x.float()
+    out = x.new_empty(len(x), len(w))  # (n, M)
+    room = torch.empty(min(STRIP, len(w)), w.shape[1])
+    for start in range(0, len(w), STRIP):
+        part = w[start : start + STRIP]
+        strip = room[: len(part)].copy_(part)
+        out[:, start : start + STRIP] = F.linear(x32, strip)
+    return out
+
+
+@cache
+def quickest_ways(dtype: torch.dtype) -> dict:
+    r"""The quickest of the three ways, by the number of rows.
+
+    Takes about a tenth of a second and 100 MB, for a moment.
+
+    Args:
+        dtype: of x and w, torch.bfloat16 or float16.
+
+    Returns:
+        {n: function of x and w} for every n in ROWS.
+    """
+    # together more than a processor's own caches hold: a decode step, too,
+    # finds its weights in memory
+    weights = [
+        torch.full((2048, 2048), 0.01, dtype=dtype, device="cpu")
+        for _ in range(12)
+    ]
+    with torch.inference_mode():
+        return {n: quickest_way(n, weights) for n in ROWS}
+
+
+def quickest_way(n: int, weights: list[Tensor]):
+    """The quickest function for n rows; F.linear unless another is worth it"""
+    ways = [F.linear, in_strips]
+    if n <= 8:  # it reads the weights n times
+        ways.append(row_by_row)
+    x = torch.ones(n, weights[0].shape[1], dtype=weights[0].dtype)
+    seconds = {way: [] for way in ways}
+    for way in ways:
+        way(x, weights[-1])  # the first time sets things up
+    for i, w in enumerate(weights):  # in turn: a slow moment slows all
+        way = ways[i % len(ways)]
+        start = time.perf_counter()
+        way(x, w)
+        seconds[way].append(time.perf_counter() - start)
+    median = {way: statistics.median(s) for way, s in seconds.items()}
+    best = min(median, key=median.get)
+    worth = median[best] < WORTH * median[F.linear]
+    return best if worth else F.linear
+
+
+def multiply(x: Tensor, w: Tensor) -> Tensor:
+    r"""x @ w.T by the way that was quickest for as many rows.
+
+    Args:
+        x: (..., K), of w's dtype.
+        w: (M, K), bfloat16 or float16, on the CPU.
+
+    Returns:
+        (..., M).
+    """
+    rows = x.reshape(-1, x.shape[-1])  # (n, K)
+    fitting = max((n for n in ROWS if n <= len(rows)), default=1)
+    way = quickest_ways(w.dtype)[fitting]
+    return way(rows, w).reshape(*x.shape[:-1], len(w))
+
+
+class QuickWeight(Tensor):
+    r"""A matrix that `F.linear` multiplies by `multiply`.
+
+    So that the functions of the notebooks say `F.linear` and nothing else.
+    It shares the memory of the tensor that it is made of; in every other
+    function it is that tensor.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        with torch._C.DisableTorchFunctionSubclass():
+            if func is F.linear and len(args) == 2 and not kwargs:
+                return multiply(*args)
+            return func(*args, **(kwargs or {}))
+
+
+def quick(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors, those it is worth it for as `QuickWeight`s."""
+    return {
+        name: w.as_subclass(QuickWeight) if is_worth_it(w) else w
+        for name, w in weights.items()
+    }
+
+
+def is_worth_it(w: Tensor) -> bool:
+    """Whether there is a choice of ways, and enough to gain."""
+    return (
+        w.device.type == "cpu"
+        and w.dtype in (torch.bfloat16, torch.float16)
+        and w.dim() == 2
+        and w.numel() >= SMALL
+    )
