@@ -100,13 +100,44 @@ def fused_attention(
     r"""`attention` by PyTorch's one call.
 
     Same arguments and result, up to rounding. Where PyTorch has a fused
-    kernel for it, (H, T, S) weights are never held. The model runs on this.
+    kernel for it, (H, T, S) weights are never held. The model runs on this,
+    and for the one query of a decode step on `grouped_attention`.
     """
+    if xq.shape[-3] == 1:
+        return grouped_attention(xq, xk, xv, mask)
     q, k, v = (x.transpose(-3, -2) for x in (xq, xk, xv))
     if mask is not None:
         mask = mask.type_as(q)
     out = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
     return out.transpose(-3, -2).flatten(-2)  # (..., T, H·hd)
+
+
+def grouped_attention(
+    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    r"""`attention` of one query a head, no key or value repeated.
+
+    The query heads of a group are so many queries of their one KV head:
+    its keys and values are read once for all of them.
+
+    Args:
+        xq: (..., 1, H, hd).
+        xk, xv: (..., S, KV, hd).
+        mask: (1, S) or (..., 1, 1, S), added to the scores; None: no mask.
+
+    Returns:
+        (..., 1, H·hd).
+    """
+    k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
+    # G = H/KV queries a group: (..., KV, G, hd)
+    q = xq.squeeze(-3).unflatten(-2, (k.shape[-3], -1))
+    # keys first: the long side of a product on the left is quicker on a CPU
+    scores = (k @ q.transpose(-2, -1)).transpose(-2, -1)  # (..., KV, G, S)
+    scores = scores.float() / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = scores + mask
+    weights = torch.softmax(scores, dim=-1).type_as(q)  # (..., KV, G, S)
+    return (weights @ v).flatten(-3).unsqueeze(-2)  # (..., 1, H·hd)
 
 
 def self_attention(

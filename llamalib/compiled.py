@@ -8,11 +8,10 @@ call. What changes from step to step, the token and its column, lies in
 memory that stays where it is.
 
 Shapes: `B` batch, `S` columns of the cache that are looked at, `D` model
-dim, `H` query heads, `KV` key/value heads, `G` = H/KV query heads a group,
-`hd` head dim, `F` hidden dim, `V` vocabulary, `L` layers.
+dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden dim,
+`V` vocabulary, `L` layers.
 """
 
-import math
 import types
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .attention import grouped_attention
 from .normalization import rms_norm
 
 FEWEST = 256  # columns that are looked at; then twice as many, and so on
@@ -52,7 +52,8 @@ def side_by_side(parameters: list[Tensor]) -> Tensor:
     else:
         if first.untyped_storage().nbytes() >= rows * K * p.itemsize:
             return first.data.as_strided((rows, K), (K, 1))
-    with torch.inference_mode(False):  # weights that may be trained later
+    # not of this moment's kind but of the weights': they may be trained later
+    with torch.inference_mode(first.is_inference()):
         together = torch.cat([p.data for p in parameters])
     start = 0
     for p in parameters:
@@ -100,26 +101,6 @@ def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
     return turned.flatten(-2).type_as(x)
 
 
-def grouped_attention(
-    xq: Tensor, keys: Tensor, values: Tensor, unseen: Tensor
-) -> Tensor:
-    r"""`attention` of one query a head, the keys never repeated.
-
-    Args:
-        xq: (B, H, hd).
-        keys, values: (B, KV, S, hd).
-        unseen: (B, 1, 1, S), true where nothing may look.
-
-    Returns:
-        (B, H·hd).
-    """
-    q = xq.unflatten(1, (keys.shape[1], -1))  # (B, KV, G, hd)
-    scores = q @ keys.transpose(-2, -1) / math.sqrt(q.shape[-1])
-    scores = scores.float().masked_fill(unseen, float("-inf"))
-    weights = torch.softmax(scores, dim=-1).type_as(xq)  # (B, KV, G, S)
-    return (weights @ values).flatten(1)  # (B, H·hd)
-
-
 def decode_step(
     token: Tensor,
     column: Tensor,
@@ -149,7 +130,7 @@ def decode_step(
     hd = keys[0].shape[-1]
     columns = torch.arange(keys[0].shape[2], device=token.device)  # (S,)
     unseen = (columns > column) | (columns < padding[:, None])  # (B, S)
-    unseen = unseen[:, None, None]  # (B, 1, 1, S)
+    mask = torch.where(unseen, float("-inf"), 0.0)[:, None, None]
     turn = turns[column - padding][:, None]  # (B, 1, hd/2, 2)
     x = F.embedding(token, embedding)  # (B, D)
     for block, k, v in zip(blocks, keys, values):
@@ -160,7 +141,10 @@ def decode_step(
         xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
         k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
         v.index_copy_(2, column, xv[:, :, None])
-        x = x + F.linear(grouped_attention(xq, k, v, unseen), block.wo)
+        a = grouped_attention(
+            xq[:, None], k.transpose(1, 2), v.transpose(1, 2), mask
+        )  # (B, 1, H·hd)
+        x = x + F.linear(a[:, 0], block.wo)  # (B, D)
         h = rms_norm(x, block.ffn_norm, eps)  # (B, D)
         gate, up = F.linear(h, block.w13).chunk(2, dim=-1)  # (B, F)
         x = x + F.linear(F.silu(gate) * up, block.w2)  # (B, D)

@@ -9,9 +9,9 @@ process, not looked up: a table of machines would be wrong for the next one.
 Shapes: `n` rows of x, `K` numbers a row, `M` rows of w.
 """
 
-import statistics
 import threading
 import time
+from bisect import bisect_right
 from functools import cache
 
 import torch
@@ -43,6 +43,8 @@ def row_by_row(x: Tensor, w: Tensor) -> Tensor:
     with _one_at_a_time:  # the switch is the whole process's
         was_on = onednn.set_flags(_enabled=False)[0]
         try:
+            if len(x) == 1:
+                return torch.mv(w, x[0])[None]
             return torch.stack([torch.mv(w, row) for row in x])
         finally:
             onednn.set_flags(_enabled=was_on)
@@ -73,45 +75,38 @@ def in_strips(x: Tensor, w: Tensor) -> Tensor:
 
 
 @cache
-def quickest_ways(dtype: torch.dtype) -> dict:
-    r"""The quickest of the three ways, by the number of rows.
+def quickest_way(n: int, dtype: torch.dtype):
+    r"""The quickest of the three ways for n rows, timed on this machine.
 
     Takes about a tenth of a second and 100 MB, for a moment.
 
     Args:
+        n: one of ROWS.
         dtype: of x and w, torch.bfloat16 or float16.
 
     Returns:
-        {n: function of x and w} for every n in ROWS.
+        a function of x and w; F.linear unless another is clearly quicker.
     """
-    # together more than a processor's own caches hold: a decode step, too,
-    # finds its weights in memory
-    weights = [
-        torch.full((2048, 2048), 0.01, dtype=dtype, device="cpu")
-        for _ in range(12)
-    ]
-    with torch.inference_mode():
-        return {n: quickest_way(n, weights) for n in ROWS}
-
-
-def quickest_way(n: int, weights: list[Tensor]):
-    """The quickest function for n rows; F.linear unless another is worth it"""
     ways = [F.linear, in_strips]
     if n <= 8:  # it reads the weights n times
         ways.append(row_by_row)
-    x = torch.ones(n, weights[0].shape[1], dtype=weights[0].dtype)
+    # together more than a processor's own caches hold: a decode step, too,
+    # finds its weights in memory
+    weights = torch.full((12, 2048, 2048), 0.01, dtype=dtype, device="cpu")
+    x = torch.ones(n, 2048, dtype=dtype, device="cpu")
     seconds = {way: [] for way in ways}
-    for way in ways:
-        way(x, weights[-1])  # the first time sets things up
-    for i, w in enumerate(weights):  # in turn: a slow moment slows all
-        way = ways[i % len(ways)]
-        start = time.perf_counter()
-        way(x, w)
-        seconds[way].append(time.perf_counter() - start)
-    median = {way: statistics.median(s) for way, s in seconds.items()}
-    best = min(median, key=median.get)
-    worth = median[best] < WORTH * median[F.linear]
-    return best if worth else F.linear
+    with torch.inference_mode():
+        for way in ways:
+            way(x, weights[-1])  # the first time sets things up
+        for i in range(24):  # in turn: a slow moment slows all
+            way = ways[i % len(ways)]
+            start = time.perf_counter()
+            way(x, weights[i % len(weights)])
+            seconds[way].append(time.perf_counter() - start)
+    # the least of several: what else the machine does only ever adds
+    least = {way: min(times) for way, times in seconds.items()}
+    best = min(least, key=least.get)
+    return best if least[best] < WORTH * least[F.linear] else F.linear
 
 
 def multiply(x: Tensor, w: Tensor) -> Tensor:
@@ -125,8 +120,8 @@ def multiply(x: Tensor, w: Tensor) -> Tensor:
         (..., M).
     """
     rows = x.reshape(-1, x.shape[-1])  # (n, K)
-    fitting = max((n for n in ROWS if n <= len(rows)), default=1)
-    way = quickest_ways(w.dtype)[fitting]
+    fitting = ROWS[bisect_right(ROWS, len(rows)) - 1] if len(rows) else 1
+    way = quickest_way(fitting, w.dtype)
     return way(rows, w).reshape(*x.shape[:-1], len(w))
 
 

@@ -3,9 +3,17 @@
 import base64
 import json
 
+import pytest
 import torch
 
 from llamalib import Llama, ModelArgs
+
+needs_cuda = [  # a class's pytestmark
+    pytest.mark.cuda,
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="no CUDA GPU on this machine"
+    ),
+]
 
 SMALL = dict(
     dim=64,

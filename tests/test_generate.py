@@ -1,8 +1,16 @@
+import gc
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
 import pytest
 import torch
 from helpers import random_ids, random_llama, small_config, small_ranks
 
 import llamalib
+from llamalib import compiled, products
+from llamalib.experiment import STORY
 
 
 def naive(llama, ids, n):
@@ -129,3 +137,214 @@ def test_scaled_models_take_longer_prompts():
     llamalib.generate(llama, [1], max_new_tokens=131071)
     with pytest.raises(ValueError, match="131072 positions"):
         llamalib.generate(llama, [1], max_new_tokens=131072)
+
+
+def test_batch_is_each_alone(pocket):
+    """Prompts of 1 to 40 tokens, one of them twice."""
+    encode = partial(pocket.tokenizer.encode, bos=True, eos=False)
+    texts = ["", "The capital of France is", "Once upon a time", STORY, ""]
+    prompts = [encode(text) for text in texts]
+    for how in (dict(stop=()), dict()):
+        found = llamalib.generate_batch(
+            pocket, prompts, max_new_tokens=40, **how
+        )
+        wanted = [
+            list(llamalib.generate(pocket, p, max_new_tokens=40, **how))
+            for p in prompts
+        ]
+        assert found == wanted
+    assert len({len(ids) for ids in found}) > 1  # each has its own stop
+
+
+def test_batch_of_equal_lengths_and_of_one():
+    llama = random_llama()
+    rows = random_ids(3, 6)
+    how = dict(max_new_tokens=20)
+    wanted = [list(llamalib.generate(llama, row, **how)) for row in rows]
+    assert llamalib.generate_batch(llama, rows, **how) == wanted
+    assert llamalib.generate_batch(llama, [rows[1]], **how) == wanted[1:2]
+
+
+def test_batch_draws_as_each_alone():
+    llama = random_llama()
+    prompts = [[1, 2, 3], [4], [1, 2, 3]]
+    how = dict(max_new_tokens=20, temperature=1.0, top_k=50)
+    found = llamalib.generate_batch(llama, prompts, seed=5, **how)
+    wanted = [
+        list(llamalib.generate(llama, p, seed=5 + b, **how))
+        for b, p in enumerate(prompts)
+    ]
+    assert found == wanted and found[0] != found[2]
+    llamalib.generate_batch(llama, prompts, **how)  # by chance
+
+
+def test_batch_stops_when_all_have(monkeypatch):
+    llama = random_llama()
+    prompts = [[1, 2, 3], [4]]
+    alone = [
+        list(llamalib.generate(llama, p, max_new_tokens=30)) for p in prompts
+    ]
+    ends = [ids[5] for ids in alone]
+    steps = []
+    forward = llama.forward
+
+    def count(tokens, *args, **kwargs):
+        steps.append(tokens.shape)
+        return forward(tokens, *args, **kwargs)
+
+    monkeypatch.setattr(llama, "forward", count)
+    found = llamalib.generate_batch(
+        llama, prompts, max_new_tokens=30, stop=ends
+    )
+    first = [next(i for i, t in enumerate(ids) if t in ends) for ids in alone]
+    assert found == [ids[:n] for ids, n in zip(alone, first)]
+    assert steps == [(2, 3)] + [(2, 1)] * max(first)
+
+
+@torch.no_grad()
+def test_padding_is_never_seen():
+    llama = random_llama()
+    padding = torch.tensor([0, 4, 2])
+    logits = []
+    for pad in (0, 299):
+        tokens = random_ids(3, 5)
+        for row, n in zip(tokens, padding):
+            row[:n] = pad
+        cache = llama.new_cache(9, 3, padding)
+        out = [llamalib.prefill(llama, tokens, cache, piece=3)]
+        for token in random_ids(4, 3, seed=1):
+            out.append(llamalib.decode_one(llama, token, cache))
+        logits.append(torch.stack(out))
+    assert torch.equal(*logits) and logits[0].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (dict(prompts=[]), "prompts are empty"),
+        (dict(prompts=[[1], []]), r"prompts\[1\]: .* shape \(0,\)"),
+        (dict(prompts=[1, 2]), r"prompts\[0\]: .* shape \(\)"),
+        (dict(prompts=[[1], [556]]), r"prompts\[1\]: .* 556"),
+        (dict(max_new_tokens=0), "max_new_tokens is 0"),
+        (dict(prompts=[[1], [1] * 8190]), "8190 tokens .* at most 2 more"),
+        (dict(seed=-1), "seed is -1"),
+        (dict(stop=5), "stop is 5"),
+        (dict(temperature=-1), "temperature is -1"),
+    ],
+)
+def test_mistakes_in_a_batch_are_named(change, said):
+    arguments = dict(prompts=[[1], [2]], max_new_tokens=3) | change
+    with pytest.raises(ValueError, match=said):
+        llamalib.generate_batch(random_llama(), **arguments)
+
+
+@pytest.mark.parametrize("padding", [[1, 2], [[1], [2], [3]], [0.5, 1, 1]])
+def test_padding_that_does_not_serve(padding):
+    with pytest.raises(ValueError, match="padding is .* shape"):
+        random_llama().new_cache(9, 3, torch.tensor(padding))
+
+
+def test_decoding_builds_no_mask_and_moves_no_cache(monkeypatch):
+    llama = random_llama()
+    masks, caches = [], []
+    mask, new_cache = llamalib.model.causal_mask, llama.new_cache
+    monkeypatch.setattr(
+        llamalib.model,
+        "causal_mask",
+        lambda *args: masks.append(args) or mask(*args),
+    )
+    monkeypatch.setattr(
+        llama,
+        "new_cache",
+        lambda *args: caches.append(new_cache(*args)) or caches[-1],
+    )
+    ids = llamalib.generate(llama, [1, 2, 3], max_new_tokens=20)
+    next(ids)
+    assert len(masks) == len(caches) == 1
+    place = caches[0].k.data_ptr(), caches[0].v.data_ptr()
+
+    def no_cat(*args, **kwargs):
+        raise AssertionError("something grows")
+
+    for name in ("cat", "concat", "hstack"):
+        monkeypatch.setattr(torch, name, no_cat)
+    assert len(list(ids)) == 19 and len(masks) == len(caches) == 1
+    assert place == (caches[0].k.data_ptr(), caches[0].v.data_ptr())
+    # the last new token never goes in
+    assert caches[0].max_seq_len == caches[0].length == 3 + 20 - 1
+
+
+def live_bytes():
+    """Of all tensors that there are, each memory once."""
+    gc.collect()
+    storages = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+        for t in gc.get_objects()
+        if issubclass(type(t), torch.Tensor)
+    }
+    return sum(storages.values())
+
+
+def test_only_the_cache_grows_with_length():
+    llama = random_llama()
+    config, sizes = llama.config, {}
+    for n in (20, 220):
+        ids = llamalib.generate(llama, [1, 2, 3], max_new_tokens=n, stop=())
+        for _ in range(n - 1):
+            next(ids)
+        sizes[n] = live_bytes()
+        del ids
+    a_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim * 4
+    assert sizes[220] - sizes[20] == 200 * a_position
+
+
+MANY = """
+import re, sys, torch, llamalib
+
+def resident():
+    status = open("/proc/self/status").read()
+    return int(re.search(r"VmRSS:\\s+(\\d+) kB", status)[1]) * 1024
+
+llama = llamalib.load(device="cpu", dtype=torch.float32)
+ids = llama.tokenizer.encode("Once upon a time", bos=True, eos=False)
+
+def run(times):
+    for _ in range(times):
+        list(llamalib.generate(llama, ids, max_new_tokens=12, stop=()))
+    return resident()
+
+print(-run(20) + run(200))
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="reads a process's memory where Linux shows it",
+)
+def test_many_generations_keep_no_memory():
+    done = subprocess.run(
+        [sys.executable, "-c", MANY], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 5e6
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("compile", [False, True])
+def test_bfloat16_differs_only_where_two_are_as_likely(monkeypatch, compile):
+    """Cached and not, by other kernels: other roundings, no other text."""
+    monkeypatch.setattr(products, "SMALL", 0)  # all ways of the products
+    monkeypatch.setattr(compiled, "compiled_anew", lambda function: function)
+    llama, prompt = random_llama().to(torch.bfloat16), random_ids(6).tolist()
+    found = list(
+        llamalib.generate(
+            llama, prompt, max_new_tokens=100, stop=(), compile=compile
+        )
+    )
+    monkeypatch.setattr(products, "SMALL", 2**60)
+    logits = llama(torch.tensor(prompt + found))[len(prompt) - 1 : -1]
+    best = logits.max(-1).values
+    taken = logits.gather(-1, torch.tensor(found)[:, None])[:, 0]
+    # logits are of order 1, and bfloat16 has 8 bits: 14 sums in a row
+    assert (best - taken).max() < 0.06
+    assert (best == taken).float().mean() > 0.9

@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers import (
     LLAMA_1B,
+    needs_cuda,
     random_ids,
     random_llama,
     small_config,
@@ -276,16 +277,8 @@ def test_a_cache_of_another_shape_is_refused(cache):
         llama(tokens, cache)
 
 
-cuda = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(
-        not torch.cuda.is_available(), reason="no CUDA GPU on this machine"
-    ),
-]
-
-
 class TestCuda:
-    pytestmark = cuda
+    pytestmark = needs_cuda
 
     @torch.no_grad()
     def test_logits_are_the_cpus(self):

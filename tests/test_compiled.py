@@ -1,0 +1,222 @@
+import copy
+import shutil
+from functools import partial
+
+import pytest
+import torch
+from helpers import needs_cuda, random_ids, random_llama
+
+import llamalib
+from llamalib import CompiledDecode, compiled
+from llamalib.generate import on_the_way
+
+needs_compiler = pytest.mark.skipif(
+    not (shutil.which("g++") or shutil.which("clang++")),
+    reason="torch.compile needs a C++ compiler",
+)
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """The step as it is written: what is compiled, in no time."""
+    monkeypatch.setattr(compiled, "compiled_anew", lambda function: function)
+
+
+def greedy(llama, prompt, n, **how):
+    return list(
+        llamalib.generate(llama, prompt, max_new_tokens=n, stop=(), **how)
+    )
+
+
+@needs_compiler
+def test_compiled_is_not_compiled():
+    """Past 256 columns, where a second step is compiled."""
+    llama, prompt = random_llama(), random_ids(6)
+    wanted = greedy(random_llama(), prompt, 300)
+    assert greedy(llama, prompt, 300, compile=True) == wanted
+    step = llama._idle_decode
+    assert list(step.steps) == [256, 512]
+    assert step.compiled is not compiled.decode_step
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("B", [1, 3])
+def test_step_is_decode_one(uncompiled, tied, B):
+    llama = random_llama(tied=tied)
+    step = CompiledDecode(llama, 20, B)
+    cache = llama.new_cache(20, B)
+    prompt = random_ids(B, 5)
+    first = llamalib.prefill(llama, prompt, step.cache)
+    assert torch.equal(first, llamalib.prefill(llama, prompt, cache))
+    for token in random_ids(15, B, seed=1):
+        found = step(token)
+        wanted = llamalib.decode_one(llama, token, cache)
+        assert (found - wanted).abs().max() < 1e-5
+    assert step.cache.length == 20
+    assert (step.cache.k[:, :, :, :20] - cache.k).abs().max() < 1e-5
+    assert (step.cache.v[:, :, :, :20] - cache.v).abs().max() < 1e-5
+
+
+@torch.inference_mode()
+def test_looks_at_no_more_than_it_must(uncompiled):
+    """Twice the columns when those are full, and in what order ever."""
+    llama = random_llama()
+    step = CompiledDecode(llama, 1000)
+    sizes = []
+    for length in (0, 255, 256, 511, 512, 1000, 3):
+        step.cache.length = length
+        step(torch.tensor([1]))
+        sizes.append(sorted(step.steps))
+    assert sizes[1] == [256] and sizes[3] == [256, 512]
+    assert sizes[-1] == [256, 512, 1024]
+    step.cache.length = 1024
+    with pytest.raises(ValueError, match="position 1024 .* 1024 positions"):
+        step(torch.tensor([1]))
+
+
+@torch.inference_mode()
+def test_what_is_not_yet_written_is_not_seen(uncompiled):
+    llama = random_llama()
+    step = CompiledDecode(llama, 20)
+    step.cache.k.fill_(1e4)
+    step.cache.v.fill_(1e4)
+    cache = llama.new_cache(20)
+    llamalib.prefill(llama, random_ids(1, 5), step.cache)
+    llamalib.prefill(llama, random_ids(1, 5), cache)
+    token = torch.tensor([7])
+    wanted = llamalib.decode_one(llama, token, cache)
+    assert (step(token) - wanted).abs().max() < 1e-5
+
+
+def test_weights_keep_names_and_values(uncompiled):
+    llama = random_llama()
+    before = {n: w.clone() for n, w in llama.state_dict().items()}
+    greedy(llama, [1], 3, compile=True)
+    after = llama.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[n], before[n]) for n in before)
+    # one matrix, not a second copy
+    q, k, v = (
+        after[f"layers.0.attention.{n}.weight"] for n in ("wq", "wk", "wv")
+    )
+    assert k.data_ptr() == q.data_ptr() + q.nbytes
+    assert v.data_ptr() == k.data_ptr() + k.nbytes
+    where = [w.data_ptr() for w in llama.parameters()]
+    greedy(llama, [1], 3, compile=True)
+    CompiledDecode(llama, 9)
+    assert where == [w.data_ptr() for w in llama.parameters()]
+    llama.requires_grad_()
+    llama(torch.tensor([1, 2])).sum().backward()  # can still be trained
+
+
+def test_the_last_one_is_borrowed_again(uncompiled):
+    llama = random_llama()
+    greedy(llama, [1], 3, compile=True)
+    first = llama._idle_decode
+    greedy(llama, [1, 2], 200, compile=True)
+    assert llama._idle_decode is first
+    greedy(llama, [1], 300, compile=True)  # does not fit
+    assert llama._idle_decode is not first
+    assert copy.deepcopy(llama)._idle_decode is None
+
+
+def test_two_at_a_time_do_not_mix(uncompiled):
+    llama = random_llama()
+    prompts = [[1, 2, 3], [4, 5]]
+    wanted = [greedy(llama, p, 30) for p in prompts]
+    both = [
+        llamalib.generate(llama, p, max_new_tokens=30, stop=(), compile=True)
+        for p in prompts
+    ]
+    assert [list(ids) for ids in zip(*zip(*both))] == wanted
+
+
+def test_other_weights_are_seen(uncompiled):
+    llama, other = random_llama(), random_llama(seed=1)
+    greedy(llama, [1], 3, compile=True)
+    llama.load_state_dict(other.state_dict())  # into the same memory
+    wanted = greedy(other, [1], 30)
+    assert greedy(llama, [1], 30, compile=True) == wanted
+    third = random_llama(seed=2)
+    llama.load_state_dict(third.state_dict(), assign=True)
+    wanted = greedy(third, [1], 30)
+    assert greedy(llama, [1], 30, compile=True) == wanted
+    llama.double()
+    assert greedy(llama, [1], 30, compile=True) == wanted
+
+
+def test_batches(uncompiled):
+    llama = random_llama()
+    prompts = [[1, 2, 3, 4, 5], [6], [7, 8]]
+    how = dict(max_new_tokens=30, stop=())
+    wanted = llamalib.generate_batch(llama, prompts, **how)
+    for _ in range(2):  # the second is borrowed
+        found = llamalib.generate_batch(llama, prompts, compile=True, **how)
+        assert found == wanted
+
+
+class TestCuda:
+    pytestmark = needs_cuda
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_replayed_is_decode_one(self, dtype):
+        """Past 256 columns: a second graph."""
+        llama = random_llama().cuda().to(dtype)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        with torch.inference_mode():
+            step, cache = CompiledDecode(llama, 300), llama.new_cache(300)
+            for c in (step.cache, cache):
+                llamalib.prefill(llama, random_ids(1, 5).cuda(), c)
+            for token in random_ids(290, 1, seed=1).cuda():
+                found = step(token)
+                wanted = llamalib.decode_one(llama, token, cache)
+                bound = 1e-3 if dtype == torch.float32 else 0.1
+                assert (found - wanted).abs().max() < bound
+        assert list(step.steps) == [256, 512]
+
+    def test_greedy_ids_are_the_same(self):
+        llama, prompt = random_llama().cuda(), random_ids(6)
+        wanted = greedy(random_llama(), prompt, 300)
+        assert greedy(llama, prompt, 300) == wanted
+        for _ in range(2):  # the second borrows
+            assert greedy(llama, prompt, 300, compile=True) == wanted
+
+    def test_batches(self):
+        llama = random_llama().cuda()
+        prompts = [[1, 2, 3, 4, 5], [6], [7, 8]]
+        wanted = [greedy(llama, p, 40) for p in prompts]
+        for compile in (False, True):
+            found = llamalib.generate_batch(
+                llama, prompts, max_new_tokens=40, stop=(), compile=compile
+            )
+            assert found == wanted
+
+    @torch.inference_mode()
+    @pytest.mark.parametrize("compile", [False, True])
+    def test_a_step_never_waits_for_the_gpu(self, compile):
+        llama = random_llama().cuda()
+        token = torch.tensor([3]).cuda()
+        if compile:
+            step = CompiledDecode(llama, 50)
+        else:
+            cache = llama.new_cache(50)
+            step = partial(llamalib.decode_one, llama, cache=cache)
+        token = step(token).argmax(-1)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(5):
+                token = step(token).argmax(-1)
+                ids = on_the_way(token)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert ids() == token.tolist()
+
+    def test_many_generations_keep_no_memory(self):
+        llama = random_llama().cuda()
+        for _ in range(3):
+            greedy(llama, [1], 20, compile=True)
+        before = torch.cuda.memory_allocated()
+        for _ in range(50):
+            greedy(llama, [1], 20, compile=True)
+        assert torch.cuda.memory_allocated() == before

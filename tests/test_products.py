@@ -1,0 +1,116 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import random_ids, random_llama
+
+from llamalib import products
+from llamalib.products import QuickWeight, in_strips, quick, row_by_row
+
+DTYPES = [torch.bfloat16, torch.float16]
+
+
+@pytest.fixture
+def small_counts(monkeypatch):
+    """Every matrix of 16 bits is worth it, and what each way was given."""
+    monkeypatch.setattr(products, "SMALL", 0)
+    given = []
+
+    def quickest_way(n, dtype):
+        given.append((n, dtype))
+        return in_strips
+
+    monkeypatch.setattr(products, "quickest_way", quickest_way)
+    return given
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("way", [in_strips, row_by_row])
+@pytest.mark.parametrize("n", [1, 2, 7, 33])
+def test_ways_are_the_product(way, n, dtype):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 96, generator=g).to(dtype)
+    w = torch.randn(700, 96, generator=g).to(dtype)  # 2 strips and a part
+    found, wanted = way(x, w), x.double() @ w.double().T
+    assert found.shape == (n, 700) and found.dtype == dtype
+    # half a unit in the last place of 8 or 11 bits, and some for the sum
+    ulp = torch.finfo(dtype).eps * wanted.abs().clamp(min=1)
+    assert ((found.double() - wanted).abs() < ulp).all()
+
+
+def test_onednn_is_on_again():
+    onednn = torch.backends.mkldnn
+    was = onednn.enabled
+    x, w = torch.ones(2, 8).bfloat16(), torch.ones(4, 8).bfloat16()
+    row_by_row(x, w)
+    assert onednn.enabled == was
+    with pytest.raises(RuntimeError):
+        row_by_row(x, torch.ones(4, 9).bfloat16())
+    assert onednn.enabled == was
+
+
+@pytest.mark.parametrize("n", [1, 16])
+def test_the_quickest_is_one_of_them(n):
+    way = products.quickest_way(n, torch.bfloat16)
+    assert way in (F.linear, in_strips, row_by_row)
+
+
+def test_takes_the_least_time(monkeypatch):
+    """A way that is clearly quicker is taken, one as quick is not."""
+    now, costs = [0.0], {}
+    monkeypatch.setattr(products.time, "perf_counter", lambda: now[0])
+
+    def slow(name, cost):
+        costs[name] = cost
+
+        def way(x, w):
+            now[0] += costs[name]
+
+        return way
+
+    monkeypatch.setattr(products.F, "linear", slow("linear", 1.0))
+    monkeypatch.setattr(products, "in_strips", slow("strips", 0.95))
+    monkeypatch.setattr(products, "row_by_row", slow("rows", 0.5))
+    quickest_way = products.quickest_way.__wrapped__
+    assert quickest_way(1, torch.bfloat16) is products.row_by_row
+    assert quickest_way(16, torch.bfloat16) is products.F.linear
+    costs["strips"] = 0.4
+    assert quickest_way(16, torch.bfloat16) is products.in_strips
+
+
+def test_the_model_runs_on_it(small_counts):
+    llama = random_llama().to(torch.bfloat16)
+    tokens = random_ids(9)
+    with torch.no_grad():
+        found = llama(tokens)
+        # 7 matrices in each of 2 layers, and the output
+        assert small_counts == [(8, torch.bfloat16)] * 15
+        wanted = random_llama()(tokens)
+        llama(tokens[:1])
+    assert small_counts[15:] == [(1, torch.bfloat16)] * 15
+    assert (found - wanted).abs().max() < 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_only_what_is_worth_it(dtype):
+    weights = {
+        "large": torch.ones(1024, 1024, dtype=dtype),
+        "small": torch.ones(16, 16, dtype=dtype),
+        "norm": torch.ones(1024 * 1024, dtype=dtype),
+    }
+    kinds = {name: type(w) for name, w in quick(weights).items()}
+    large = QuickWeight if dtype == torch.bfloat16 else torch.Tensor
+    wanted = {"large": large, "small": torch.Tensor, "norm": torch.Tensor}
+    assert kinds == wanted
+
+
+def test_elsewhere_it_is_the_tensor(small_counts):
+    w = torch.randn(6, 4).bfloat16()
+    same = quick({"w": w})["w"]
+    assert same.data_ptr() == w.data_ptr()
+    assert torch.equal(F.embedding(torch.tensor([2]), same)[0], w[2])
+    assert type(same.T) is type(same + 1) is torch.Tensor
+    x = torch.randn(3, 2, 4).bfloat16()
+    bias = torch.ones(6).bfloat16()
+    assert torch.equal(F.linear(x, same, bias), F.linear(x, w, bias))
+    assert small_counts == []
+    assert F.linear(x, same).shape == (3, 2, 6) and len(small_counts) == 1
