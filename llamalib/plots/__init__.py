@@ -92,7 +92,12 @@ from .sampling import (
     reshaped,
     sample_tree,
 )
-from .generate import cost_by_position
+from .generate import (
+    cost_by_position,
+    bytes_by_length,
+    roofline,
+    speed_by_batch,
+)
 
 __all__ = [
     "AMOUNT",
@@ -113,6 +118,7 @@ __all__ = [
     "before_and_after",
     "bits",
     "by_position",
+    "bytes_by_length",
     "cache_bytes",
     "canvas",
     "clocks",
@@ -149,11 +155,13 @@ __all__ = [
     "position_table",
     "reshaped",
     "rms_by_norm",
+    "roofline",
     "sample_tree",
     "score_by_distance",
     "shares",
     "sharing",
     "size_text",
+    "speed_by_batch",
     "stream_norms",
     "strip",
     "tensor_card",

@@ -1,11 +1,12 @@
 r"""The pictures of notebook 09."""
 
-import matplotlib.pyplot as plt
+from .base import COLOURS, canvas, legend_above, plain
+from .base import title as put_title
 
-from .base import COLOURS, plain
 
-
-def cost_by_position(positions, series, title=""):
+def cost_by_position(
+    positions, series, title="", unit="positions run\nthrough the model"
+):
     r"""Lines that grow, or do not, with the position in the text.
 
     Args:
@@ -13,16 +14,158 @@ def cost_by_position(positions, series, title=""):
         series: two names with n numbers each; the first is drawn in
             grey, the second dark.
         title: over the picture.
+        unit: of the numbers.
     """
-    fig, ax = plt.subplots(figsize=(7, 3.2))
+    fig, ax = canvas(3.2)
     for (name, values), role in zip(
         series.items(), ("other", "plain"), strict=True
     ):
         ax.plot(positions, values, label=name, color=COLOURS[role], lw=2)
     ax.set_xlabel("position of the new token")
-    ax.set_ylabel("positions run\nthrough the model")
-    ax.set_title(plain(title), loc="left", fontsize=11)
+    ax.set_ylabel(unit)
+    ax.set_ylim(bottom=0)
+    put_title(ax, title)
     ax.legend(frameon=False)
-    ax.spines[["top", "right"]].set_visible(False)
-    fig.tight_layout()
+    return fig
+
+
+def bytes_by_length(lengths, weights, caches):
+    r"""What one decode step reads: the weights, and a cache that grows.
+
+    Args:
+        lengths: n ints, positions in the cache.
+        weights: bytes.
+        caches: texts decoded together, and the bytes of their caches at
+            each length: {texts: n numbers}.
+    """
+    fig, ax = canvas(3.2)
+    ax.axhline(weights / 1e6, color=COLOURS["plain"], lw=2)
+    ax.annotate(
+        "weights",
+        (lengths[0], weights / 1e6),
+        xytext=(0, 4),
+        textcoords="offset points",
+    )
+    for (texts, sizes), style in zip(caches.items(), ("-", "--", ":")):
+        ax.plot(
+            lengths,
+            [size / 1e6 for size in sizes],
+            color=COLOURS["key"],
+            ls=style,
+            lw=2,
+            label=f"cache, {texts} text{'s' if texts > 1 else ''}",
+        )
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ax.set_xticks(lengths[::2], [f"{n:,}" for n in lengths[::2]])
+    ax.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
+    ax.minorticks_off()
+    ax.set_xlabel("positions of each text")
+    ax.set_ylabel("read for one step, MB")
+    put_title(ax, "The weights once, the cache for every text")
+    ax.legend(frameon=False, fontsize=9)
+    return fig
+
+
+def roofline(bandwidth, peak, products, steps=()):
+    r"""Speed against operations per byte, under the two roofs of a machine.
+
+    Args:
+        bandwidth: bytes a second that the memory gives.
+        peak: operations a second, the most that was seen.
+        products: (rows, operations per byte, operations per second) of a
+            product with so many rows.
+        steps: (name, operations per byte, operations per second) of whole
+            passes of a model.
+    """
+    fig, ax = canvas(4.2)
+    lowest = min(x for _, x, _ in (*products, *steps)) / 4
+    highest = max(x for _, x, _ in (*products, *steps)) * 3
+    ridge = peak / bandwidth
+    roof = sorted({lowest, min(max(ridge, lowest), highest), highest})
+    ax.plot(
+        roof,
+        [min(x * bandwidth, peak) / 1e9 for x in roof],
+        color=COLOURS["other"],
+        lw=2,
+    )
+    middle = (roof[0] * roof[1]) ** 0.5  # of the slope
+    ax.annotate(
+        f"memory: {bandwidth / 1e9:,.0f} GB/s",
+        (middle, min(middle * bandwidth, peak) / 1e9),
+        xytext=(-8, 4),
+        textcoords="offset points",
+        ha="right",
+        color=COLOURS["plain"],
+    )
+    ax.annotate(
+        f"arithmetic: {peak / 1e9:,.0f} billion a second",
+        (highest, peak / 1e9),
+        xytext=(0, 5),
+        textcoords="offset points",
+        ha="right",
+        color=COLOURS["plain"],
+    )
+    _, xs, ys = zip(*products)
+    ax.plot(
+        xs,
+        [y / 1e9 for y in ys],
+        "o-",
+        color=COLOURS["feed-forward"],
+        lw=1,
+        label="one product, by rows",
+    )
+    for rows, x, y in products:
+        ax.annotate(
+            f"{rows}",
+            (x, y / 1e9),
+            xytext=(4, -11),
+            textcoords="offset points",
+            fontsize=8,
+            color=COLOURS["feed-forward"],
+        )
+    for (name, x, y), mark in zip(steps, "*DsP^"):
+        ax.plot(
+            x,
+            y / 1e9,
+            mark,
+            ms=11 if mark == "*" else 7,
+            color=COLOURS["probability"],
+            mec=COLOURS["plain"],
+            mew=0.6,
+            label=plain(name),
+        )
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlabel("operations for each byte read")
+    ax.set_ylabel("billion operations\na second")
+    legend_above(ax, 1 + len(steps))
+    return fig
+
+
+def speed_by_batch(sizes, together, one):
+    r"""Tokens a second of texts that decode together.
+
+    Args:
+        sizes: n ints, texts in the batch.
+        together: n numbers, tokens a second of all texts.
+        one: tokens a second of one text alone, drawn as if each further
+            text came for nothing.
+    """
+    fig, ax = canvas(3.0)
+    ax.plot(
+        sizes,
+        [n * one for n in sizes],
+        color=COLOURS["other"],
+        lw=2,
+        label="if every further text were free",
+    )
+    ax.plot(sizes, together, "o-", color=COLOURS["plain"], lw=2, label="here")
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
+    ax.set_xticks(sizes, [str(n) for n in sizes])
+    ax.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}")
+    ax.set_xlabel("texts decoded together")
+    ax.set_ylabel("tokens a second,\nall texts")
+    ax.legend(frameon=False)
     return fig

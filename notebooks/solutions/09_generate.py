@@ -36,3 +36,10 @@ def my_stream(pieces):
                 break
         yield held[:whole].decode()
         held = held[whole:]
+
+
+# %% exercise 4
+def my_limit(bandwidth, P, config, B, n, size):
+    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
+    numbers = P + B * n * per_position  # that one step reads
+    return B * bandwidth / (size * numbers)

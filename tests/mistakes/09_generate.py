@@ -106,3 +106,44 @@ def my_stream(pieces):
 # %% exercise 3: texts for
 def my_stream(pieces):
     yield b"".join(pieces).decode()
+
+
+# %% exercise 4: a step makes a token for every text
+def my_limit(bandwidth, P, config, B, n, size):
+    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
+    return bandwidth / (size * (P + B * n * per_position))
+
+
+# %% exercise 4: the cache is read too
+def my_limit(bandwidth, P, config, B, n, size):
+    return B * bandwidth / (size * P)
+
+
+# %% exercise 4: every text has a cache
+def my_limit(bandwidth, P, config, B, n, size):
+    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
+    return B * bandwidth / (size * (P + n * per_position))
+
+
+# %% exercise 4: keys and values
+def my_limit(bandwidth, P, config, B, n, size):
+    per_position = config.n_layers * config.n_kv_heads * config.head_dim
+    return B * bandwidth / (size * (P + B * n * per_position))
+
+
+# %% exercise 4: the weights are read once
+def my_limit(bandwidth, P, config, B, n, size):
+    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
+    return B * bandwidth / (size * (B * P + B * n * per_position))
+
+
+# %% exercise 4: See size
+def my_limit(bandwidth, P, config, B, n, size):
+    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
+    return B * bandwidth / (P + B * n * per_position)
+
+
+# %% exercise 4: for B = 1, n = 1000
+def my_limit(bandwidth, P, config, B, n, size):
+    per_position = 2 * config.n_layers * config.n_heads * config.head_dim
+    return B * bandwidth / (size * (P + B * n * per_position))
