@@ -207,8 +207,8 @@ class CompiledDecode:
         """To be borrowed again."""
         self.llama._idle_decode = self
 
-    def __deepcopy__(self, memo):
-        return None  # a copy of the model compiles its own
+    def __reduce__(self):
+        return type(None), ()  # a copy of the model compiles its own
 
     def __call__(self, token: Tensor) -> Tensor:
         """One more token: (B,) int64 in, the next one's logits (B, V) out."""

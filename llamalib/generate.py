@@ -16,6 +16,7 @@ from .compiled import CompiledDecode
 from .model import Llama
 from .sampling import check_sampling, pick
 
+COMPILED = ("cuda",)  # where a compiled step is quicker
 PIECE = 2048  # the most positions of a prompt at once: bounds the mask
 
 
@@ -63,8 +64,9 @@ def generate(
         seed: makes what is drawn the same again; None: by chance.
         stop: ids that end the text, not given themselves; None: the
             tokenizer's end tokens; (): go on to max_new_tokens.
-        compile: decode by `CompiledDecode`: slow to begin, then quicker on
-            a GPU; the text is the same, up to rounding.
+        compile: take time before the first token, to be quicker after it:
+            on a GPU by `CompiledDecode`, on a CPU by `Llama.pack`. The text
+            is the same, up to rounding.
 
     Returns:
         an iterator of ids; each is computed when it is asked for (on a GPU
@@ -188,6 +190,9 @@ def token_loop(
     B, T = tokens.shape
     # the last new token is given out and never goes in
     size = T + max_new_tokens - 1
+    if compile and llama.device.type == "cpu" and not llama._packed:
+        llama.pack()
+    compile = compile and llama.device.type in COMPILED
     if compile:
         step = CompiledDecode.borrow(llama, size, B, padding)
         cache = step.cache

@@ -23,7 +23,7 @@ from .cache import KVCache
 from .config import ModelArgs
 from .feed_forward import feed_forward
 from .normalization import rms_norm
-from .products import quick
+from .products import Packed, pack_all, quick
 from .rope import precompute_freqs_cis
 
 # The tensors of one block, in the order they are used: each is found under
@@ -132,6 +132,7 @@ class Llama(nn.Module):
         self.name = ""
         self._freqs_cis = None
         self._idle_decode = None  # see CompiledDecode.borrow
+        self._packed = Packed()  # see pack
         self._held = {}  # by name: the dict that holds it, and its key there
         for name, shape in tensor_shapes(config).items():
             if name == "output.weight" and tied:
@@ -176,6 +177,17 @@ class Llama(nn.Module):
         """Every parameter by Meta's name: the tensors themselves."""
         # named_parameters() gives the same, at twenty times the cost
         return {n: held[leaf] for n, (held, leaf) in self._held.items()}
+
+    def pack(self) -> None:
+        r"""Keep the matrices in the order of the processor's own products too.
+
+        For 16-bit weights on a CPU with instructions for them: a second copy
+        of the weights, made in seconds, with which prompts and batches run
+        up to 1.4 times as fast. Elsewhere nothing is done. Weights that are
+        written to later are used as they are; call it again then. (Only
+        what is written through `.data` goes unnoticed.)
+        """
+        self._packed = pack_all(self.weights())
 
     def new_cache(
         self, max_seq_len: int, batch_size: int = 1, padding=None
@@ -247,7 +259,7 @@ class Llama(nn.Module):
             positions = cache.positions(T)  # (B, T)
             freqs_cis = self.freqs_cis_for(0, start + T)[positions]
             mask = cache.mask(T)  # (B, 1, T, S)
-        w = quick(self.weights())
+        w = quick(self.weights(), self._packed)
         x = F.embedding(batch, w["tok_embeddings.weight"])  # (B, T, D)
         for layer in range(self.config.n_layers):
             x = transformer_block(

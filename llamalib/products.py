@@ -5,6 +5,8 @@ For bfloat16 and float16 weights on a CPU there are several, and processors
 differ in which is quickest, by a factor of two for the one row of a decode
 step and of five for a long prompt. Which to take is measured here, once a
 process, not looked up: a table of machines would be wrong for the next one.
+A fourth way needs the weights in another order, a second copy of them: it is
+taken where `Llama.pack` has made one.
 
 Shapes: `n` rows of x, `K` numbers a row, `M` rows of w.
 """
@@ -74,15 +76,38 @@ def in_strips(x: Tensor, w: Tensor) -> Tensor:
     return out
 
 
+def in_blocks(x: Tensor, w: Tensor) -> Tensor:
+    r"""By oneDNN, the weights in the order in which it reads them.
+
+    Args:
+        x: (n, K).
+        w: (M, K), a QuickWeight with `packed`.
+
+    Returns:
+        (n, M) in the dtype of x.
+    """
+    multiply_packed = torch.ops.mkldnn._linear_pointwise
+    return multiply_packed(x, w.packed, None, "none", [], "")
+
+
+def pack(w: Tensor) -> Tensor | None:
+    """w in oneDNN's order; None where this processor has none for it."""
+    try:
+        return torch.ops.mkldnn._reorder_linear_weight(w.detach(), 1)
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return None
+
+
 @cache
-def quickest_way(n: int, dtype: torch.dtype):
-    r"""The quickest of the three ways for n rows, timed on this machine.
+def quickest_way(n: int, dtype: torch.dtype, packed: bool = False):
+    r"""The quickest way to multiply n rows, timed on this machine.
 
     Takes about a tenth of a second and 100 MB, for a moment.
 
     Args:
         n: one of ROWS.
         dtype: of x and w, torch.bfloat16 or float16.
+        packed: whether the weights are there in blocks, too.
 
     Returns:
         a function of x and w; F.linear unless another is clearly quicker.
@@ -92,10 +117,14 @@ def quickest_way(n: int, dtype: torch.dtype):
         ways.append(row_by_row)
     # together more than a processor's own caches hold: a decode step, too,
     # finds its weights in memory
-    weights = torch.full((12, 2048, 2048), 0.01, dtype=dtype, device="cpu")
+    scratch = torch.full((12, 2048, 2048), 0.01, dtype=dtype, device="cpu")
+    weights = list(scratch)
+    if packed:
+        ways.append(in_blocks)
+        weights = [QuickWeight.of(w, pack(w)) for w in weights]
     x = torch.ones(n, 2048, dtype=dtype, device="cpu")
     seconds = {way: [] for way in ways}
-    with torch.inference_mode():
+    with torch.inference_mode(), plain():
         for way in ways:
             way(x, weights[-1])  # the first time sets things up
         for i in range(24):  # in turn: a slow moment slows all
@@ -109,20 +138,30 @@ def quickest_way(n: int, dtype: torch.dtype):
     return best if least[best] < WORTH * least[F.linear] else F.linear
 
 
+def packing_pays(dtype: torch.dtype) -> bool:
+    """Whether blocks are the quickest for a few rows, where they gain most."""
+    known = pack(torch.ones(64, 64, dtype=dtype)) is not None
+    return known and quickest_way(8, dtype, True) is in_blocks
+
+
 def multiply(x: Tensor, w: Tensor) -> Tensor:
     r"""x @ w.T by the way that was quickest for as many rows.
 
     Args:
         x: (..., K), of w's dtype.
-        w: (M, K), bfloat16 or float16, on the CPU.
+        w: (M, K), a QuickWeight.
 
     Returns:
         (..., M).
     """
     rows = x.reshape(-1, x.shape[-1])  # (n, K)
     fitting = ROWS[bisect_right(ROWS, len(rows)) - 1] if len(rows) else 1
-    way = quickest_way(fitting, w.dtype)
+    way = quickest_way(fitting, w.dtype, w.packed is not None)
     return way(rows, w).reshape(*x.shape[:-1], len(w))
+
+
+# within, a QuickWeight is a tensor as any other
+plain = torch._C.DisableTorchFunctionSubclass
 
 
 class QuickWeight(Tensor):
@@ -131,22 +170,70 @@ class QuickWeight(Tensor):
     So that the functions of the notebooks say `F.linear` and nothing else.
     It shares the memory of the tensor that it is made of; in every other
     function it is that tensor.
+
+    Attributes:
+        packed: the same in oneDNN's order, or None.
     """
+
+    packed = None
+
+    @classmethod
+    def of(cls, w: Tensor, packed: Tensor | None = None):
+        """Of a plain tensor."""
+        self = w.as_subclass(cls)
+        self.packed = packed
+        return self
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        with torch._C.DisableTorchFunctionSubclass():
+        with plain():
             if func is F.linear and len(args) == 2 and not kwargs:
                 return multiply(*args)
             return func(*args, **(kwargs or {}))
 
 
-def quick(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors, those it is worth it for as `QuickWeight`s."""
-    return {
-        name: w.as_subclass(QuickWeight) if is_worth_it(w) else w
-        for name, w in weights.items()
-    }
+def quick(weights: dict[str, Tensor], packed=()) -> dict[str, Tensor]:
+    r"""The same tensors, those it is worth it for as `QuickWeight`s.
+
+    Args:
+        weights: by name.
+        packed: what `pack_all` made of them.
+    """
+    packed, same = dict(packed), {}
+    for name, w in weights.items():
+        if not is_worth_it(w):
+            same[name] = w
+            continue
+        state, blocks = packed.get(name, (None, None))
+        if blocks is not None and state != state_of(w):
+            blocks = None  # the weights have changed since
+        same[name] = QuickWeight.of(w, blocks)
+    return same
+
+
+class Packed(dict):
+    """Blocks by the weights' names, each with the state of its weights."""
+
+    def __reduce__(self):
+        return Packed, ()  # a copy of the model makes its own
+
+
+def pack_all(weights: dict[str, Tensor]) -> Packed:
+    """The matrices it pays for in oneDNN's order: a second copy of them."""
+    packed = Packed()
+    for name, w in weights.items():
+        # an embedding is looked up, not multiplied; a tied one has its
+        # blocks as the output
+        if name == "tok_embeddings.weight" or not is_worth_it(w):
+            continue
+        if packing_pays(w.dtype):
+            packed[name] = state_of(w), pack(w)
+    return packed
+
+
+def state_of(w: Tensor) -> tuple:
+    """What changes when the weights do: place, and how often written to."""
+    return w.data_ptr(), 0 if w.is_inference() else w._version
 
 
 def is_worth_it(w: Tensor) -> bool:

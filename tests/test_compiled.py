@@ -1,6 +1,7 @@
 import copy
 import shutil
 from functools import partial
+from importlib import import_module
 
 import pytest
 import torch
@@ -17,7 +18,14 @@ needs_compiler = pytest.mark.skipif(
 
 
 @pytest.fixture
-def uncompiled(monkeypatch):
+def on_the_cpu(monkeypatch):
+    """`generate` compiles here too."""
+    loop = import_module("llamalib.generate")
+    monkeypatch.setattr(loop, "COMPILED", ("cpu", "cuda"))
+
+
+@pytest.fixture
+def uncompiled(monkeypatch, on_the_cpu):
     """The step as it is written: what is compiled, in no time."""
     monkeypatch.setattr(compiled, "compiled_anew", lambda function: function)
 
@@ -29,7 +37,7 @@ def greedy(llama, prompt, n, **how):
 
 
 @needs_compiler
-def test_compiled_is_not_compiled():
+def test_compiled_is_not_compiled(on_the_cpu):
     """Past 256 columns, where a second step is compiled."""
     llama, prompt = random_llama(), random_ids(6)
     wanted = greedy(random_llama(), prompt, 300)

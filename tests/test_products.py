@@ -1,8 +1,11 @@
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
 from helpers import random_ids, random_llama
 
+import llamalib
 from llamalib import products
 from llamalib.products import QuickWeight, in_strips, quick, row_by_row
 
@@ -15,7 +18,7 @@ def small_counts(monkeypatch):
     monkeypatch.setattr(products, "SMALL", 0)
     given = []
 
-    def quickest_way(n, dtype):
+    def quickest_way(n, dtype, packed=False):
         given.append((n, dtype))
         return in_strips
 
@@ -114,3 +117,95 @@ def test_elsewhere_it_is_the_tensor(small_counts):
     assert torch.equal(F.linear(x, same, bias), F.linear(x, w, bias))
     assert small_counts == []
     assert F.linear(x, same).shape == (3, 2, 6) and len(small_counts) == 1
+
+
+# -- a second copy, in oneDNN's order ----------------------------------------
+
+needs_blocks = pytest.mark.skipif(
+    products.pack(torch.ones(64, 64).bfloat16()) is None,
+    reason="this processor has no bfloat16 products of its own",
+)
+
+
+@pytest.fixture
+def always_blocks(monkeypatch):
+    """Blocks are taken wherever there are any; how often they were."""
+    taken = []
+
+    def in_blocks(x, w):
+        taken.append(w.shape)
+        return products.in_blocks(x, w)
+
+    def quickest_way(n, dtype, packed=False):
+        return in_blocks if packed else F.linear
+
+    monkeypatch.setattr(products, "SMALL", 0)
+    monkeypatch.setattr(products, "quickest_way", quickest_way)
+    monkeypatch.setattr(products, "packing_pays", lambda dtype: True)
+    return taken
+
+
+@needs_blocks
+@torch.no_grad()
+@pytest.mark.parametrize("tied", [True, False])
+def test_packed_is_not_packed(always_blocks, tied):
+    llama = random_llama(tied=tied).to(torch.bfloat16)
+    tokens = random_ids(3, 9)
+    wanted = llama(tokens)
+    assert not always_blocks
+    llama.pack()
+    found = llama(tokens)
+    assert len(always_blocks) == 15
+    assert (found - wanted).abs().max() < 0.1
+    assert (found - wanted).abs().mean() < 0.01
+
+
+@needs_blocks
+@torch.no_grad()
+def test_other_weights_than_were_packed_are_seen(always_blocks):
+    llama, tokens = random_llama().to(torch.bfloat16), random_ids(9)
+    llama.pack()
+    llama(tokens)
+    assert len(always_blocks) == 15
+    other = random_llama(seed=1).to(torch.bfloat16)
+    for assign in (False, True):
+        always_blocks.clear()
+        llama.load_state_dict(other.state_dict(), assign=assign)
+        assert torch.equal(llama(tokens), other(tokens))
+        assert not always_blocks
+    llama.pack()
+    llama(tokens)
+    assert len(always_blocks) == 15
+    llama.float()
+    assert torch.equal(llama(tokens), other.float()(tokens))
+
+
+@needs_blocks
+def test_generate_packs_when_it_may(always_blocks):
+    llama = random_llama().to(torch.bfloat16)
+    how = dict(max_new_tokens=5, stop=())
+    plain = list(llamalib.generate(llama, [1, 2, 3], **how))
+    assert not always_blocks
+    packed = list(llamalib.generate(llama, [1, 2, 3], compile=True, **how))
+    assert len(always_blocks) == 5 * 15 and len(packed) == len(plain)
+    # a copy of the model packs its own
+    assert not copy.deepcopy(llama)._packed
+
+
+def test_a_processor_without_blocks_is_left_alone(monkeypatch):
+    monkeypatch.setattr(products, "SMALL", 0)
+
+    def unknown(w, rows):
+        raise RuntimeError("needs the cpu support avx512bw")
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", unknown)
+    llama = random_llama().to(torch.bfloat16)
+    llama.pack()
+    assert llama._packed == {}
+    assert len(list(llamalib.generate(llama, [1], max_new_tokens=3))) == 3
+
+
+def test_float32_is_not_packed():
+    llama = random_llama()
+    llama.pack()
+    assert llama._packed == {}
