@@ -57,10 +57,14 @@ def all_notebooks() -> list[Path]:
 
 
 def run_prompt(prompt: str | None = None) -> str:
-    """Execute 09_generate in a fresh kernel; what its result cells print."""
+    """Execute 09_generate in a fresh kernel; what its result cells print.
+
+    Only as far as the last of these: a reader of a prompt does not wait for
+    what comes after.
+    """
     if prompt is not None:
         os.environ["LLAMA_PROMPT"] = prompt
-    notebook = executed(GENERATE)
+    notebook = executed(GENERATE, last="result")
     return "".join(
         output["text"]
         for cell in notebook.cells
@@ -70,13 +74,18 @@ def run_prompt(prompt: str | None = None) -> str:
     )
 
 
-def executed(path: Path):
-    """The notebook after a run in a fresh kernel, in its own folder."""
+def executed(path: Path, last: str | None = None):
+    """The notebook after a run in a fresh kernel, in its own folder.
+
+    With `last`, up to the last cell that has it for a tag.
+    """
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
     notebook = nbformat.read(path, as_version=4)
+    while last and last not in notebook.cells[-1].metadata.get("tags", ()):
+        notebook.cells.pop()
     client = NotebookClient(
         notebook,
         kernel_name="python3",

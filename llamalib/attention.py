@@ -100,14 +100,17 @@ def fused_attention(
     r"""`attention` by PyTorch's one call.
 
     Same arguments and result, up to rounding. Where PyTorch has a fused
-    kernel for it, (H, T, S) weights are never held. The model runs on this,
-    and for the one query of a decode step on `grouped_attention`.
+    kernel for it, (H, T, S) weights are never held. The model runs on this.
     """
-    if xq.shape[-3] == 1:
-        return grouped_attention(xq, xk, xv, mask)
     q, k, v = (x.transpose(-3, -2) for x in (xq, xk, xv))
     if mask is not None:
         mask = mask.type_as(q)
+    if q.shape[-2] == 1:
+        # the heads of a group as so many queries of their one KV head, which
+        # is then read once: many times as fast where S is large
+        q = q.squeeze(-2).unflatten(-2, (k.shape[-3], -1))  # (..., KV, G, hd)
+        out = F.scaled_dot_product_attention(q, k, v, mask)
+        return out.flatten(-3).unsqueeze(-2)  # (..., 1, H·hd)
     out = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
     return out.transpose(-3, -2).flatten(-2)  # (..., T, H·hd)
 
@@ -118,7 +121,8 @@ def grouped_attention(
     r"""`attention` of one query a head, no key or value repeated.
 
     The query heads of a group are so many queries of their one KV head:
-    its keys and values are read once for all of them.
+    its keys and values are read once for all of them. In plain operations,
+    for a compiler.
 
     Args:
         xq: (..., 1, H, hd).
@@ -131,8 +135,7 @@ def grouped_attention(
     k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
     # G = H/KV queries a group: (..., KV, G, hd)
     q = xq.squeeze(-3).unflatten(-2, (k.shape[-3], -1))
-    # keys first: the long side of a product on the left is quicker on a CPU
-    scores = (k @ q.transpose(-2, -1)).transpose(-2, -1)  # (..., KV, G, S)
+    scores = q @ k.transpose(-2, -1)  # (..., KV, G, S)
     scores = scores.float() / math.sqrt(q.shape[-1])
     if mask is not None:
         scores = scores + mask

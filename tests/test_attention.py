@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from llamalib import attention, attention_weights, causal_mask, repeat_kv
-from llamalib.attention import fused_attention
+from llamalib.attention import fused_attention, grouped_attention
 
 
 def qkv(T=5, S=5, H=8, KV=2, hd=16):
@@ -66,3 +66,20 @@ def test_bfloat16_is_near():
     assert weights.dtype == torch.bfloat16
     wanted = attention_weights(xq.float(), xk.float(), causal_mask(5))
     assert (weights - wanted).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("KV", [1, 2, 8])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("function", [fused_attention, grouped_attention])
+def test_one_query(function, masked, KV):
+    xq, xk, xv = qkv(T=1, S=7, KV=KV)
+    mask = None
+    if masked:  # each row of the batch sees other positions
+        mask = torch.zeros(3, 1, 1, 7)
+        mask[1, ..., :2] = mask[2, ..., :6] = float("-inf")
+    wanted = attention(xq, xk, xv, mask)
+    found = function(xq, xk, xv, mask)
+    assert found.shape == (3, 1, 8 * 16)
+    assert torch.allclose(found, wanted, atol=1e-5)
+    alone = function(xq[0], xk[0], xv[0], torch.zeros(1, 7))  # no batch
+    assert torch.allclose(alone, wanted[0], atol=1e-5)

@@ -7,7 +7,7 @@ import sys
 import nbformat
 import pytest
 
-from llamalib.__main__ import execute_in_place, main
+from llamalib.__main__ import execute_in_place, executed, main
 from llamalib.checkpoint import ROOT
 
 
@@ -134,3 +134,15 @@ def test_fetching_without_a_network(offline, tmp_path):
 def test_unknown_commands():
     with pytest.raises(SystemExit):
         main(["sing"])
+
+
+def test_no_one_waits_for_cells_after_the_result(tmp_path):
+    cells = [
+        nbformat.v4.new_code_cell("print(1)", metadata={"tags": ["result"]}),
+        nbformat.v4.new_code_cell("print(2)", metadata={"tags": ["result"]}),
+        nbformat.v4.new_code_cell("print(3)"),
+    ]
+    path = tmp_path / "three.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    ran = [len(executed(path, last).cells) for last in ("result", None)]
+    assert ran == [2, 3]
