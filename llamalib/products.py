@@ -14,6 +14,7 @@ Shapes: `n` rows of x, `K` numbers a row, `M` rows of w.
 import threading
 import time
 from bisect import bisect_right
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -124,7 +125,7 @@ def quickest_way(n: int, dtype: torch.dtype, packed: bool = False):
         weights = [QuickWeight.of(w, pack(w)) for w in weights]
     x = torch.ones(n, 2048, dtype=dtype, device="cpu")
     seconds = {way: [] for way in ways}
-    with torch.inference_mode(), plain():
+    with torch.inference_mode(), plain(), one_thread():
         for way in ways:
             way(x, weights[-1])  # the first time sets things up
         for i in range(24):  # in turn: a slow moment slows all
@@ -136,6 +137,18 @@ def quickest_way(n: int, dtype: torch.dtype, packed: bool = False):
     least = {way: min(times) for way, times in seconds.items()}
     best = min(least, key=least.get)
     return best if least[best] < WORTH * least[F.linear] else F.linear
+
+
+@contextmanager
+def one_thread():
+    """Where other programs run too, two threads wait for one another by
+    turns, and times say nothing; one thread's say which way is quicker."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def packing_pays(dtype: torch.dtype) -> bool:

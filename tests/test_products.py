@@ -209,3 +209,9 @@ def test_float32_is_not_packed():
     llama = random_llama()
     llama.pack()
     assert llama._packed == {}
+
+
+def test_timing_leaves_the_threads_as_they_were():
+    threads = torch.get_num_threads()
+    products.quickest_way.__wrapped__(1, torch.bfloat16)
+    assert torch.get_num_threads() == threads
