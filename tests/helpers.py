@@ -1,10 +1,14 @@
 """Small models and checkpoint folders that the tests are run on."""
 
-import base64
 import json
 
 import pytest
 import torch
+from checkpoint import (
+    transformers_config,
+    transformers_weights,
+    write_ranks,
+)
 
 from llamalib import Llama, ModelArgs
 
@@ -26,21 +30,6 @@ SMALL = dict(
     norm_eps=1e-5,
     rope_theta=500000.0,
 )
-
-# The published params.json of Llama 3.2-1B.
-LLAMA_1B = dict(
-    dim=2048,
-    n_layers=16,
-    n_heads=32,
-    n_kv_heads=8,
-    vocab_size=128256,
-    multiple_of=256,
-    ffn_dim_multiplier=1.5,
-    norm_eps=1e-5,
-    rope_theta=500000.0,
-    use_scaled_rope=True,
-)
-
 
 def small_config(**changes) -> ModelArgs:
     return ModelArgs(**(SMALL | changes))
@@ -75,11 +64,8 @@ def small_ranks(n=300) -> dict[bytes, int]:
 
 
 def write_tokenizer(path, ranks=None):
-    lines = (
-        base64.b64encode(token).decode() + f" {rank}\n"
-        for token, rank in (ranks or small_ranks()).items()
-    )
-    path.write_text("".join(lines))
+    ranks = ranks or small_ranks()
+    write_ranks(path, sorted(ranks, key=ranks.get))
 
 
 def shard(tensors, n):
@@ -124,62 +110,9 @@ def write_checkpoint(
 
 
 def to_transformers(llama):
-    """The same weights in the transformers library's own model.
+    """The same weights in the transformers library's own model."""
+    from transformers import LlamaForCausalLM
 
-    Its q and k rows stand in halves where Meta's stand in pairs: row k of
-    the first half is Meta's 2k, row k of the second Meta's 2k + 1.
-    """
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    c = llama.config
-    rope = {"rope_theta": c.rope_theta, "rope_type": "default"}
-    if c.rope_scaling_factor is not None:
-        rope |= {
-            "rope_type": "llama3",
-            "factor": c.rope_scaling_factor,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        }
-    config = LlamaConfig(
-        vocab_size=c.vocab_size,
-        hidden_size=c.dim,
-        intermediate_size=c.hidden_dim,
-        num_hidden_layers=c.n_layers,
-        num_attention_heads=c.n_heads,
-        num_key_value_heads=c.n_kv_heads,
-        max_position_embeddings=131072,
-        rms_norm_eps=c.norm_eps,
-        rope_parameters=rope,
-        tie_word_embeddings=llama.tied,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    theirs = LlamaForCausalLM(config).eval()
-    names = {
-        "tok_embeddings": "model.embed_tokens",
-        "norm": "model.norm",
-        "output": "lm_head",
-        "attention.wq": "self_attn.q_proj",
-        "attention.wk": "self_attn.k_proj",
-        "attention.wv": "self_attn.v_proj",
-        "attention.wo": "self_attn.o_proj",
-        "feed_forward.w1": "mlp.gate_proj",
-        "feed_forward.w2": "mlp.down_proj",
-        "feed_forward.w3": "mlp.up_proj",
-        "attention_norm": "input_layernorm",
-        "ffn_norm": "post_attention_layernorm",
-    }
-    state = {}
-    for name, weight in llama.weights().items():
-        stem = name.removesuffix(".weight")
-        prefix = ""
-        if stem.startswith("layers."):
-            _, layer, stem = stem.split(".", 2)
-            prefix = f"model.layers.{layer}."
-        if stem in ("attention.wq", "attention.wk"):
-            pairs = weight.unflatten(0, (-1, c.head_dim // 2, 2))
-            weight = pairs.transpose(1, 2).flatten(0, 2)
-        state[f"{prefix}{names[stem]}.weight"] = weight.clone()
-    theirs.load_state_dict(state)
+    theirs = LlamaForCausalLM(transformers_config(llama)).eval()
+    theirs.load_state_dict(transformers_weights(llama))
     return theirs

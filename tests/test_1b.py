@@ -3,17 +3,12 @@
 import json
 import subprocess
 import sys
-from itertools import islice, product
 from pathlib import Path
 
 import pytest
-import torch
-from helpers import LLAMA_1B, write_tokenizer
+from checkpoint import WEIGHTS, write_1b
 
-from llamalib import ModelArgs, tensor_shapes
 from llamalib.__main__ import all_notebooks, executed
-from llamalib.checkpoint import ROOT
-from llamalib.tokenizer import read_ranks
 
 pytestmark = [
     pytest.mark.slow,
@@ -22,8 +17,6 @@ pytestmark = [
         reason="reads a process's memory where Linux shows it",
     ),
 ]
-
-CONFIG = ModelArgs(**LLAMA_1B)
 
 # Loads, runs six tokens, and prints shapes and how much memory it took.
 LOAD = r"""
@@ -60,38 +53,15 @@ print(json.dumps({
 """
 
 
-def bytes_of(n, most):
-    """The first texts of n bytes."""
-    return islice(product(range(256), repeat=n), most)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("1b")
-    (folder / "params.json").write_text(json.dumps(CONFIG.to_dict()))
-    # the pocket's tokens, so that English has few, and others behind them:
-    # pairs and threes of bytes, which merging reaches
-    ranks = list(read_ranks(ROOT / "data/pocket-llama/tokenizer.model"))
-    others = [bytes(b) for n in (2, 3) for b in bytes_of(n, 128_000)]
-    known = set(ranks)
-    others = [token for token in others if token not in known]
-    ranks += others[: 128_000 - len(ranks)]
-    write_tokenizer(
-        folder / "tokenizer.model", {t: i for i, t in enumerate(ranks)}
-    )
-    torch.manual_seed(0)
-    tensors = {}
-    for name, shape in tensor_shapes(CONFIG).items():
-        tensors[name] = torch.empty(shape, dtype=torch.bfloat16)
-        tensors[name].normal_(len(shape) == 1, 0.02)  # norms are near 1
-    tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    torch.save(tensors, folder / "consolidated.00.pth")
+    folder = write_1b(tmp_path_factory.mktemp("1b"))
     yield folder
-    (folder / "consolidated.00.pth").unlink()  # 2.5 GB
+    (folder / WEIGHTS).unlink()  # 2.5 GB
 
 
 def test_shapes_and_memory(folder):
-    size = (folder / "consolidated.00.pth").stat().st_size
+    size = (folder / WEIGHTS).stat().st_size
     assert 2 * 1_235_814_400 < size < 2 * 1_235_814_400 + 100_000
     done = subprocess.run(
         [sys.executable, "-c", LOAD, str(folder)],

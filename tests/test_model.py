@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 import torch
+from checkpoint import LLAMA_1B
 from helpers import (
-    LLAMA_1B,
     needs_cuda,
     random_ids,
     random_llama,
