@@ -31,6 +31,7 @@ SMALL = dict(
     rope_theta=500000.0,
 )
 
+
 def small_config(**changes) -> ModelArgs:
     return ModelArgs(**(SMALL | changes))
 

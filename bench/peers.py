@@ -1,0 +1,361 @@
+r"""Who is measured: one class a peer, all with the same few steps.
+
+A peer opens its own format of one checkpoint (see `checkpoint.py`), starts
+an empty cache, prefills a batch of prompts and steps a token at a time, each
+time giving the likeliest next id of every row. How long that takes is
+measured in one place, `worker.py`.
+
+Shapes: `B` batch, `T` positions, `V` vocabulary.
+"""
+
+import ctypes
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+import llamalib
+
+
+class NotMeasured(Exception):
+    """Why a peer cannot be measured, in words for its row."""
+
+
+@contextmanager
+def needed(package: str):
+    """A package that is not installed makes a row, not a traceback."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").split(".")[0] != package:
+            raise
+        raise NotMeasured(f"{package} is not installed") from None
+
+
+class Peer:
+    r"""The steps that each peer has.
+
+    Args:
+        source: a folder of Meta's files.
+        beside: what `checkpoint.write_for_peers` wrote of the same weights.
+        dtype: "bfloat16", "float32" or "q8_0", of the weights.
+        device: "cpu" or "cuda".
+        threads: on the CPU.
+    """
+
+    def __init__(self, source, beside, dtype, device, threads):
+        raise NotImplementedError
+
+    def versions(self) -> dict[str, str]:
+        """Of the packages that do the work, beside torch."""
+        return {}
+
+    def start(self, rows: int, room: int) -> None:
+        """An empty cache for `rows` rows of `room` positions."""
+        raise NotImplementedError
+
+    def prefill_logits(self, prompts):
+        """Prompts of one length, (B, T) ids, to (B, V) logits."""
+        raise NotImplementedError
+
+    def step(self, ids):
+        """What `prefill` or `step` gave in; the next ids (B,) out."""
+        raise NotImplementedError
+
+    def fill(self, positions: int) -> None:
+        """Act as if so many positions were in the started cache."""
+        raise NotMeasured("its cache is filled by a prefill alone")
+
+    def prefill(self, prompts):
+        """The likeliest next ids (B,), an array or a tensor."""
+        return self.prefill_logits(prompts).argmax(-1)
+
+    def generate(self, prompt, n: int):
+        """n greedy ids, each out as soon as it is known."""
+        self.start(1, len(prompt) + n)
+        ids = self.prefill([prompt])
+        yield ids.tolist()[0]
+        for _ in range(n - 1):
+            ids = self.step(ids)
+            yield ids.tolist()[0]
+
+    def cache_bytes(self) -> int:
+        """Bytes of the started cache."""
+        raise NotMeasured("it does not say")
+
+
+class TorchPeer(Peer):
+    """What the peers that run on torch share."""
+
+    def __init__(self, source, beside, dtype, device, threads):
+        if dtype not in ("bfloat16", "float32"):
+            raise NotMeasured(f"{dtype}: not written yet")
+        torch.set_num_threads(threads)
+        self.device, self.dtype = device, getattr(torch, dtype)
+        self.kept = None
+
+    def tensor(self, prompts):
+        return torch.tensor(prompts, device=self.device)  # (B, T)
+
+    def keep(self, shape, make, reset):
+        """The cache of the last start if its shape is the same, emptied.
+
+        What is compiled belongs to a cache; a new one would be compiled for
+        again.
+        """
+        if self.kept != shape:
+            self.kept = shape
+            return make()
+        reset()
+        return self.cache
+
+
+class Ours(TorchPeer):
+    """llamalib, by what it exports."""
+
+    def __init__(self, source, beside, dtype, device, threads):
+        super().__init__(source, beside, dtype, device, threads)
+        self.llama = llamalib.load(source, device=device, dtype=self.dtype)
+
+    def start(self, rows, room):
+        self.cache = self.llama.new_cache(room, batch_size=rows)
+
+    def prefill_logits(self, prompts):
+        return llamalib.prefill(self.llama, self.tensor(prompts), self.cache)
+
+    def step(self, ids):
+        return llamalib.decode_one(self.llama, ids, self.cache).argmax(-1)
+
+    def fill(self, positions):
+        self.cache.k.normal_()
+        self.cache.v.normal_()
+        self.cache.advance(positions)
+
+    def generate(self, prompt, n):
+        return llamalib.generate(self.llama, prompt, max_new_tokens=n, stop=())
+
+    def cache_bytes(self):
+        return self.cache.nbytes
+
+
+class OursCompiled(Ours):
+    """llamalib with its decoding step compiled."""
+
+    def __init__(self, source, beside, dtype, device, threads):
+        if not hasattr(llamalib, "compiled_decode"):
+            raise NotMeasured("llamalib has no compiled_decode")
+        super().__init__(source, beside, dtype, device, threads)
+
+    def start(self, rows, room):
+        def make():
+            cache = self.llama.new_cache(room, batch_size=rows)
+            self.compiled = llamalib.compiled_decode(self.llama, cache)
+            return cache
+
+        self.cache = self.keep((rows, room), make, lambda: self.cache.reset())
+
+    def step(self, ids):
+        return self.compiled(ids).argmax(-1)
+
+    generate = Peer.generate
+
+
+class Naive(Ours):
+    """The loop of notebook 09 without a cache: all positions every time."""
+
+    def generate(self, prompt, n):
+        ids = list(prompt)
+        for _ in range(n):
+            logits = self.llama(self.tensor(ids))  # (T, V)
+            ids.append(logits[-1].argmax().item())
+            yield ids[-1]
+
+    def start(self, rows, room):
+        raise NotMeasured("it has no cache")
+
+
+class Transformers(TorchPeer):
+    """The transformers library: not compiled, its cache grows."""
+
+    def __init__(self, source, beside, dtype, device, threads):
+        super().__init__(source, beside, dtype, device, threads)
+        with needed("transformers"):
+            import transformers
+        self.package = transformers
+        transformers.utils.logging.disable_progress_bar()
+        model = transformers.LlamaForCausalLM.from_pretrained(
+            Path(beside) / "transformers", dtype=self.dtype
+        )
+        self.model = model.to(device).eval()
+        self.run = self.model
+
+    def versions(self):
+        return {"transformers": self.package.__version__}
+
+    def start(self, rows, room):
+        self.rows = rows
+        self.cache = self.package.DynamicCache(config=self.model.config)
+
+    def logits(self, run, ids):
+        out = run(ids, past_key_values=self.cache, logits_to_keep=1)
+        return out.logits[:, -1]  # (B, V)
+
+    def prefill_logits(self, prompts):
+        return self.logits(self.model, self.tensor(prompts))
+
+    def step(self, ids):
+        return self.logits(self.run, ids[:, None]).argmax(-1)
+
+    def fill(self, positions):
+        c = self.model.config
+        shape = self.rows, c.num_key_value_heads, positions, c.head_dim
+        for layer in range(c.num_hidden_layers):
+            k, v = torch.randn(2, *shape, dtype=self.dtype, device=self.device)
+            self.cache.update(k, v, layer)
+
+
+class TransformersCompiled(Transformers):
+    """The transformers library with its static cache, the step compiled.
+
+    Compiled for one shape of cache, in mode "reduce-overhead": with CUDA
+    graphs, on a GPU.
+    """
+
+    def __init__(self, source, beside, dtype, device, threads):
+        super().__init__(source, beside, dtype, device, threads)
+        mode = "reduce-overhead" if device == "cuda" else "default"
+        self.run = torch.compile(self.model, mode=mode, fullgraph=True)
+
+    def start(self, rows, room):
+        def make():
+            return self.package.StaticCache(
+                config=self.model.config, max_cache_len=room
+            )
+
+        self.rows = rows
+        self.cache = self.keep((rows, room), make, lambda: self.cache.reset())
+
+    def step(self, ids):
+        # a copy: a CUDA graph's next run writes over its last result
+        return super().step(ids).clone()
+
+
+class LlamaCpp(Peer):
+    """llama.cpp by its own functions, through llama-cpp-python."""
+
+    FILES = {
+        "bfloat16": "bf16.gguf",
+        "q8_0": "q8_0.gguf",
+        "float32": "f32.gguf",
+    }
+    PIECE = 512  # its own n_ubatch: more tokens are not run at once
+
+    def __init__(self, source, beside, dtype, device, threads):
+        with needed("llama_cpp"):
+            import llama_cpp
+        if device == "cuda" and not llama_cpp.llama_supports_gpu_offload():
+            raise NotMeasured("this llama.cpp is built without a GPU")
+        file = Path(beside) / self.FILES[dtype]
+        if not file.is_file():
+            raise NotMeasured("no GGUF file: gguf is not installed")
+        self.lib, self.threads, self.context = llama_cpp, threads, None
+        quiet = llama_cpp.llama_log_callback(lambda *_: None)
+        self.quiet = quiet  # held: C keeps the address alone
+        llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+        llama_cpp.llama_backend_init()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = 1000 if device == "cuda" else 0
+        self.model = llama_cpp.llama_model_load_from_file(
+            str(file).encode(), params
+        )
+        if not self.model:
+            raise RuntimeError(f"llama.cpp does not open {file.name}")
+        vocab = llama_cpp.llama_model_get_vocab(self.model)
+        self.V = llama_cpp.llama_vocab_n_tokens(vocab)
+        self.shape = None
+
+    def versions(self):
+        return {"llama-cpp-python": self.lib.__version__}
+
+    def start(self, rows, room):
+        if self.shape != (rows, room):
+            self.new_context(rows, room)
+        memory = self.lib.llama_get_memory(self.context)
+        self.lib.llama_memory_clear(memory, True)
+        self.length = 0
+
+    def new_context(self, rows, room):
+        if self.context:
+            self.lib.llama_free(self.context)
+            self.lib.llama_batch_free(self.batch)
+        params = self.lib.llama_context_default_params()
+        params.n_ctx = rows * -(-room // 256) * 256
+        params.n_seq_max = rows
+        params.n_batch = params.n_ubatch = self.PIECE
+        params.n_threads = params.n_threads_batch = self.threads
+        self.context = self.lib.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise RuntimeError("llama.cpp makes no context")
+        self.batch = self.lib.llama_batch_init(self.PIECE, 0, 1)
+        self.shape = rows, room
+
+    def decode(self, tokens):
+        """Run (row, position, id, wanted) of a piece; logits of the wanted.
+
+        Returns:
+            (n, V) float32, n the wanted ones.
+        """
+        import numpy as np
+
+        b = self.batch
+        b.n_tokens = len(tokens)
+        for i, (row, position, token, wanted) in enumerate(tokens):
+            b.token[i], b.pos[i], b.logits[i] = token, position, wanted
+            b.n_seq_id[i], b.seq_id[i][0] = 1, row
+        code = self.lib.llama_decode(self.context, b)
+        if code:
+            raise RuntimeError(f"llama_decode returned {code}")
+        rows = [
+            np.ctypeslib.as_array(
+                self.lib.llama_get_logits_ith(self.context, i),
+                shape=(self.V,),
+            )
+            for i, (*_, wanted) in enumerate(tokens)
+            if wanted
+        ]
+        return np.stack(rows) if rows else np.empty((0, self.V), np.float32)
+
+    def prefill_logits(self, prompts):
+        import numpy as np
+
+        T = len(prompts[0])
+        tokens = [
+            (row, self.length + i, token, i == T - 1)
+            for row, prompt in enumerate(prompts)
+            for i, token in enumerate(prompt)
+        ]
+        pieces = [
+            self.decode(tokens[i : i + self.PIECE])
+            for i in range(0, len(tokens), self.PIECE)
+        ]
+        self.length += T
+        return np.concatenate(pieces)  # (B, V)
+
+    def step(self, ids):
+        return self.prefill(ids[:, None].tolist())
+
+    def fill(self, positions):
+        # nothing but a prefill fills it: one that takes seconds
+        if positions > 4 * self.PIECE:
+            super().fill(positions)
+        self.prefill([[i % self.V for i in range(positions)]])
+
+
+PEERS = {
+    "ours": Ours,
+    "ours compiled": OursCompiled,
+    "naive": Naive,
+    "transformers": Transformers,
+    "transformers compiled": TransformersCompiled,
+    "llama.cpp": LlamaCpp,
+}
