@@ -46,9 +46,10 @@ class Peer:
     def __init__(self, source, beside, dtype, device, threads):
         raise NotImplementedError
 
-    def versions(self) -> dict[str, str]:
-        """Of the packages that do the work, beside torch."""
-        return {}
+    @classmethod
+    def package(cls):
+        """Import what it runs on; it is no part of the time to load."""
+        return llamalib
 
     def start(self, rows: int, room: int) -> None:
         """An empty cache for `rows` rows of `room` positions."""
@@ -89,25 +90,12 @@ class TorchPeer(Peer):
 
     def __init__(self, source, beside, dtype, device, threads):
         if dtype not in ("bfloat16", "float32"):
-            raise NotMeasured(f"{dtype}: not written yet")
+            raise NotMeasured(f"it has no {dtype} weights yet")
         torch.set_num_threads(threads)
         self.device, self.dtype = device, getattr(torch, dtype)
-        self.kept = None
 
     def tensor(self, prompts):
         return torch.tensor(prompts, device=self.device)  # (B, T)
-
-    def keep(self, shape, make, reset):
-        """The cache of the last start if its shape is the same, emptied.
-
-        What is compiled belongs to a cache; a new one would be compiled for
-        again.
-        """
-        if self.kept != shape:
-            self.kept = shape
-            return make()
-        reset()
-        return self.cache
 
 
 class Ours(TorchPeer):
@@ -141,23 +129,26 @@ class Ours(TorchPeer):
 class OursCompiled(Ours):
     """llamalib with its decoding step compiled."""
 
-    def __init__(self, source, beside, dtype, device, threads):
-        if not hasattr(llamalib, "compiled_decode"):
-            raise NotMeasured("llamalib has no compiled_decode")
-        super().__init__(source, beside, dtype, device, threads)
+    compiled = None
+
+    def give_back(self):
+        if self.compiled is not None:
+            self.compiled.give_back()
+        self.compiled = None
 
     def start(self, rows, room):
-        def make():
-            cache = self.llama.new_cache(room, batch_size=rows)
-            self.compiled = llamalib.compiled_decode(self.llama, cache)
-            return cache
-
-        self.cache = self.keep((rows, room), make, lambda: self.cache.reset())
+        self.give_back()
+        self.compiled = llamalib.CompiledDecode.borrow(self.llama, room, rows)
+        self.cache = self.compiled.cache
 
     def step(self, ids):
         return self.compiled(ids).argmax(-1)
 
-    generate = Peer.generate
+    def generate(self, prompt, n):
+        self.give_back()
+        return llamalib.generate(
+            self.llama, prompt, max_new_tokens=n, stop=(), compile=True
+        )
 
 
 class Naive(Ours):
@@ -179,22 +170,25 @@ class Transformers(TorchPeer):
 
     def __init__(self, source, beside, dtype, device, threads):
         super().__init__(source, beside, dtype, device, threads)
-        with needed("transformers"):
-            import transformers
-        self.package = transformers
-        transformers.utils.logging.disable_progress_bar()
-        model = transformers.LlamaForCausalLM.from_pretrained(
+        self.lib = self.package()
+        self.lib.utils.logging.disable_progress_bar()
+        model = self.lib.LlamaForCausalLM.from_pretrained(
             Path(beside) / "transformers", dtype=self.dtype
         )
         self.model = model.to(device).eval()
         self.run = self.model
 
-    def versions(self):
-        return {"transformers": self.package.__version__}
+    @classmethod
+    def package(cls):
+        with needed("transformers"):
+            import transformers
+
+            transformers.LlamaForCausalLM  # imported when it is named
+        return transformers
 
     def start(self, rows, room):
         self.rows = rows
-        self.cache = self.package.DynamicCache(config=self.model.config)
+        self.cache = self.lib.DynamicCache(config=self.model.config)
 
     def logits(self, run, ids):
         out = run(ids, past_key_values=self.cache, logits_to_keep=1)
@@ -214,26 +208,39 @@ class Transformers(TorchPeer):
             self.cache.update(k, v, layer)
 
 
+class GptFast(Peer):
+    """gpt-fast, whose recipe is a compiled step with a static cache."""
+
+    @classmethod
+    def package(cls):
+        raise NotMeasured("there is no package of it to install")
+
+
 class TransformersCompiled(Transformers):
     """The transformers library with its static cache, the step compiled.
 
-    Compiled for one shape of cache, in mode "reduce-overhead": with CUDA
-    graphs, on a GPU.
+    In mode "reduce-overhead" on a GPU: with CUDA graphs.
     """
 
     def __init__(self, source, beside, dtype, device, threads):
         super().__init__(source, beside, dtype, device, threads)
+        self.shape = None
         mode = "reduce-overhead" if device == "cuda" else "default"
-        self.run = torch.compile(self.model, mode=mode, fullgraph=True)
+        torch._dynamo.config.recompile_limit = 64  # one a shape of cache
+        self.run = torch.compile(
+            self.model, mode=mode, fullgraph=True, dynamic=False
+        )
 
     def start(self, rows, room):
-        def make():
-            return self.package.StaticCache(
-                config=self.model.config, max_cache_len=room
-            )
-
-        self.rows = rows
-        self.cache = self.keep((rows, room), make, lambda: self.cache.reset())
+        room = -(-room // 64) * 64  # fewer shapes
+        # what is compiled belongs to a shape: emptied where it is the same
+        if self.shape == (rows, room):
+            self.cache.reset()
+            return
+        self.rows, self.shape = rows, (rows, room)
+        self.cache = self.lib.StaticCache(
+            config=self.model.config, max_cache_len=room
+        )
 
     def step(self, ids):
         # a copy: a CUDA graph's next run writes over its last result
@@ -251,8 +258,7 @@ class LlamaCpp(Peer):
     PIECE = 512  # its own n_ubatch: more tokens are not run at once
 
     def __init__(self, source, beside, dtype, device, threads):
-        with needed("llama_cpp"):
-            import llama_cpp
+        llama_cpp = self.package()
         if device == "cuda" and not llama_cpp.llama_supports_gpu_offload():
             raise NotMeasured("this llama.cpp is built without a GPU")
         file = Path(beside) / self.FILES[dtype]
@@ -274,8 +280,11 @@ class LlamaCpp(Peer):
         self.V = llama_cpp.llama_vocab_n_tokens(vocab)
         self.shape = None
 
-    def versions(self):
-        return {"llama-cpp-python": self.lib.__version__}
+    @classmethod
+    def package(cls):
+        with needed("llama_cpp"):
+            import llama_cpp
+        return llama_cpp
 
     def start(self, rows, room):
         if self.shape != (rows, room):
@@ -357,5 +366,6 @@ PEERS = {
     "naive": Naive,
     "transformers": Transformers,
     "transformers compiled": TransformersCompiled,
+    "gpt-fast": GptFast,
     "llama.cpp": LlamaCpp,
 }

@@ -1,0 +1,127 @@
+"""What is measured, on whom, and how often."""
+
+from dataclasses import dataclass, field
+
+PROMPT = 6  # ids of the short prompt
+ALL = ("generate", "prefill", "positions", "batch")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One peer with one kind of weights."""
+
+    peer: str
+    dtype: str
+    tasks: tuple[str, ...] = ALL
+
+    @property
+    def name(self) -> str:
+        return f"{self.peer} {self.dtype}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Peers that take turns. The first is the one the others agree with.
+
+    Attributes:
+        checkpoint: "1b" or "pocket".
+        new: ids a generation gives.
+        rounds: of everything but the longest prefill, which is done once.
+        prefills, positions, batches: lengths, positions and rows.
+        repeats: generations in a row, whose memory is watched.
+    """
+
+    checkpoint: str
+    rows: tuple[Row, ...]
+    new: int = 32
+    rounds: int = 5
+    prefills: tuple[int, ...] = ()
+    positions: tuple[int, ...] = ()
+    batches: tuple[int, ...] = ()
+    repeats: int = 0
+    caches: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sections of a device."""
+
+    device: str
+    sections: dict[str, Section] = field(default_factory=dict)
+
+
+PREFILLS = 512, 4096
+POSITIONS = 128, 2048, 8192, 32768
+BATCHES = 1, 8, 32
+
+CPU = Plan(
+    "cpu",
+    {
+        "1b": Section(
+            "1b",
+            (
+                Row("ours", "bfloat16"),
+                Row("ours compiled", "bfloat16", ("generate",)),
+                Row("ours", "int8"),
+                Row("transformers", "bfloat16"),
+                # compiled for one shape: minutes for each of the others
+                Row("transformers compiled", "bfloat16", ("generate",)),
+                Row("llama.cpp", "bfloat16"),
+                Row("llama.cpp", "q8_0"),
+                Row("naive", "bfloat16", ("generate",)),
+            ),
+            prefills=PREFILLS,
+            positions=POSITIONS,
+            batches=BATCHES,
+            repeats=200,
+            caches=(128, 32768),
+        ),
+        "float32": Section(
+            "1b",
+            (
+                Row("ours", "bfloat16", ("generate",)),
+                Row("ours", "float32", ("generate",)),
+                Row("transformers", "bfloat16", ("generate",)),
+                Row("transformers", "float32", ("generate",)),
+            ),
+        ),
+        "pocket": Section(
+            "pocket",
+            (
+                Row("ours", "float32", ("generate",)),
+                Row("ours", "bfloat16", ("generate",)),
+                Row("transformers", "float32", ("generate",)),
+                Row("llama.cpp", "float32", ("generate",)),
+            ),
+            new=128,
+            repeats=200,
+        ),
+    },
+)
+
+CUDA = Plan(
+    "cuda",
+    {
+        "1b": Section(
+            "1b",
+            (
+                Row("ours", "bfloat16"),
+                Row("ours compiled", "bfloat16"),
+                Row("ours", "int8"),
+                Row("transformers", "bfloat16"),
+                Row("transformers compiled", "bfloat16"),
+                Row("gpt-fast", "bfloat16"),
+                Row("llama.cpp", "bfloat16"),
+                Row("naive", "bfloat16", ("generate",)),
+            ),
+            new=128,
+            prefills=PREFILLS,
+            positions=POSITIONS,
+            batches=BATCHES,
+            repeats=200,
+            caches=(128, 32768),
+        ),
+    },
+)
+
+PLANS = {plan.device: plan for plan in (CPU, CUDA)}
