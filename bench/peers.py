@@ -59,8 +59,8 @@ class Peer:
         """Prompts of one length, (B, T) ids, to (B, V) logits."""
         raise NotImplementedError
 
-    def step(self, ids):
-        """What `prefill` or `step` gave in; the next ids (B,) out."""
+    def step_logits(self, ids):
+        """One more id a row, (B,) as `prefill` gives them; (B, V) logits."""
         raise NotImplementedError
 
     def fill(self, positions: int) -> None:
@@ -70,6 +70,10 @@ class Peer:
     def prefill(self, prompts):
         """The likeliest next ids (B,), an array or a tensor."""
         return self.prefill_logits(prompts).argmax(-1)
+
+    def step(self, ids):
+        """What `prefill` or `step` gave in; the next ids (B,) out."""
+        return self.step_logits(ids).argmax(-1)
 
     def generate(self, prompt, n: int):
         """n greedy ids, each out as soon as it is known."""
@@ -111,8 +115,8 @@ class Ours(TorchPeer):
     def prefill_logits(self, prompts):
         return llamalib.prefill(self.llama, self.tensor(prompts), self.cache)
 
-    def step(self, ids):
-        return llamalib.decode_one(self.llama, ids, self.cache).argmax(-1)
+    def step_logits(self, ids):
+        return llamalib.decode_one(self.llama, ids, self.cache)
 
     def fill(self, positions):
         self.cache.k.normal_()
@@ -141,8 +145,8 @@ class OursCompiled(Ours):
         self.compiled = llamalib.CompiledDecode.borrow(self.llama, room, rows)
         self.cache = self.compiled.cache
 
-    def step(self, ids):
-        return self.compiled(ids).argmax(-1)
+    def step_logits(self, ids):
+        return self.compiled(ids)
 
     def generate(self, prompt, n):
         self.give_back()
@@ -197,8 +201,8 @@ class Transformers(TorchPeer):
     def prefill_logits(self, prompts):
         return self.logits(self.model, self.tensor(prompts))
 
-    def step(self, ids):
-        return self.logits(self.run, ids[:, None]).argmax(-1)
+    def step_logits(self, ids):
+        return self.logits(self.run, ids[:, None])
 
     def fill(self, positions):
         c = self.model.config
@@ -241,10 +245,6 @@ class TransformersCompiled(Transformers):
         self.cache = self.lib.StaticCache(
             config=self.model.config, max_cache_len=room
         )
-
-    def step(self, ids):
-        # a copy: a CUDA graph's next run writes over its last result
-        return super().step(ids).clone()
 
 
 class LlamaCpp(Peer):
@@ -350,8 +350,8 @@ class LlamaCpp(Peer):
         self.length += T
         return np.concatenate(pieces)  # (B, V)
 
-    def step(self, ids):
-        return self.prefill(ids[:, None].tolist())
+    def step_logits(self, ids):
+        return self.prefill_logits(ids[:, None].tolist())
 
     def fill(self, positions):
         # nothing but a prefill fills it: one that takes seconds

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 PROMPT = 6  # ids of the short prompt
-ALL = ("generate", "prefill", "positions", "batch")
+ALL = ("generate", "prefill", "position", "batch")
 
 
 @dataclass(frozen=True)

@@ -55,18 +55,33 @@ class Worker:
         if self.device == "cuda":
             torch.cuda.synchronize()
 
-    def answer(self, prompt, n):
-        """What must agree: the logits after a prompt, and n greedy ids."""
-        ids = list(self.peer.generate(prompt, n))
-        try:
-            self.peer.start(1, len(prompt) + n)
-        except peers.NotMeasured:  # no cache: its ids alone
-            return {"ids": ids}
-        logits = self.peer.prefill_logits([prompt])[0]
-        return {"logits": [round(x, 4) for x in logits.tolist()], "ids": ids}
+    def wake(self):
+        """Two ids that are not timed: while others had their turn, a system
+        may have put this one's memory away."""
+        list(self.peer.generate(vocabulary_ids(2), 2))
 
-    def generate(self, prompt, n):
+    def answer(self, prompt, forced):
+        """What must agree: logits after a prompt and after each of more
+        ids, that are not its own, and the id that it would go on with."""
+        (first,) = self.peer.generate(prompt, 1)
+        found = {"id": first, "logits": []}
+        try:
+            self.peer.start(1, len(prompt) + 4)
+        except peers.NotMeasured:  # no cache: its id alone
+            return found
+        logits = self.peer.prefill_logits([prompt])
+        for token in [*forced, None]:
+            rounded = [round(x, 4) for x in logits[0].tolist()]
+            found["logits"].append(rounded)
+            if token is not None:
+                ids = 0 * logits.argmax(-1) + token  # of the peer's own kind
+                logits = self.peer.step_logits(ids)
+        return found
+
+    def generate(self, prompt, n, awake=True):
         """Seconds to the first of n ids; tokens/s of the others."""
+        if awake:
+            self.wake()
         start = now()
         times = [now() for _ in self.peer.generate(prompt, n)]
         return {
@@ -77,6 +92,7 @@ class Worker:
     def prefill(self, length):
         """Seconds from a prompt of so many ids to the next id."""
         prompt = vocabulary_ids(length)
+        self.wake()
         start = now()
         self.peer.start(1, length + 1)
         self.peer.prefill([prompt]).tolist()
@@ -148,9 +164,11 @@ class Worker:
 
 def obey(worker, command: dict) -> dict:
     """What to answer to a command."""
+    do = command.pop("do")
     try:
-        with torch.inference_mode():
-            return {"ok": getattr(worker, command.pop("do"))(**command)}
+        # weights made in inference mode could not be laid out anew
+        with torch.inference_mode(do != "load"):
+            return {"ok": getattr(worker, do)(**command)}
     except peers.NotMeasured as why:
         return {"missing": str(why)}
     except Exception as error:  # one peer's failure is one row
