@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 unexport LLAMA_PROMPT PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-browser lab notebooks pocket weights clean
+.PHONY: help run test test-slow test-browser lab notebooks pocket bench bench-gpu weights clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
@@ -45,10 +45,16 @@ notebooks: $(VENV)/dev.done ## execute all notebooks again, in place
 pocket: $(VENV)/dev.done ## train the pocket Llama again from nothing
 	$(BIN)/python data/recipe/make_pocket.py
 
+bench: $(VENV)/bench.done ## how fast it generates, beside others, on the CPU
+	$(BIN)/python bench/generation.py
+
+bench-gpu: $(VENV)/bench.done ## the same on a CUDA GPU
+	$(BIN)/python bench/generation.py --device cuda
+
 weights: $(VENV)/base.done ## download the real Llama 3.2-1B
 	$(BIN)/python -m llamalib fetch
 
-clean: ## remove the virtual environment and unfinished training
+clean: ## remove the virtual environment and all that is built
 	rm -rf $(VENV) data/build
 
 # Installed once, and again only when the lists of what to install change.
@@ -70,4 +76,12 @@ $(VENV)/dev.done: pyproject.toml constraints.txt | $(VENV)/base.done
 $(VENV)/browser.done: pyproject.toml constraints.txt | $(VENV)/dev.done
 	@echo "installing what drives a browser, once"
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[browser]'
+	@touch $@
+
+# llama-cpp-python compiles llama.cpp for this very processor; where it does
+# not, the others are measured.
+$(VENV)/bench.done: pyproject.toml constraints.txt | $(VENV)/dev.done
+	@echo "installing who is measured, once: llama.cpp compiles for minutes"
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]' \
+	  || echo "llama-cpp-python does not install here: not measured"
 	@touch $@

@@ -198,7 +198,7 @@ def agree(workers, rows) -> None:
     """Ask all for their answer and note how far each is from the first's."""
     answers = {}
     for worker, row in turns(workers, rows, 0):
-        prompt, forced = vocabulary_ids(LONG), vocabulary_ids(2, start=500)
+        prompt, forced = vocabulary_ids(LONG), vocabulary_ids(2, start=50)
         answer = worker.ask("answer", prompt=prompt, forced=forced)
         if isinstance(answer, str):
             row["missing"] = worker.give_up(answer)
@@ -227,19 +227,32 @@ def note(row: dict, what: str, answer, key: str) -> None:
     say(f"  {row['name']}, {what}: {answer}")
 
 
-def generate_rounds(section, workers, rows, clock) -> list[float]:
-    """Generation in turn, with the bandwidth of each round."""
+def pressure() -> float | None:
+    """Seconds in which some program waited for a processor, so far."""
+    try:
+        text = Path("/proc/pressure/cpu").read_text()
+    except OSError:
+        return None
+    some = text.splitlines()[0]
+    return int(some.rpartition("total=")[2]) / 1e6
+
+
+def generate_rounds(section, workers, rows, clock):
+    """Generation in turn. The bandwidth of each round, and the part of the
+    time in which a program waited for a processor, or None."""
     prompt = vocabulary_ids(PROMPT)
-    bandwidth = []
+    bandwidth, start, waited = [], time.monotonic(), pressure()
     for n in range(section.rounds):
         bandwidth.append(clock())
         for worker, row in turns(workers, rows, n):
             answer = worker.ask("generate", prompt=prompt, n=section.new)
             note(row, "first", answer, "first")
             note(row, "decode", answer, "decode")
+    if waited is not None:
+        waited = (pressure() - waited) / (time.monotonic() - start)
     for worker, row in turns(workers, rows, 0):
         note(row, "peak", worker.ask("peak"), "bytes")
-    return bandwidth
+    return bandwidth, waited
 
 
 def other_rounds(task, do, values, key, workers, rows, rounds, clock, **more):
@@ -328,7 +341,9 @@ def measure(section, source, beside, device, threads, verbose=False) -> dict:
         agree(workers, rows)
         found = {"rows": rows, "new": section.new, "bandwidth": {}}
         bandwidth = found["bandwidth"]
-        bandwidth["decode"] = generate_rounds(section, workers, rows, clock)
+        bandwidth["decode"], found["busy"] = generate_rounds(
+            section, workers, rows, clock
+        )
         tasks = {
             "prefill": (("prefill", "length"), section.prefills, "seconds"),
             "position": (

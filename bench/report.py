@@ -1,4 +1,451 @@
-def save(result):
-    import json
+r"""From the figures to tables, a picture and the README's section.
 
-    open("/tmp/w/result.json", "w").write(json.dumps(result, indent=1))
+    python bench/report.py
+
+Reads `bench/results/generation-*.json` and writes the `.md` and `.png`
+beside each, and the tables in README.md between its two marks. A figure that
+was never measured is "not measured": nothing is guessed, and nothing is
+computed but medians, ratios and shares of what the JSON holds.
+"""
+
+import json
+import statistics
+from pathlib import Path
+
+from plan import PLANS, POSITIONS, PREFILLS, PROMPT
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+NOT = "not measured"
+HF, HF32 = "transformers bfloat16", "transformers float32"
+CPP = "llama.cpp bfloat16"
+NO_GPU = "not yet run on a machine with a GPU"
+
+
+def nothing(device: str) -> dict:
+    """The result of a run that never was."""
+    sections = {}
+    for name, section in PLANS[device].sections.items():
+        rows = [
+            {"name": row.name, "dtype": row.dtype, "missing": NO_GPU}
+            for row in section.rows
+        ]
+        sections[name] = {"rows": rows, "new": section.new, "bandwidth": {}}
+    return {"device": device, "machine": None, "sections": sections}
+
+
+def path_of(device: str, ending: str) -> Path:
+    return RESULTS / f"generation-{device}.{ending}"
+
+
+def read(device: str) -> dict:
+    """The last result of a device, or `nothing`."""
+    file = path_of(device, "json")
+    if not file.is_file():
+        return nothing(device)
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def figures(row: dict, what: str) -> list[float]:
+    """A row's figures, one a round; none where it was not measured."""
+    found = row.get(what)
+    return found if isinstance(found, list) else []
+
+
+def median(row: dict, what: str) -> float | None:
+    found = figures(row, what)
+    return statistics.median(found) if found else None
+
+
+def ratio(row: dict, other: dict | None, what: str) -> float | None:
+    """The median of the ratios round by round."""
+    pairs = list(zip(figures(row, what), figures(other or {}, what)))
+    return statistics.median(a / b for a, b in pairs) if pairs else None
+
+
+def share(section: dict, row: dict, what: str, rows: int = 1) -> float | None:
+    """Of the speed at which memory gives a step's bytes, round by round."""
+    speeds = section["bandwidth"].get(what, [])
+    if not figures(row, what):
+        return None
+    size = row["step bytes"][what]
+    pairs = zip(figures(row, what), speeds)
+    return statistics.median(a * size / rows / b for a, b in pairs)
+
+
+def by_name(section: dict, name: str) -> dict | None:
+    return next((r for r in section["rows"] if r["name"] == name), None)
+
+
+def number(x: float | None, form: str = "3") -> str:
+    """Three significant digits, or what is said where there is none."""
+    if x is None:
+        return NOT
+    if form == "percent":
+        return f"{100 * x:.0f} %"
+    if form == "GB":
+        return f"{x / 1e9:.2f}"
+    if form == "times":
+        return f"{x:.2f}"
+    return f"{x:.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def table(heads: list[str], lines: list[list[str]]) -> str:
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def reasons(section: dict) -> str:
+    """Why what is missing is missing, a line each."""
+    found = {}
+    for row in section["rows"]:
+        if row.get("missing"):
+            found.setdefault(row["missing"], []).append(row["name"])
+            continue
+        for what, value in row.items():
+            if isinstance(value, str) and what.split()[0] in TASKS:
+                found.setdefault(value, []).append(f"{row['name']} ({what})")
+    lines = [f"{', '.join(who)}: {why}" for why, who in found.items()]
+    return f"Not measured: {'; '.join(lines)}.\n" if lines else ""
+
+
+TASKS = ("first", "decode", "prefill", "position", "batch", "peak", "cold")
+
+
+def generation_table(section: dict) -> str:
+    """Decoding, one row a peer."""
+    hf, cpp = by_name(section, HF), by_name(section, CPP)
+    hf32 = by_name(section, HF32)
+    heads = ["", "tokens/s", "÷ transformers", "÷ llama.cpp"]
+    others = [hf or hf32, cpp or by_name(section, "llama.cpp float32")]
+    if hf and hf32:
+        heads = [*heads[:2], "÷ transformers bfloat16", "÷ … float32"]
+        others = [hf, hf32]
+    heads += ["of the limit", f"first token of {PROMPT}, ms"]
+    lines = []
+    for row in section["rows"]:
+        first = median(row, "first")
+        lines.append(
+            [
+                row["name"],
+                number(median(row, "decode")),
+                *(number(ratio(row, o, "decode"), "times") for o in others),
+                number(share(section, row, "decode"), "percent"),
+                number(None if first is None else 1000 * first),
+            ]
+        )
+    return table(heads, lines)
+
+
+def load_table(section: dict) -> str:
+    """Prefill, load and memory."""
+    heads = ["", *(f"prefill {n}, s" for n in PREFILLS)]
+    heads += ["÷ llama.cpp", "loaded, s", "then a first token, s"]
+    heads += ["peak memory, GB", "logits differ by"]
+    lines = []
+    for row in section["rows"]:
+        short = f"prefill {PREFILLS[0]}"
+        far = row.get("distance")
+        lines.append(
+            [
+                row["name"],
+                *(number(median(row, f"prefill {n}")) for n in PREFILLS),
+                number(ratio(row, by_name(section, CPP), short), "times"),
+                number(row.get("load"), "times"),
+                number(median(row, "cold first")),
+                number(median(row, "peak"), "GB"),
+                number(far, "times") if far is None else f"{far:.3f}",
+            ]
+        )
+    return table(heads, lines)
+
+
+def grid_rows(section: dict, task: str) -> list[dict]:
+    """The rows that were asked for a task, and those never begun."""
+    return [
+        row
+        for row in section["rows"]
+        if row.get("missing") or any(k.startswith(task + " ") for k in row)
+    ]
+
+
+def position_table(section: dict) -> str:
+    """tokens/s behind a text, and what the cache's bytes say of it."""
+    lines = []
+    for row in grid_rows(section, "position"):
+        speeds = [median(row, f"position {p}") for p in POSITIONS]
+        lines.append([row["name"], *map(number, speeds)])
+        if row["name"].startswith("ours") and not row.get("missing"):
+            said = [by_bytes(section, row, p) for p in POSITIONS]
+            lines.append(["… as the bytes say", *map(number, said)])
+    return table(["position", *map(str, POSITIONS)], lines)
+
+
+def by_bytes(section: dict, row: dict, position: int) -> float | None:
+    """The speed at the first position, slowed as its bytes grow."""
+    first = f"position {POSITIONS[0]}"
+    speed = median(row, first)
+    if speed is None:
+        return None
+    sizes = row["step bytes"]
+    return speed * sizes[first] / sizes[f"position {position}"]
+
+
+def batch_table(section: dict, batches) -> str:
+    """tokens/s of all rows together."""
+    heads = ["rows", *map(str, batches)]
+    heads += [f"of the limit at {batches[-1]}"]
+    hf, lines = by_name(section, HF), []
+    for row in grid_rows(section, "batch"):
+        cells = []
+        for B in batches:
+            cell = number(median(row, f"batch {B}"))
+            over = ratio(row, hf, f"batch {B}")
+            if over is not None and row is not hf:
+                cell += f" ({over:.2f})"
+            cells.append(cell)
+        limit = share(section, row, f"batch {batches[-1]}", batches[-1])
+        lines.append([row["name"], *cells, number(limit, "percent")])
+    return table(heads, lines)
+
+
+def memory_lines(section: dict, name: str) -> str:
+    """The cache's bytes, and how memory grows."""
+    first, text = section["rows"][0]["name"], ""
+    for key, found in section.items():
+        if not key.startswith("cache "):
+            continue
+        held = found["bytes"]
+        held = NOT if held is None else f"{held:,} bytes"
+        text += f"- a cache of {key.split()[1]} positions, {first}: {held}; "
+        text += f"2·L·KV·hd·bytes·length is {found['formula']:,}\n"
+    repeat = section.get("repeat")
+    if repeat:
+        grown = repeat.get("grown")
+        said = NOT if grown is None else f"{grown / 1e6:.1f} MB"
+        text += f"- {repeat['times']} generations of {repeat['new']} tokens "
+        text += f"in a row, {first}, {name}: resident memory grew by {said}\n"
+    return text
+
+
+def machine_line(result: dict) -> str:
+    """On what it was measured."""
+    m = result["machine"]
+    if m is None:
+        return f"The machine: {NOT}.\n"
+    packages = [
+        f"{name.replace('_', '-')} {v or 'not installed'}"
+        for name, v in m["versions"].items()
+    ]
+    where = f"{m['system']}, {m['cores']} cores, {m['threads']} threads"
+    where += f", {m['capability']}, "
+    if m.get("gpu"):
+        where = f"{m['gpu']}; {where}"
+    text = f"{m['day']}, {where}{', '.join(packages)}, "
+    text += f"Python {m['python']}. "
+    for name, section in result["sections"].items():
+        speeds = section["bandwidth"].get("decode")
+        if name == "1b" and speeds:
+            text += f"Memory is read at {statistics.median(speeds) / 1e9:.1f}"
+            text += f" GB/s ({min(speeds) / 1e9:.1f} to "
+            text += f"{max(speeds) / 1e9:.1f} in {len(speeds)} rounds). "
+        if name == "1b" and section.get("busy") is not None:
+            text += "Some program waited for a processor in "
+            text += f"{100 * section['busy']:.0f} % of the time: over a few "
+            text += "percent, others were at work here. "
+    return text.rstrip() + "\n"
+
+
+def targets(result: dict) -> list[tuple[str, float | None, str, float, str]]:
+    """What we ask of ours: words, figure, ≥ or ≤, bound, form."""
+    one = result["sections"].get("1b", {"rows": [], "bandwidth": {}})
+    f32 = result["sections"].get("float32", one)
+    pocket = result["sections"].get("pocket", {"rows": []})
+    ours = by_name(one, "ours bfloat16") or {}
+    ours_here = by_name(f32, "ours bfloat16") or {}
+    cpp, hf = by_name(one, CPP), by_name(one, HF)
+    hf32 = by_name(f32, HF32)
+    best = [median(r, "decode") for r in pocket["rows"][:2]]
+    best = max((x for x in best if x is not None), default=None)
+    grown = one.get("repeat", {}).get("grown")
+    grown = None if grown is None else grown / 1e6
+    length = f"prefill {PREFILLS[0]}"
+    return [
+        ("decode ÷ transformers", ratio(ours, hf, "decode"), "≥", 1.7, "×"),
+        (
+            "decode ÷ transformers float32",
+            ratio(ours_here, hf32, "decode"),
+            "≥",
+            1.7,
+            "×",
+        ),
+        ("decode ÷ llama.cpp", ratio(ours, cpp, "decode"), "≥", 1.15, "×"),
+        (
+            "decode, of the limit",
+            share(one, ours, "decode"),
+            "≥",
+            0.75,
+            "percent",
+        ),
+        (
+            f"seconds of a prefill of {PREFILLS[0]} ÷ llama.cpp's",
+            ratio(ours, cpp, length),
+            "≤",
+            0.85,
+            "×",
+        ),
+        (
+            f"seconds to the first token of {PROMPT} ÷ llama.cpp's",
+            ratio(ours, cpp, "first"),
+            "≤",
+            2,
+            "×",
+        ),
+        ("tokens/s of the pocket Llama", best, "≥", 400, ""),
+        ("MB that 200 generations leave", grown, "≤", 5, ""),
+    ]
+
+
+def target_table(result: dict) -> str:
+    lines = []
+    for words, found, sign, bound, form in targets(result):
+        met = NOT
+        if found is not None:
+            met = "yes" if (found >= bound) == (sign == "≥") else "**no**"
+        kind = {"×": "times"}.get(form, form or "3")
+        wanted = number(bound, "percent") if form == "percent" else bound
+        lines.append([words, number(found, kind), f"{sign} {wanted}", met])
+    heads = ["of ours, bfloat16", "measured", "asked for", "met"]
+    return table(heads, lines)
+
+
+def how_generation(section: dict) -> str:
+    rounds = len(section["bandwidth"].get("decode", []))
+    return (
+        f"Greedy, a prompt of {PROMPT} ids and {section['new']} new ones, one "
+        f"row; medians of {rounds or 'no'} rounds, in which all take turns; "
+        "a ratio is the median of the rounds' ratios. The limit is the speed "
+        "at which the memory, measured in the same round, gives the bytes of "
+        "the weights and the cache: each peer's own bytes. Two ids are "
+        "generated first and not timed.\n"
+    )
+
+
+HOW_LOAD = (
+    "Prefill: from a prompt of so many ids to the next id, the longer one "
+    "once. Loaded: with the files read before and the packages imported; "
+    "ours opens a tokenizer too, the others are given ids. Peak memory: of "
+    "the process, mapped files and libraries included, after generating. "
+    "Logits: the norm of the difference from the first row's, over its norm, "
+    "after a prompt and after two more ids; a peer that differs by more than "
+    "rounding ends the run before anything is timed.\n"
+)
+HOW_POSITION = (
+    "tokens/s of one row behind so many positions, the median of 8 steps. "
+    "The cache holds random numbers instead of a text, llama.cpp's a text. "
+    "What the bytes say: the speed at the first position, times the bytes "
+    "of a step there over the bytes of a step here.\n"
+)
+HOW_BATCH = (
+    f"tokens/s of all rows together, prompts of {PROMPT} ids, the median of "
+    "16 steps; in brackets the ratio to transformers.\n"
+)
+
+
+HOW = HOW_LOAD, HOW_POSITION, HOW_BATCH
+
+
+def markdown(result: dict, level: int = 2, picture: bool = True) -> str:
+    """All tables of a result."""
+    mark, sections = "#" * level, result["sections"]
+    parts = [machine_line(result)]
+    if picture and result["machine"]:
+        name = path_of(result["device"], "png").name
+        place = name if level == 2 else f"bench/results/{name}"
+        parts.append(f"![tokens per second, by peer and position]({place})\n")
+    if "1b" in sections:
+        one = sections["1b"]
+        if result["device"] == "cpu":
+            parts += [f"{mark} What we ask of it\n", target_table(result)]
+        parts += [
+            f"{mark} Llama 3.2-1B's shapes, one row\n",
+            generation_table(one),
+            how_generation(one) if result["machine"] else "",
+            load_table(one),
+            HOW_LOAD,
+            f"{mark} By position\n",
+            position_table(one),
+            HOW_POSITION,
+            f"{mark} By batch\n",
+            batch_table(one, PLANS[result["device"]].sections["1b"].batches),
+            HOW_BATCH,
+            reasons(one),
+        ]
+        memory = memory_lines(one, "1B")
+        if "pocket" in sections:
+            memory += memory_lines(sections["pocket"], "the pocket")
+        if memory:
+            parts += [f"{mark} Memory\n", memory]
+    for name, title in (
+        ("float32", "In float32"),
+        ("pocket", "The pocket Llama"),
+    ):
+        if name in sections:
+            found = sections[name]
+            parts += [f"{mark} {title}\n", generation_table(found)]
+            parts += [how_generation(found), reasons(found)]
+    if not result["machine"]:  # how nothing was measured
+        parts = [p for p in parts if p not in HOW]
+    return "\n".join(part for part in parts if part)
+
+
+TITLES = {"cpu": "On a CPU", "cuda": "On a GPU"}
+
+
+def document(result: dict) -> str:
+    """The .md of a device."""
+    return (
+        f"# How fast it generates: {TITLES[result['device']].lower()}\n\n"
+        + markdown(result)
+    )
+
+
+def readme_section() -> str:
+    """What stands between the README's two marks."""
+    parts = [BEGIN]
+    for device, title in TITLES.items():
+        parts += [f"### {title}", markdown(read(device), 4).rstrip()]
+    return "\n\n".join([*parts, END])
+
+
+def in_readme(text: str) -> str:
+    """The README with its section written again."""
+    before, rest = text.split(BEGIN)
+    return before + readme_section() + rest.split(END)[1]
+
+
+def save(result: dict) -> None:
+    """Write the JSON, and everything that is made of it."""
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+    path_of(result["device"], "json").write_text(text, encoding="utf-8")
+    main()
+
+
+def main() -> None:
+    from picture import draw
+
+    for device in PLANS:
+        result = read(device)
+        if result["machine"]:
+            text = document(result)
+            path_of(device, "md").write_text(text, encoding="utf-8")
+            draw(result).savefig(path_of(device, "png"), dpi=150)
+    text = in_readme(README.read_text(encoding="utf-8"))
+    README.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,300 @@
+"""The bench: who is measured gives our answer, and what is said is in step.
+
+Nothing is timed here; a tiny random checkpoint stands for the 1B.
+"""
+
+import json
+import subprocess
+import sys
+
+import generation
+import peers
+import picture
+import pytest
+import report
+import torch
+from checkpoint import write_for_peers
+from generation import Disagreement, check_agreement
+from helpers import random_llama, small_config, write_checkpoint
+from plan import CPU, CUDA, PLANS, Row, Section
+
+import llamalib
+from llamalib.checkpoint import ROOT
+
+OURS = Row("ours", "float32")
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A folder of Meta's files, and one of what the others open."""
+    folder = tmp_path_factory.mktemp("tiny")
+    config = small_config(
+        use_scaled_rope=True, rope_scaling_factor=32.0, n_layers=1
+    )
+    source = write_checkpoint(folder / "meta", random_llama(config))
+    kinds = ("f32", "bf16", "q8_0")
+    return source, write_for_peers(source, folder / "others", kinds)
+
+
+def measured(tiny, *rows, **changes):
+    section = Section("tiny", rows, new=4, rounds=2, **changes)
+    return generation.measure(section, *tiny, "cpu", threads=1)
+
+
+def test_ours_by_a_worker(tiny):
+    """Every command, through the process and back."""
+    found = measured(
+        tiny,
+        OURS,
+        Row("ours", "int8"),
+        Row("naive", "float32", ("generate",)),
+        prefills=(20,),
+        positions=(16, 32),
+        batches=(1, 3),
+        repeats=3,
+        caches=(10,),
+    )
+    ours, int8, naive = found["rows"]
+    for what in ("first", "decode", "position 32", "batch 3", "prefill 20"):
+        assert len(ours[what]) == 2 and min(ours[what]) > 0, what
+        assert what == "first" or len(found["bandwidth"]["decode"]) == 2
+    assert ours["distance"] == 0 and ours["load"] > 0 and ours["peak"][0] > 0
+    assert int8["missing"] == "it has no int8 weights yet"
+    assert "position 16" not in naive and len(naive["decode"]) == 2
+    held = found["cache 10"]
+    assert held["bytes"] == held["formula"] == 2 * 1 * 2 * 8 * 4 * 10
+    assert found["repeat"]["grown"] is not None
+
+
+@pytest.mark.parametrize(
+    "package, rows",
+    [
+        ("transformers", [Row("transformers", "float32")]),
+        (
+            "llama_cpp",
+            [Row("llama.cpp", "float32"), Row("llama.cpp", "q8_0")],
+        ),
+    ],
+)
+def test_others_give_our_answer(tiny, package, rows):
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    found = measured(tiny, OURS, *rows, positions=(16,), batches=(3,))
+    for row in found["rows"][1:]:
+        assert "missing" not in row, row
+        exact = row["dtype"] == "float32" and package == "transformers"
+        assert row["distance"] < (1e-3 if exact else 0.15)
+        for what in ("first", "decode", "position 16", "batch 3"):
+            assert min(row[what]) > 0
+
+
+def test_a_batch_is_rows_of_their_own(tiny):
+    """Each peer's rows give what each prompt gives alone."""
+    prompts = [[5, 9, 20], [30, 31, 7], [100, 4, 4]]
+    for name in ("ours", "transformers", "llama.cpp"):
+        try:
+            peers.PEERS[name].package()
+        except peers.NotMeasured:
+            continue
+        with torch.no_grad():
+            peer = peers.PEERS[name](*tiny, "float32", "cpu", 1)
+            alone = [list(peer.generate(p, 3)) for p in prompts]
+            peer.start(3, 8)
+            ids = peer.prefill(prompts)
+            together = [ids.tolist()]
+            for _ in range(2):
+                ids = peer.step(ids)
+                together.append(ids.tolist())
+        assert [list(row) for row in zip(*together)] == alone, name
+
+
+def answer(logits, id=None):
+    logits = torch.tensor(logits)
+    best = int(logits[0].argmax()) if id is None else id
+    return {"logits": logits.tolist(), "id": best}
+
+
+def test_another_answer_is_refused():
+    """Before anything is timed."""
+    dtypes = {"a": "bfloat16", "b": "bfloat16", "naive": "bfloat16"}
+    torch.manual_seed(0)
+    logits = torch.randn(2, 50)
+    a = answer(logits.tolist())
+    near = answer((logits + 0.01 * torch.randn(2, 50)).tolist())
+    far = check_agreement({"a": a, "b": near}, dtypes)
+    assert far["a"] == 0 and 0.005 < far["b"] < 0.02
+    wrong = logits.clone()
+    wrong[1] = wrong[1].roll(1)  # only the decoded position
+    with pytest.raises(Disagreement, match="^b: its logits are 1"):
+        check_agreement({"a": a, "b": answer(wrong.tolist(), a["id"])}, dtypes)
+    worst = int(logits[0].argmin())
+    with pytest.raises(Disagreement, match=f"^naive goes on with id {worst}"):
+        naive = {"logits": [], "id": worst}
+        check_agreement({"a": a, "naive": naive}, dtypes)
+    broken = answer((logits * float("nan")).tolist(), a["id"])
+    with pytest.raises(Disagreement):
+        check_agreement({"a": a, "b": broken}, dtypes)
+
+
+def test_a_run_with_another_model_ends(tiny, tmp_path):
+    """The whole way: another model's files in a peer's place."""
+    pytest.importorskip("transformers", reason="transformers is missing")
+    config = llamalib.load(tiny[0]).config
+    other = write_checkpoint(tmp_path / "m", random_llama(config, seed=1))
+    others = write_for_peers(other, tmp_path / "o", ())
+    with pytest.raises(Disagreement, match="transformers float32"):
+        measured((tiny[0], others), OURS, Row("transformers", "float32"))
+
+
+def test_a_worker_that_fails_is_a_row(tiny, tmp_path):
+    """No file, no package, no answer, no process: a reason, no traceback."""
+    source, _ = tiny
+    found = measured((source, tmp_path), OURS, Row("transformers", "float32"))
+    assert "Error" in found["rows"][1]["missing"]
+    found = measured(tiny, OURS, Row("gpt-fast", "bfloat16"))
+    assert "no package" in found["rows"][1]["missing"]
+    worker = generation.Worker(OURS, 1)
+    assert worker.ask("load", patience=0.01) == "no answer in 0.01 s"
+    assert worker.ask("peak") == "no answer in 0.01 s"
+    worker = generation.Worker(OURS, 1)
+    worker.process.kill()
+    assert worker.ask("peak").startswith("its process ended")
+
+
+def test_a_package_that_is_missing_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "llama_cpp", None)
+    with pytest.raises(peers.NotMeasured, match="llama_cpp is not installed"):
+        peers.LlamaCpp.package()
+
+
+def test_bytes_of_a_step(tiny):
+    """Ours by llamalib; the others by their own weights and caches."""
+    for dtype in (torch.float32, torch.bfloat16):
+        llama = llamalib.load(tiny[0], device="cpu", dtype=dtype)
+        row = Row("ours", str(dtype).removeprefix("torch."))
+        for length, B in ((0, 1), (100, 1), (7, 3)):
+            found = generation.step_bytes(llama, row, length, B)
+            assert found == llamalib.bytes_per_step(llama, length, B)
+    weights, cache = generation.step_bytes(llama, row, 0), 2 * 2 * 8 * 2
+    for dtype, factor in (("q8_0", 34 / 64), ("float32", 2)):
+        found = generation.step_bytes(llama, Row("llama.cpp", dtype), 10)
+        assert found == weights * factor + 10 * cache
+
+
+def test_without_a_gpu_a_sentence():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = subprocess.run(
+        [sys.executable, "bench/generation.py", "--device", "cuda"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "no CUDA GPU here" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def result(**changes):
+    """A result with made-up figures; only here."""
+    rows = [
+        {
+            "name": row.name,
+            "dtype": row.dtype,
+            "load": 1.0,
+            "distance": 0.01,
+            "step bytes": {
+                "decode": 2.5e9,
+                "position 128": 2.5e9,
+                "position 32768": 5e9,
+                "batch 32": 2.6e9,
+            },
+            "decode": [10.0 * (i + 1), 30.0 * (i + 1), 20.0 * (i + 1)],
+            "first": [0.1, 0.3, 0.2],
+            "position 128": [20.0],
+        }
+        for i, row in enumerate(CPU.sections["1b"].rows)
+    ]
+    rows[2] = rows[2] | {"missing": "there is no such thing"}
+    del rows[2]["decode"]
+    rows[5]["position 8192"] = "it would take an hour"
+    section = {
+        "rows": rows,
+        "new": 32,
+        "bandwidth": {"decode": [50e9, 100e9, 75e9]},
+        "busy": 0.01,
+    }
+    machine = generation.describe("cpu", 2)
+    made = {"device": "cpu", "machine": machine, "sections": {"1b": section}}
+    return made | changes
+
+
+def cells(text, name):
+    """The cells of the first line of a table that begins with a name."""
+    line = next(x for x in text.splitlines() if x.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_a_report_says_what_the_figures_say():
+    text = report.document(result())
+    ours = cells(text, "ours bfloat16")
+    # 20 of 80; 20 of 120 tokens/s; 10, 30, 20 times 2.5 of 50, 100, 75 GB/s
+    assert ours[1:] == ["20", "0.25", "0.17", "67 %", "200"]
+    assert "there is no such thing" in text
+    assert "llama.cpp bfloat16 (position 8192): it would take an hour" in text
+    assert "[" not in cells(text, "… as the bytes say")[4]
+    assert cells(text, "… as the bytes say")[1::3] == ["20", "10"]
+
+
+def test_what_was_not_measured_is_said_so():
+    made = result()
+    text = report.document(made)
+    assert cells(text, "ours int8")[1:] == 5 * [report.NOT]
+    assert cells(text, "decode ÷ transformers")[1:] == [
+        "0.25",
+        "≥ 1.7",
+        "**no**",
+    ]
+    assert cells(text, "tokens/s of the pocket Llama")[1] == report.NOT
+    for device in PLANS:
+        text = report.document(report.nothing(device))
+        for row in PLANS[device].sections["1b"].rows:
+            assert set(cells(text, row.name)[1:]) == {report.NOT}
+        assert report.NO_GPU in text
+    assert report.reasons(made["sections"]["1b"]).count(";") == 1
+
+
+def test_the_pictures_numbers():
+    made = result()
+    fig = picture.draw(made)
+    left, right = fig.axes
+    names = [label.get_text() for label in left.get_yticklabels()]
+    assert "ours int8" not in names and len(names) == 7
+    assert left.patches[0].get_width() == 20
+    assert right.get_lines()
+
+
+def test_what_is_written_is_in_step():
+    """README and the tables say what the JSON says."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert report.in_readme(readme) == readme, "python bench/report.py"
+    for device in PLANS:
+        if report.path_of(device, "json").is_file():
+            text = report.path_of(device, "md").read_text(encoding="utf-8")
+            found = report.document(report.read(device))
+            assert text == found, "python bench/report.py"
+            assert report.path_of(device, "png").is_file()
+
+
+def test_results_name_no_machine():
+    for file in report.RESULTS.glob("generation-*.json"):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        assert "/" not in json.dumps(found["machine"]).replace("n/a", "")
+
+
+def test_plans_ask_for_what_is_reported():
+    """What the tables have a column for, every device's plan measures."""
+    for plan in (CPU, CUDA):
+        section = plan.sections["1b"]
+        assert section.prefills == report.PREFILLS
+        assert section.positions == report.POSITIONS
+        assert section.batches == (1, 8, 32)
+        assert section.rows[0] == Row("ours", "bfloat16")
