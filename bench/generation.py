@@ -72,10 +72,10 @@ class Worker:
             self.process.stdin.write(command.encode())
             self.process.stdin.flush()
             answer = json.loads(self.line(patience))
+        except TimeoutError:  # an OSError too
+            return self.give_up(f"no answer in {patience} s")
         except (OSError, EOFError):
             return self.give_up(f"its process ended ({self.process.wait()})")
-        except TimeoutError:
-            return self.give_up(f"no answer in {patience} s")
         if "ok" in answer:
             return answer["ok"]
         return answer.get("missing") or answer["error"]
@@ -259,7 +259,9 @@ def other_rounds(task, do, values, key, workers, rows, rounds, clock, **more):
     """The rounds of one task for each value, e.g. of each position."""
     bandwidth = {}
     for value in values:
-        times = 1 if task == "prefill" and value > 1024 else rounds
+        # the slow ones less often
+        times = min(rounds, 2) if task == "position" else rounds
+        times = 1 if task == "prefill" and value > 1024 else times
         for n in range(times):
             bandwidth.setdefault(str(value), []).append(clock())
             for worker, row in turns(workers, rows, n):

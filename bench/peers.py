@@ -177,7 +177,9 @@ class Transformers(TorchPeer):
         self.lib = self.package()
         self.lib.utils.logging.disable_progress_bar()
         model = self.lib.LlamaForCausalLM.from_pretrained(
-            Path(beside) / "transformers", dtype=self.dtype
+            Path(beside) / "transformers",
+            dtype=self.dtype,
+            local_files_only=True,
         )
         self.model = model.to(device).eval()
         self.run = self.model

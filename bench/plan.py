@@ -26,7 +26,7 @@ class Section:
     Attributes:
         checkpoint: "1b" or "pocket".
         new: ids a generation gives.
-        rounds: of everything but the longest prefill, which is done once.
+        rounds: of a generation; of what takes longer, fewer.
         prefills, positions, batches: lengths, positions and rows.
         repeats: generations in a row, whose memory is watched.
     """

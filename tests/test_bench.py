@@ -204,6 +204,8 @@ def result(**changes):
             "step bytes": {
                 "decode": 2.5e9,
                 "position 128": 2.5e9,
+                "position 2048": 2.5e9,
+                "position 8192": 2.5e9,
                 "position 32768": 5e9,
                 "batch 32": 2.6e9,
             },
