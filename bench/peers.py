@@ -155,6 +155,14 @@ class OursCompiled(Ours):
         )
 
 
+class OursPacked(Ours):
+    """llamalib with a second copy of the weights in a processor's order."""
+
+    def __init__(self, source, beside, dtype, device, threads):
+        super().__init__(source, beside, dtype, device, threads)
+        self.llama.pack()
+
+
 class Naive(Ours):
     """The loop of notebook 09 without a cache: all positions every time."""
 
@@ -365,6 +373,7 @@ class LlamaCpp(Peer):
 PEERS = {
     "ours": Ours,
     "ours compiled": OursCompiled,
+    "ours packed": OursPacked,
     "naive": Naive,
     "transformers": Transformers,
     "transformers compiled": TransformersCompiled,

@@ -61,7 +61,7 @@ CPU = Plan(
             "1b",
             (
                 Row("ours", "bfloat16"),
-                Row("ours compiled", "bfloat16", ("generate",)),
+                Row("ours packed", "bfloat16"),
                 Row("ours", "int8"),
                 Row("transformers", "bfloat16"),
                 # compiled for one shape: minutes for each of the others
