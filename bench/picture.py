@@ -70,7 +70,7 @@ def lines(ax, section: dict) -> None:
     ax.set_xlabel("position of the new token")
     ax.set_ylabel("tokens a second")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, loc="best")
+    ax.legend(frameon=False, fontsize=8, loc="lower left")
 
 
 def draw(result: dict):

@@ -107,8 +107,18 @@ def reasons(section: dict) -> str:
         for what, value in row.items():
             if isinstance(value, str) and what.split()[0] in TASKS:
                 found.setdefault(value, []).append(f"{row['name']} ({what})")
+    few = [r["name"] for r in section["rows"] if was_asked_little(section, r)]
+    if few:
+        found["asked for a generation alone"] = few
     lines = [f"{', '.join(who)}: {why}" for why, who in found.items()]
     return f"Not measured: {'; '.join(lines)}.\n" if lines else ""
+
+
+def was_asked_little(section: dict, row: dict) -> bool:
+    """Whether a row lacks a task of the section's first row."""
+    tasks = {what.split()[0] for what in section["rows"][0]}
+    asked = {what.split()[0] for what in row}
+    return not row.get("missing") and "batch" in tasks - asked
 
 
 TASKS = ("first", "decode", "prefill", "position", "batch", "peak", "cold")
@@ -142,7 +152,11 @@ def generation_table(section: dict) -> str:
 def load_table(section: dict) -> str:
     """Prefill, load and memory."""
     heads = ["", *(f"prefill {n}, s" for n in PREFILLS)]
-    heads += ["÷ llama.cpp", "loaded, s", "then a first token, s"]
+    heads += [
+        f"prefill {PREFILLS[0]} ÷ llama.cpp",
+        "loaded, s",
+        "then a first token, s",
+    ]
     heads += ["peak memory, GB", "logits differ by"]
     lines = []
     for row in section["rows"]:
@@ -177,7 +191,7 @@ def position_table(section: dict) -> str:
     for row in grid_rows(section, "position"):
         speeds = [median(row, f"position {p}") for p in POSITIONS]
         lines.append([row["name"], *map(number, speeds)])
-        if row["name"].startswith("ours") and not row.get("missing"):
+        if row is section["rows"][0] and not row.get("missing"):
             said = [by_bytes(section, row, p) for p in POSITIONS]
             lines.append(["… as the bytes say", *map(number, said)])
     return table(["position", *map(str, POSITIONS)], lines)
@@ -401,13 +415,13 @@ def markdown(result: dict, level: int = 2, picture: bool = True) -> str:
     return "\n".join(part for part in parts if part)
 
 
-TITLES = {"cpu": "On a CPU", "cuda": "On a GPU"}
+TITLES = {"cpu": "on a CPU", "cuda": "on a GPU"}
 
 
 def document(result: dict) -> str:
     """The .md of a device."""
     return (
-        f"# How fast it generates: {TITLES[result['device']].lower()}\n\n"
+        f"# How fast it generates: {TITLES[result['device']]}\n\n"
         + markdown(result)
     )
 
@@ -416,7 +430,10 @@ def readme_section() -> str:
     """What stands between the README's two marks."""
     parts = [BEGIN]
     for device, title in TITLES.items():
-        parts += [f"### {title}", markdown(read(device), 4).rstrip()]
+        parts += [
+            f"### {title[0].upper()}{title[1:]}",
+            markdown(read(device), 4).rstrip(),
+        ]
     return "\n\n".join([*parts, END])
 
 
