@@ -100,6 +100,8 @@ def test_make_alone_lists_every_task():
         "lab",
         "notebooks",
         "pocket",
+        "bench",
+        "bench-gpu",
         "weights",
     ):
         assert re.search(rf"^make {task} +\w", listing, re.M), task
