@@ -259,8 +259,8 @@ def other_rounds(task, do, values, key, workers, rows, rounds, clock, **more):
     """The rounds of one task for each value, e.g. of each position."""
     bandwidth = {}
     for value in values:
-        # the slow ones less often
-        times = min(rounds, 2) if task == "position" else rounds
+        # what is slow less often
+        times = rounds if task == "prefill" else min(rounds, 2)
         times = 1 if task == "prefill" and value > 1024 else times
         for n in range(times):
             bandwidth.setdefault(str(value), []).append(clock())

@@ -36,7 +36,8 @@ def bars(ax, section: dict) -> None:
     for y, row in enumerate(rows):
         speed = median(row, "decode")
         ax.barh(y, speed, color=colour(row["name"]), height=0.62)
-        ax.text(speed, y, f" {speed:.1f}", va="center", fontsize=8)
+        inside = dict(ha="right", va="center", color="white")
+        ax.text(speed, y, f"{speed:.1f} ", fontsize=8, **inside)
         most = limit(section, row)
         label = "memory's limit" if y == 0 else None
         ax.plot([most, most], [y - 0.42, y + 0.42], "k-", lw=1.6, label=label)
@@ -55,7 +56,8 @@ def lines(ax, section: dict) -> None:
         points = [(p, median(row, f"position {p}")) for p in POSITIONS]
         points = [(p, speed) for p, speed in points if speed is not None]
         if points:
-            style = "o:" if "compiled" in row["name"] else "o-"
+            more = "compiled" in row["name"] or "packed" in row["name"]
+            style = "x:" if more else "o-"
             name = row["name"]
             style = "s-" if "q8_0" in name else style
             ax.plot(*zip(*points), style, color=colour(name), label=name)
@@ -70,14 +72,16 @@ def lines(ax, section: dict) -> None:
     ax.set_xlabel("position of the new token")
     ax.set_ylabel("tokens a second")
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False, fontsize=8, loc="lower left")
+    ax.legend(
+        frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5)
+    )
 
 
 def draw(result: dict):
     """The Figure of a result that has a section "1b"."""
     section = result["sections"]["1b"]
     fig, (left, right) = plt.subplots(
-        1, 2, figsize=(11, 3.8), layout="constrained", width_ratios=(6, 5)
+        1, 2, figsize=(12, 3.8), layout="constrained", width_ratios=(6, 5)
     )
     bars(left, section)
     lines(right, section)

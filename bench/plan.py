@@ -84,6 +84,7 @@ CPU = Plan(
                 Row("transformers", "bfloat16", ("generate",)),
                 Row("transformers", "float32", ("generate",)),
             ),
+            rounds=3,
         ),
         "pocket": Section(
             "pocket",

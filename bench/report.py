@@ -124,8 +124,8 @@ def was_asked_little(section: dict, row: dict) -> bool:
 TASKS = ("first", "decode", "prefill", "position", "batch", "peak", "cold")
 
 
-def generation_table(section: dict) -> str:
-    """Decoding, one row a peer."""
+def generation_table(section: dict, limited: bool = True) -> str:
+    """Decoding, one row a peer; limited: by memory, which is a column."""
     hf, cpp = by_name(section, HF), by_name(section, CPP)
     hf32 = by_name(section, HF32)
     heads = ["", "tokens/s", "÷ transformers", "÷ llama.cpp"]
@@ -133,19 +133,16 @@ def generation_table(section: dict) -> str:
     if hf and hf32:
         heads = [*heads[:2], "÷ transformers bfloat16", "÷ … float32"]
         others = [hf, hf32]
-    heads += ["of the limit", f"first token of {PROMPT}, ms"]
+    heads += limited * ["of the limit"] + [f"first token of {PROMPT}, ms"]
     lines = []
     for row in section["rows"]:
         first = median(row, "first")
-        lines.append(
-            [
-                row["name"],
-                number(median(row, "decode")),
-                *(number(ratio(row, o, "decode"), "times") for o in others),
-                number(share(section, row, "decode"), "percent"),
-                number(None if first is None else 1000 * first),
-            ]
-        )
+        cells = [row["name"], number(median(row, "decode"))]
+        cells += [number(ratio(row, o, "decode"), "times") for o in others]
+        if limited:
+            cells.append(number(share(section, row, "decode"), "percent"))
+        cells.append(number(None if first is None else 1000 * first))
+        lines.append(cells)
     return table(heads, lines)
 
 
@@ -335,21 +332,30 @@ def target_table(result: dict) -> str:
     return table(heads, lines)
 
 
-def how_generation(section: dict) -> str:
+def how_generation(section: dict, limited: bool = True) -> str:
+    """How a `generation_table` was measured."""
     rounds = len(section["bandwidth"].get("decode", []))
-    return (
+    text = (
         f"Greedy, a prompt of {PROMPT} ids and {section['new']} new ones, one "
         f"row; medians of {rounds or 'no'} rounds, in which all take turns; "
-        "a ratio is the median of the rounds' ratios. The limit is the speed "
-        "at which the memory, measured in the same round, gives the bytes of "
-        "the weights and the cache: each peer's own bytes. Two ids are "
-        "generated first and not timed.\n"
+        "a ratio is the median of the rounds' ratios. Two ids are generated "
+        "first and not timed. "
+    )
+    if limited:
+        return text + (
+            "The limit is the speed at which the memory, measured in the same "
+            "round, gives the bytes of the weights and the cache: each peer's "
+            "own bytes.\n"
+        )
+    return text + (
+        "No limit is given: weights as small as these stay in a processor's "
+        "cache, whose speed was not measured.\n"
     )
 
 
 HOW_LOAD = (
-    "Prefill: from a prompt of so many ids to the next id, the longer one "
-    "once. Loaded: with the files read before and the packages imported; "
+    "Prefill: from a prompt of so many ids to the next id, the shorter one "
+    "in every round, the longer once. Loaded: with the files read before and the packages imported; "
     "ours opens a tokenizer too, the others are given ids. Peak memory: of "
     "the process, mapped files and libraries included, after generating. "
     "Logits: the norm of the difference from the first row's, over its norm, "
@@ -357,14 +363,15 @@ HOW_LOAD = (
     "rounding ends the run before anything is timed.\n"
 )
 HOW_POSITION = (
-    "tokens/s of one row behind so many positions, the median of 8 steps. "
+    "tokens/s of one row behind so many positions: the median of 8 steps, and "
+    "of the rounds. "
     "The cache holds random numbers instead of a text, llama.cpp's a text. "
     "What the bytes say: the speed at the first position, times the bytes "
     "of a step there over the bytes of a step here.\n"
 )
 HOW_BATCH = (
-    f"tokens/s of all rows together, prompts of {PROMPT} ids, the median of "
-    "16 steps; in brackets the ratio to transformers.\n"
+    f"tokens/s of all rows together, prompts of {PROMPT} ids: the median of "
+    "16 steps, and of the rounds; in brackets the ratio to transformers.\n"
 )
 
 
@@ -408,8 +415,9 @@ def markdown(result: dict, level: int = 2, picture: bool = True) -> str:
     ):
         if name in sections:
             found = sections[name]
-            parts += [f"{mark} {title}\n", generation_table(found)]
-            parts += [how_generation(found), reasons(found)]
+            limited = name != "pocket"
+            parts += [f"{mark} {title}\n", generation_table(found, limited)]
+            parts += [how_generation(found, limited), reasons(found)]
     if not result["machine"]:  # how nothing was measured
         parts = [p for p in parts if p not in HOW]
     return "\n".join(part for part in parts if part)

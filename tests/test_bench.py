@@ -216,7 +216,7 @@ def result(**changes):
         for i, row in enumerate(CPU.sections["1b"].rows)
     ]
     rows[2] = rows[2] | {"missing": "there is no such thing"}
-    del rows[2]["decode"]
+    del rows[2]["decode"], rows[2]["first"]
     rows[5]["position 8192"] = "it would take an hour"
     section = {
         "rows": rows,
