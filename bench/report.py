@@ -356,7 +356,8 @@ def how_generation(section: dict, limited: bool = True) -> str:
 HOW_LOAD = (
     "Prefill: from a prompt of so many ids to the next id, the shorter one "
     "the median of three, the longer once. Loaded: with the files read "
-    "before and the packages imported; ours opens a tokenizer too, the others are given ids. Peak memory: of "
+    "before and the packages imported; ours opens a tokenizer "
+    "too, the others are given ids. Peak memory: of "
     "the process, mapped files and libraries included, after generating. "
     "Logits: the norm of the difference from the first row's, over its norm, "
     "after a prompt and after two more ids; a peer that differs by more than "
