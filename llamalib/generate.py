@@ -17,7 +17,7 @@ from .model import Llama
 from .sampling import check_sampling, pick
 
 COMPILED = ("cuda",)  # where a compiled step is quicker
-PIECE = 2048  # the most positions of a prompt at once: bounds the mask
+PIECE = 512  # the most positions of a prompt at once: bounds the mask
 
 
 def prefill(
