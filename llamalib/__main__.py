@@ -1,6 +1,9 @@
 r"""The project's commands: python -m llamalib run | execute | fetch."""
 
 import argparse
+import contextlib
+import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -17,7 +20,7 @@ def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m llamalib")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser(
-        "run", help="execute 09_generate and print what it generated"
+        "run", help="run 09_generate and print what it generated"
     )
     run.add_argument(
         "--prompt",
@@ -34,7 +37,7 @@ def main(argv=None) -> int:
     args = parser.parse_args(argv)
     try:
         if args.command == "run":
-            print(run_prompt(args.prompt), end="")
+            run_prompt(args.prompt)
         elif args.command == "execute":
             for path in args.notebooks or all_notebooks():
                 print(f"executing {path.name}", flush=True)
@@ -56,36 +59,42 @@ def all_notebooks() -> list[Path]:
     )
 
 
-def run_prompt(prompt: str | None = None) -> str:
-    """Execute 09_generate in a fresh kernel; what its result cells print.
+def run_prompt(prompt: str | None = None) -> None:
+    """Run 09_generate, and let its result cells print.
 
-    Only as far as the last of these: a reader of a prompt does not wait for
-    what comes after.
+    In this process, and no further than the last of them: who gives a
+    prompt waits neither for a kernel nor for what comes after.
     """
     if prompt is not None:
         os.environ["LLAMA_PROMPT"] = prompt
-    notebook = executed(GENERATE, last="result")
-    return "".join(
-        output["text"]
-        for cell in notebook.cells
-        if "result" in cell.metadata.get("tags", ())
-        for output in cell.outputs
-        if output["output_type"] == "stream" and output["name"] == "stdout"
-    )
+    os.environ["MPLBACKEND"] = "agg"  # pictures are drawn, and not shown
+    cells = json.loads(GENERATE.read_text(encoding="utf-8"))["cells"]
+    while "result" not in cells[-1]["metadata"].get("tags", ()):
+        cells.pop()
+    names = {"__name__": "__main__"}
+    for cell in cells:
+        if cell["cell_type"] != "code":
+            continue
+        shown = "result" in cell["metadata"].get("tags", ())
+        where = sys.stdout if shown else io.StringIO()
+        try:
+            with contextlib.redirect_stdout(where):
+                exec("".join(cell["source"]), names)
+        except Exception as error:
+            raise RuntimeError(
+                f"a cell of {GENERATE.name} failed: "
+                f"{type(error).__name__}: {error}"
+            ) from None
+        where.flush()
 
 
-def executed(path: Path, last: str | None = None):
-    """The notebook after a run in a fresh kernel, in its own folder.
-
-    With `last`, up to the last cell that has it for a tag.
-    """
+def executed(path: Path):
+    """The notebook after a run in a fresh kernel, in its own folder."""
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
     notebook = nbformat.read(path, as_version=4)
-    while last and last not in notebook.cells[-1].metadata.get("tags", ()):
-        notebook.cells.pop()
     client = NotebookClient(
         notebook,
         kernel_name="python3",

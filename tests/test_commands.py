@@ -7,7 +7,7 @@ import sys
 import nbformat
 import pytest
 
-from llamalib.__main__ import execute_in_place, executed, main
+from llamalib.__main__ import execute_in_place, main
 from llamalib.checkpoint import ROOT
 
 
@@ -136,13 +136,21 @@ def test_unknown_commands():
         main(["sing"])
 
 
-def test_no_one_waits_for_cells_after_the_result(tmp_path):
-    cells = [
-        nbformat.v4.new_code_cell("print(1)", metadata={"tags": ["result"]}),
-        nbformat.v4.new_code_cell("print(2)", metadata={"tags": ["result"]}),
-        nbformat.v4.new_code_cell("print(3)"),
-    ]
-    path = tmp_path / "three.ipynb"
+def test_run_stops_behind_the_last_result(tmp_path, monkeypatch, capsys):
+    sources = ["print(1)", "x = 2\nprint(x)", "print(x + 1)", "1 / 0"]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    for cell in cells[1:3]:
+        cell.metadata["tags"] = ["result"]
+    cells.insert(0, nbformat.v4.new_markdown_cell("not code"))
+    path = tmp_path / "five.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    ran = [len(executed(path, last).cells) for last in ("result", None)]
-    assert ran == [2, 3]
+    monkeypatch.setattr("llamalib.__main__.GENERATE", path)
+    monkeypatch.setenv("MPLBACKEND", "")  # and as it was, afterwards
+    assert main(["run"]) == 0
+    assert capsys.readouterr().out == "2\n3\n"
+    cells[-1].metadata["tags"] = ["result"]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    assert main(["run"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "2\n3\n"
+    assert "a cell of five.ipynb failed: ZeroDivisionError" in err
