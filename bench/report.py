@@ -379,14 +379,33 @@ HOW_BATCH = (
 HOW = HOW_LOAD, HOW_POSITION, HOW_BATCH
 
 
-def markdown(result: dict, level: int = 2, picture: bool = True) -> str:
+PICTURE = "![tokens per second, by peer and position]({})\n"
+
+
+def summary(result: dict) -> str:
+    """What the README shows of a result: speed, by position and by batch."""
+    one, device = result["sections"]["1b"], result["device"]
+    batches = PLANS[device].sections["1b"].batches
+    parts = [machine_line(result)]
+    if result["machine"]:
+        place = f"bench/results/generation-{device}"
+        parts.append(PICTURE.format(f"{place}.png"))
+    parts += ["tokens/s of one row:\n", generation_table(one)]
+    parts += ["… behind so many positions:\n", position_table(one)]
+    parts += ["… of several rows together:\n", batch_table(one, batches)]
+    if result["machine"]:
+        words = "Every figure, what we ask of it, and how it was measured"
+        parts.append(f"{words}: [{place}.md]({place}.md)\n")
+    return "\n".join(parts)
+
+
+def markdown(result: dict, level: int = 2) -> str:
     """All tables of a result."""
     mark, sections = "#" * level, result["sections"]
     parts = [machine_line(result)]
-    if picture and result["machine"]:
+    if result["machine"]:
         name = path_of(result["device"], "png").name
-        place = name if level == 2 else f"bench/results/{name}"
-        parts.append(f"![tokens per second, by peer and position]({place})\n")
+        parts.append(PICTURE.format(name))
     if "1b" in sections:
         one = sections["1b"]
         if result["device"] == "cpu":
@@ -441,7 +460,7 @@ def readme_section() -> str:
     for device, title in TITLES.items():
         parts += [
             f"### {title[0].upper()}{title[1:]}",
-            markdown(read(device), 4).rstrip(),
+            summary(read(device)).rstrip(),
         ]
     return "\n\n".join([*parts, END])
 

@@ -259,25 +259,28 @@ class Llama(nn.Module):
             positions = cache.positions(T)  # (B, T)
             freqs_cis = self.freqs_cis_for(0, start + T)[positions]
             mask = cache.mask(T)  # (B, 1, T, S)
-        w = quick(self.weights(), self._packed)
-        x = F.embedding(batch, w["tok_embeddings.weight"])  # (B, T, D)
-        for layer in range(self.config.n_layers):
-            x = transformer_block(
-                x,
-                w,
-                layer,
-                freqs_cis,
-                mask,
-                self.config,
-                update_cache=partial(cache.update, layer) if cached else None,
-                attend=attend,
-            )  # (B, T, D)
-        if cached:
-            cache.advance(T)
-        if last_only:
-            x = x[:, -1:]  # (B, 1, D)
-        x = rms_norm(x, w["norm.weight"], self.config.norm_eps)
-        logits = F.linear(x, w["output.weight"]).float()  # (B, T, V)
+        weights, rows = self.weights(), batch.numel()
+        with quick(weights, self._packed, rows) as w:
+            x = F.embedding(batch, w["tok_embeddings.weight"])  # (B, T, D)
+            for layer in range(self.config.n_layers):
+                x = transformer_block(
+                    x,
+                    w,
+                    layer,
+                    freqs_cis,
+                    mask,
+                    self.config,
+                    update_cache=partial(cache.update, layer)
+                    if cached
+                    else None,
+                    attend=attend,
+                )  # (B, T, D)
+            if cached:
+                cache.advance(T)
+            if last_only:
+                x = x[:, -1:]  # (B, 1, D)
+            x = rms_norm(x, w["norm.weight"], self.config.norm_eps)
+            logits = F.linear(x, w["output.weight"]).float()  # (B, T, V)
         return logits if tokens.dim() == 2 else logits[0]
 
     def _check_tokens(self, tokens, look):

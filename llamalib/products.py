@@ -25,7 +25,7 @@ SMALL = 2**20  # elements of w; below, all ways are quick
 STRIP = 256  # rows of w turned to float32 at once: 2 MB where K is 2048
 ROWS = (1, 2, 4, 6, 8, 16, 32, 64)  # that the ways are timed for
 WORTH = 0.9  # a way must take less than this of F.linear's time
-_one_at_a_time = threading.Lock()
+_one_at_a_time = threading.RLock()
 
 
 def row_by_row(x: Tensor, w: Tensor) -> Tensor:
@@ -42,13 +42,18 @@ def row_by_row(x: Tensor, w: Tensor) -> Tensor:
     Returns:
         (n, M) in the dtype of x.
     """
+    with own_kernels():
+        return torch.stack([torch.mv(w, row) for row in x])
+
+
+@contextmanager
+def own_kernels():
+    """Products by PyTorch itself, not by oneDNN, in the whole process."""
     onednn = torch.backends.mkldnn
-    with _one_at_a_time:  # the switch is the whole process's
+    with _one_at_a_time:
         was_on = onednn.set_flags(_enabled=False)[0]
         try:
-            if len(x) == 1:
-                return torch.mv(w, x[0])[None]
-            return torch.stack([torch.mv(w, row) for row in x])
+            yield
         finally:
             onednn.set_flags(_enabled=was_on)
 
@@ -201,18 +206,38 @@ class QuickWeight(Tensor):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         with plain():
             if func is F.linear and len(args) == 2 and not kwargs:
-                return multiply(*args)
+                learns = any(a.requires_grad for a in args)
+                if not (learns and torch.is_grad_enabled()):
+                    return multiply(*args)
             return func(*args, **(kwargs or {}))
 
 
-def quick(weights: dict[str, Tensor], packed=()) -> dict[str, Tensor]:
-    r"""The same tensors, those it is worth it for as `QuickWeight`s.
+@contextmanager
+def quick(weights: dict[str, Tensor], packed, rows: int):
+    r"""For one pass through the model: the weights to multiply by.
 
     Args:
         weights: by name.
         packed: what `pack_all` made of them.
+        rows: that every matrix is multiplied by.
+
+    Yields:
+        the same weights, those it is worth it for as `QuickWeight`s.
     """
-    packed, same = dict(packed), {}
+    kinds = {w.dtype for w in weights.values() if is_worth_it(w)}
+    if rows == 1 and len(kinds) == 1 and not packed:
+        if quickest_way(1, *kinds) is row_by_row:
+            with own_kernels():  # once for all: F.linear is then as quick
+                yield weights
+            return
+    if kinds:
+        weights = as_quick(weights, packed)
+    yield weights
+
+
+def as_quick(weights: dict[str, Tensor], packed) -> dict[str, Tensor]:
+    """Those it is worth it for as `QuickWeight`s, with blocks that fit."""
+    same = {}
     for name, w in weights.items():
         if not is_worth_it(w):
             same[name] = w

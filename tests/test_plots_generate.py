@@ -38,7 +38,7 @@ def test_roofline():
     assert list(product.get_ydata()) == [4, 90]
     assert decode.get_xdata() == [0.5] and prefill.get_ydata() == [50]
     texts = {t.get_text() for t in ax.texts}
-    assert {"1", "64", "memory: 10 GB/s"} <= texts
+    assert {"1 row", "64", "memory: 10 GB/s"} <= texts
 
 
 def test_roofline_of_a_machine_that_never_waits_for_memory():

@@ -7,7 +7,8 @@ from helpers import random_ids, random_llama
 
 import llamalib
 from llamalib import products
-from llamalib.products import QuickWeight, in_strips, quick, row_by_row
+from llamalib.attention import fused_attention
+from llamalib.products import QuickWeight, as_quick, in_strips, row_by_row
 
 DTYPES = [torch.bfloat16, torch.float16]
 
@@ -89,8 +90,40 @@ def test_the_model_runs_on_it(small_counts):
         assert small_counts == [(8, torch.bfloat16)] * 15
         wanted = random_llama()(tokens)
         llama(tokens[:1])
-    assert small_counts[15:] == [(1, torch.bfloat16)] * 15
+    assert small_counts[15] == (1, torch.bfloat16)  # is asked once for all
+    assert small_counts[16:] == [(1, torch.bfloat16)] * 15
     assert (found - wanted).abs().max() < 0.1
+
+
+@torch.no_grad()
+def test_one_row_switches_once_and_back(monkeypatch):
+    monkeypatch.setattr(products, "SMALL", 0)
+    monkeypatch.setattr(products, "quickest_way", lambda *how: row_by_row)
+    llama, onednn, seen = random_llama().bfloat16(), [], []
+
+    def attend(*qkv):
+        onednn.append(torch.backends.mkldnn.enabled)
+        if seen:
+            raise ValueError("mine")
+        return fused_attention(*qkv)
+
+    was = torch.backends.mkldnn.enabled
+    found = llama(torch.tensor([3]), attend=attend)
+    assert onednn == [False, False]
+    assert torch.backends.mkldnn.enabled == was
+    assert (found - random_llama()(torch.tensor([3]))).abs().max() < 0.1
+    seen.append(1)
+    with pytest.raises(ValueError, match="mine"):
+        llama(torch.tensor([3]), attend=attend)
+    assert torch.backends.mkldnn.enabled == was
+
+
+def test_can_be_trained(small_counts):
+    """Ways that write over their room keep nothing for a gradient."""
+    llama = random_llama().bfloat16().requires_grad_()
+    llama(random_ids(5)).square().mean().backward()
+    assert small_counts == []
+    assert all(w.grad is not None for w in llama.parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -100,7 +133,7 @@ def test_only_what_is_worth_it(dtype):
         "small": torch.ones(16, 16, dtype=dtype),
         "norm": torch.ones(1024 * 1024, dtype=dtype),
     }
-    kinds = {name: type(w) for name, w in quick(weights).items()}
+    kinds = {name: type(w) for name, w in as_quick(weights, {}).items()}
     large = QuickWeight if dtype == torch.bfloat16 else torch.Tensor
     wanted = {"large": large, "small": torch.Tensor, "norm": torch.Tensor}
     assert kinds == wanted
@@ -108,7 +141,7 @@ def test_only_what_is_worth_it(dtype):
 
 def test_elsewhere_it_is_the_tensor(small_counts):
     w = torch.randn(6, 4).bfloat16()
-    same = quick({"w": w})["w"]
+    same = as_quick({"w": w}, {})["w"]
     assert same.data_ptr() == w.data_ptr()
     assert torch.equal(F.embedding(torch.tensor([2]), same)[0], w[2])
     assert type(same.T) is type(same + 1) is torch.Tensor

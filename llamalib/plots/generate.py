@@ -1,5 +1,7 @@
 r"""The pictures of notebook 09."""
 
+from matplotlib.ticker import LogLocator
+
 from .base import COLOURS, canvas, legend_above, plain
 from .base import title as put_title
 
@@ -20,7 +22,8 @@ def cost_by_position(
     for (name, values), role in zip(
         series.items(), ("other", "plain"), strict=True
     ):
-        ax.plot(positions, values, label=name, color=COLOURS[role], lw=2)
+        mark = "o-" if len(positions) < 10 else "-"
+        ax.plot(positions, values, mark, label=name, color=COLOURS[role], lw=2)
     ax.set_xlabel("position of the new token")
     ax.set_ylabel(unit)
     ax.set_ylim(bottom=0)
@@ -99,7 +102,7 @@ def roofline(bandwidth, peak, products, steps=()):
         color=COLOURS["plain"],
     )
     ax.annotate(
-        f"arithmetic: {peak / 1e9:,.0f} billion a second",
+        f"arithmetic, the best measured: {peak / 1e9:,.0f} billion a second",
         (highest, peak / 1e9),
         xytext=(0, 5),
         textcoords="offset points",
@@ -115,9 +118,9 @@ def roofline(bandwidth, peak, products, steps=()):
         lw=1,
         label="one product, by rows",
     )
-    for rows, x, y in products:
+    for i, (rows, x, y) in enumerate(products):
         ax.annotate(
-            f"{rows}",
+            f"{rows}" if i else f"{rows} row",
             (x, y / 1e9),
             xytext=(4, -11),
             textcoords="offset points",
@@ -137,7 +140,13 @@ def roofline(bandwidth, peak, products, steps=()):
         )
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.set_xlabel("operations for each byte read")
+    slowest = min(y for _, _, y in (*products, *steps)) / 1e9
+    ax.set_ylim(min(slowest, lowest * bandwidth / 1e9) / 2, 2 * peak / 1e9)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(lambda x, _: f"{x:,g}")
+    ax.minorticks_off()
+    ax.set_xlabel("operations for each byte moved")
     ax.set_ylabel("billion operations\na second")
     legend_above(ax, 1 + len(steps))
     return fig
@@ -167,5 +176,6 @@ def speed_by_batch(sizes, together, one):
     ax.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}")
     ax.set_xlabel("texts decoded together")
     ax.set_ylabel("tokens a second,\nall texts")
+    put_title(ax, "Speed of a batch")
     ax.legend(frameon=False)
     return fig

@@ -143,7 +143,13 @@ def my_limit(bandwidth, P, config, B, n, size):
     return B * bandwidth / (P + B * n * per_position)
 
 
-# %% exercise 4: for B = 1, n = 1000
+# %% exercise 4: KV heads, not H
 def my_limit(bandwidth, P, config, B, n, size):
     per_position = 2 * config.n_layers * config.n_heads * config.head_dim
     return B * bandwidth / (size * (P + B * n * per_position))
+
+
+# %% exercise 4: for B = 8, n = 1000
+def my_limit(bandwidth, P, config, B, n, size):
+    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
+    return B * bandwidth / (size * (B * P + n * per_position))
