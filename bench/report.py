@@ -399,9 +399,9 @@ def summary(result: dict) -> str:
     return "\n".join(parts)
 
 
-def markdown(result: dict, level: int = 2) -> str:
+def markdown(result: dict) -> str:
     """All tables of a result."""
-    mark, sections = "#" * level, result["sections"]
+    mark, sections = "##", result["sections"]
     parts = [machine_line(result)]
     if result["machine"]:
         name = path_of(result["device"], "png").name

@@ -105,14 +105,34 @@ def fused_attention(
     q, k, v = (x.transpose(-3, -2) for x in (xq, xk, xv))
     if mask is not None:
         mask = mask.type_as(q)
-    if q.shape[-2] == 1:
-        # the heads of a group as so many queries of their one KV head, which
-        # is then read once: many times as fast where S is large
-        q = q.squeeze(-2).unflatten(-2, (k.shape[-3], -1))  # (..., KV, G, hd)
-        out = F.scaled_dot_product_attention(q, k, v, mask)
-        return out.flatten(-3).unsqueeze(-2)  # (..., 1, H·hd)
-    out = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+    if q.shape[-2] == 1 or q.is_cuda:
+        out = fused_by_group(q, k, v, mask)
+    else:
+        out = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
     return out.transpose(-3, -2).flatten(-2)  # (..., T, H·hd)
+
+
+def fused_by_group(q: Tensor, k: Tensor, v: Tensor, mask) -> Tensor:
+    r"""The heads of a group as so many queries of their one KV head.
+
+    Which is then read once: for one query many times as fast where S is
+    large. On CUDA no fused kernel takes a mask and groups of heads both.
+
+    Args:
+        q: (..., H, T, hd).
+        k, v: (..., KV, S, hd).
+        mask: (T, S), (B, 1, T, S) or None.
+
+    Returns:
+        (..., H, T, hd).
+    """
+    KV, T = k.shape[-3], q.shape[-2]
+    G = q.shape[-3] // KV
+    q = q.unflatten(-3, (KV, G)).flatten(-3, -2)  # (..., KV, G·T, hd)
+    if mask is not None and T > 1:
+        mask = torch.cat([mask] * G, dim=-2)  # (..., G·T, S)
+    out = F.scaled_dot_product_attention(q, k, v, mask)
+    return out.unflatten(-2, (G, T)).flatten(-4, -3)  # (..., H, T, hd)
 
 
 def grouped_attention(

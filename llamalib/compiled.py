@@ -50,7 +50,9 @@ def side_by_side(parameters: list[Tensor]) -> Tensor:
             break
         place += p.nbytes
     else:
-        if first.untyped_storage().nbytes() >= rows * K * p.itemsize:
+        start = first.storage_offset()
+        size = (start + rows * K) * first.itemsize
+        if first.untyped_storage().nbytes() >= size:
             return first.data.as_strided((rows, K), (K, 1))
     # not of this moment's kind but of the weights': they may be trained later
     with torch.inference_mode(first.is_inference()):
@@ -169,13 +171,14 @@ class CompiledDecode:
     def __init__(self, llama, max_seq_len: int, batch_size: int = 1):
         self.llama = llama
         size = max(FEWEST, 2 ** (max_seq_len - 1).bit_length())
-        self.cache = llama.new_cache(size, batch_size)
-        self.token = torch.zeros(
-            batch_size, dtype=torch.int64, device=llama.device
-        )
-        self.column = torch.zeros_like(self.token[:1])
-        self.padding = torch.zeros_like(self.token)
-        self.compiled = compiled_anew(decode_step)
+        # not of inference mode alone, whoever calls: they are written to later
+        with torch.inference_mode(False), torch.no_grad():
+            self.cache = llama.new_cache(size, batch_size)
+            self.token = torch.zeros(
+                batch_size, dtype=torch.int64, device=llama.device
+            )
+            self.column = torch.zeros_like(self.token[:1])
+            self.padding = torch.zeros_like(self.token)
         self.steps = {}  # S: what runs a step that looks at S columns
         self.blocks = block_weights(llama)  # this may move them
         self.places = places(llama)
@@ -196,7 +199,9 @@ class CompiledDecode:
             and self.places == places(llama)
         )
         if not fits:
+            self = None  # its memory is free before more is asked for
             self = cls(llama, max_seq_len, batch_size)
+        self.llama = llama
         self.cache.reset(padding)
         self.padding.zero_()
         if padding is not None:
@@ -205,7 +210,8 @@ class CompiledDecode:
 
     def give_back(self) -> None:
         """To be borrowed again."""
-        self.llama._idle_decode = self
+        llama, self.llama = self.llama, None  # no circle that keeps both
+        llama._idle_decode = self
 
     def __reduce__(self):
         return type(None), ()  # a copy of the model compiles its own
@@ -231,13 +237,16 @@ class CompiledDecode:
     def prepared(self, S: int):
         """A function without arguments that runs the step on S columns."""
         arguments = self.arguments(S)
+        # one for each S: what is compiled for any size is slower for this
+        compiled = compiled_anew(decode_step)
 
         def step():
-            return self.compiled(*arguments)
+            return compiled(*arguments)
 
         if self.token.device.type != "cuda":
             return step
-        return recorded(step)
+        with torch.cuda.device(self.token.device):
+            return recorded(step)
 
     def arguments(self, S: int) -> tuple:
         """Of `decode_step`: tensors that stay where they are."""
@@ -260,7 +269,7 @@ class CompiledDecode:
 
 
 def places(llama) -> list:
-    """Where the weights lie: what is recorded reads them there."""
+    """Where the weights lie, and where what is recorded reads them."""
     return [(w.data_ptr(), w.dtype) for w in llama.weights().values()]
 
 
@@ -275,23 +284,25 @@ def compiled_anew(function):
     # the one row of a decode step is then no matrix product but a sum, which
     # the compiler joins with the norm before it and what comes after
     options = {"coordinate_descent_tuning": True}
-    return torch.compile(copy, fullgraph=True, options=options)
+    return torch.compile(copy, fullgraph=True, dynamic=False, options=options)
 
 
 def recorded(step):
     """A CUDA graph of the step: all its kernels by one call."""
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):  # compiled and warm before it is recorded
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        logits = step()
+    with torch.inference_mode(False), torch.no_grad():
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # compiled and warm beforehand
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            logits = step()
 
     def replay():
         graph.replay()
-        return logits
+        return logits.clone()  # the next replay writes over them
 
+    replay.reads = step  # its arguments, where the recording reads them
     return replay

@@ -221,10 +221,12 @@ def on_the_way(token: Tensor):
     """Start to copy ids (B,) to the CPU; a function that waits for them."""
     if token.device.type != "cuda":
         return token.tolist
-    ids = torch.empty(token.shape, dtype=token.dtype, pin_memory=True)
+    ids = torch.empty(
+        token.shape, dtype=token.dtype, device="cpu", pin_memory=True
+    )
     ids.copy_(token, non_blocking=True)
     arrived = torch.cuda.Event()
-    arrived.record()
+    arrived.record(torch.cuda.current_stream(token.device))
 
     def wait():
         arrived.synchronize()

@@ -154,6 +154,12 @@ class Llama(nn.Module):
         holder.register_parameter(leaf, weight)
         self._held[name] = holder._parameters, leaf
 
+    def _apply(self, fn, recurse=True):
+        # .to(…): what was made of the old weights would keep them alive
+        super()._apply(fn, recurse)
+        self._idle_decode, self._packed = None, Packed()
+        return self
+
     def __repr__(self) -> str:
         c = self.config
         return (

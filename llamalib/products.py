@@ -13,6 +13,7 @@ Shapes: `n` rows of x, `K` numbers a row, `M` rows of w.
 
 import threading
 import time
+import weakref
 from bisect import bisect_right
 from contextlib import contextmanager
 from functools import cache
@@ -26,6 +27,7 @@ STRIP = 256  # rows of w turned to float32 at once: 2 MB where K is 2048
 ROWS = (1, 2, 4, 6, 8, 16, 32, 64)  # that the ways are timed for
 WORTH = 0.9  # a way must take less than this of F.linear's time
 _one_at_a_time = threading.RLock()
+_one_timing = threading.Lock()
 
 
 def row_by_row(x: Tensor, w: Tensor) -> Tensor:
@@ -51,11 +53,11 @@ def own_kernels():
     """Products by PyTorch itself, not by oneDNN, in the whole process."""
     onednn = torch.backends.mkldnn
     with _one_at_a_time:
-        was_on = onednn.set_flags(_enabled=False)[0]
+        was_on, onednn.enabled = onednn.enabled, False
         try:
             yield
         finally:
-            onednn.set_flags(_enabled=was_on)
+            onednn.enabled = was_on
 
 
 def in_strips(x: Tensor, w: Tensor) -> Tensor:
@@ -74,7 +76,7 @@ def in_strips(x: Tensor, w: Tensor) -> Tensor:
     """
     x32 = x.float()
     out = x.new_empty(len(x), len(w))  # (n, M)
-    room = torch.empty(min(STRIP, len(w)), w.shape[1])
+    room = x32.new_empty(min(STRIP, len(w)), w.shape[1])
     for start in range(0, len(w), STRIP):
         part = w[start : start + STRIP]
         strip = room[: len(part)].copy_(part)
@@ -130,7 +132,7 @@ def quickest_way(n: int, dtype: torch.dtype, packed: bool = False):
         weights = [QuickWeight.of(w, pack(w)) for w in weights]
     x = torch.ones(n, 2048, dtype=dtype, device="cpu")
     seconds = {way: [] for way in ways}
-    with torch.inference_mode(), plain(), one_thread():
+    with _one_timing, torch.inference_mode(), plain(), one_thread():
         for way in ways:
             way(x, weights[-1])  # the first time sets things up
         for i in range(24):  # in turn: a slow moment slows all
@@ -205,7 +207,8 @@ class QuickWeight(Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         with plain():
-            if func is F.linear and len(args) == 2 and not kwargs:
+            product = func is F.linear and len(args) == 2 and not kwargs
+            if product and isinstance(args[1], cls):
                 learns = any(a.requires_grad for a in args)
                 if not (learns and torch.is_grad_enabled()):
                     return multiply(*args)
@@ -224,6 +227,9 @@ def quick(weights: dict[str, Tensor], packed, rows: int):
     Yields:
         the same weights, those it is worth it for as `QuickWeight`s.
     """
+    if torch.compiler.is_compiling():  # a compiler has ways of its own
+        yield weights
+        return
     kinds = {w.dtype for w in weights.values() if is_worth_it(w)}
     if rows == 1 and len(kinds) == 1 and not packed:
         if quickest_way(1, *kinds) is row_by_row:
@@ -244,7 +250,8 @@ def as_quick(weights: dict[str, Tensor], packed) -> dict[str, Tensor]:
             continue
         state, blocks = packed.get(name, (None, None))
         if blocks is not None and state != state_of(w):
-            blocks = None  # the weights have changed since
+            del packed[name]  # the weights have changed since
+            blocks = None
         same[name] = QuickWeight.of(w, blocks)
     return same
 
@@ -264,14 +271,18 @@ def pack_all(weights: dict[str, Tensor]) -> Packed:
         # blocks as the output
         if name == "tok_embeddings.weight" or not is_worth_it(w):
             continue
+        if w.is_inference():  # nobody counts how often it is written to
+            continue
         if packing_pays(w.dtype):
             packed[name] = state_of(w), pack(w)
     return packed
 
 
-def state_of(w: Tensor) -> tuple:
-    """What changes when the weights do: place, and how often written to."""
-    return w.data_ptr(), 0 if w.is_inference() else w._version
+def state_of(w: Tensor) -> tuple | None:
+    """What changes with the weights: which, where, how often written to."""
+    if w.is_inference():
+        return None
+    return weakref.ref(w), w.data_ptr(), w._version
 
 
 def is_worth_it(w: Tensor) -> bool:

@@ -5,7 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from llamalib import attention, attention_weights, causal_mask, repeat_kv
-from llamalib.attention import fused_attention, grouped_attention
+from llamalib.attention import (
+    fused_attention,
+    fused_by_group,
+    grouped_attention,
+)
 
 
 def qkv(T=5, S=5, H=8, KV=2, hd=16):
@@ -83,3 +87,16 @@ def test_one_query(function, masked, KV):
     assert torch.allclose(found, wanted, atol=1e-5)
     alone = function(xq[0], xk[0], xv[0], torch.zeros(1, 7))  # no batch
     assert torch.allclose(alone, wanted[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("KV", [1, 2, 8])
+def test_by_group_is_not_by_group(KV):
+    """As CUDA runs a prompt."""
+    xq, xk, xv = qkv(KV=KV)
+    q, k, v = (x.transpose(-3, -2) for x in (xq, xk, xv))
+    rows = causal_mask(5).repeat(3, 1, 1, 1)
+    rows[1, ..., 1:, 0] = float("-inf")  # another mask for one of the batch
+    for mask in (None, causal_mask(5), rows):
+        found = fused_by_group(q, k, v, mask).transpose(-3, -2).flatten(-2)
+        wanted = attention(xq, xk, xv, mask)
+        assert torch.allclose(found, wanted, atol=1e-5)

@@ -1,5 +1,7 @@
 import copy
+import gc
 import shutil
+import weakref
 from functools import partial
 from importlib import import_module
 
@@ -42,9 +44,13 @@ def test_compiled_is_not_compiled(on_the_cpu):
     llama, prompt = random_llama(), random_ids(6)
     wanted = greedy(random_llama(), prompt, 300)
     assert greedy(llama, prompt, 300, compile=True) == wanted
-    step = llama._idle_decode
-    assert list(step.steps) == [256, 512]
-    assert step.compiled is not compiled.decode_step
+    assert list(llama._idle_decode.steps) == [256, 512]
+    # another model, another batch: compiled for itself
+    other, prompts = random_llama(seed=1, tied=False), [[1, 2, 3], [4]]
+    how = dict(max_new_tokens=20, stop=())
+    wanted = llamalib.generate_batch(other, prompts, **how)
+    found = llamalib.generate_batch(other, prompts, compile=True, **how)
+    assert found == wanted
 
 
 @torch.inference_mode()
@@ -140,6 +146,43 @@ def test_two_at_a_time_do_not_mix(uncompiled):
     assert [list(ids) for ids in zip(*zip(*both))] == wanted
 
 
+def test_nothing_keeps_an_old_model(uncompiled):
+    llama = random_llama()
+    greedy(llama, [1], 3, compile=True)
+    gone = weakref.ref(llama)
+    gc.disable()
+    try:
+        del llama
+        assert gone() is None
+    finally:
+        gc.enable()
+    llama = random_llama()
+    greedy(llama, [1], 3, compile=True)
+    llama.double()
+    assert llama._idle_decode is None
+
+
+def test_made_in_one_mode_used_in_another(uncompiled):
+    llama = random_llama()
+    wanted = greedy(llama, [1, 2], 5)
+    assert greedy(llama, [1, 2], 5, compile=True) == wanted
+    with torch.no_grad():  # generate made it in inference mode
+        step = CompiledDecode.borrow(llama, 9, padding=torch.tensor([0]))
+        logits = llamalib.prefill(llama, torch.tensor([[1, 2]]), step.cache)
+        found = [logits.argmax(-1)]
+        for _ in range(4):
+            found.append(step(found[-1]).argmax(-1))
+    assert [int(i) for i in found] == wanted
+
+
+def test_a_long_call_between_two_short_ones(uncompiled):
+    """RoPE's table is made anew: the old step still reads its own."""
+    llama = random_llama()
+    wanted = greedy(llama, [1], 20, compile=True)
+    llama.freqs_cis_for(0, 5000)
+    assert greedy(llama, [1], 20, compile=True) == wanted
+
+
 def test_other_weights_are_seen(uncompiled):
     llama, other = random_llama(), random_llama(seed=1)
     greedy(llama, [1], 3, compile=True)
@@ -219,6 +262,22 @@ class TestCuda:
         finally:
             torch.cuda.set_sync_debug_mode("default")
         assert ids() == token.tolist()
+
+    def test_a_long_call_between_two_short_ones(self):
+        llama = random_llama().cuda()
+        wanted = greedy(llama, [1], 20, compile=True)
+        greedy(llama, random_ids(3000), 2)  # RoPE's table is made anew
+        full = [torch.randn(1000, device="cuda") for _ in range(100)]
+        assert greedy(llama, [1], 20, compile=True) == wanted and full
+
+    @torch.inference_mode()
+    def test_logits_are_not_written_over(self):
+        llama = random_llama().cuda()
+        step = CompiledDecode(llama, 20)
+        first = step(torch.tensor([1]).cuda())
+        kept = first.clone()
+        step(torch.tensor([2]).cuda())
+        assert torch.equal(first, kept)
 
     def test_many_generations_keep_no_memory(self):
         llama = random_llama().cuda()

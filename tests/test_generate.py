@@ -330,10 +330,16 @@ def test_many_generations_keep_no_memory():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("compile", [False, True])
-def test_bfloat16_differs_only_where_two_are_as_likely(monkeypatch, compile):
+@pytest.mark.parametrize("way", ["row_by_row", "in_strips", "in_blocks"])
+def test_bfloat16_differs_only_where_two_are_as_likely(monkeypatch, way):
     """Cached and not, by other kernels: other roundings, no other text."""
-    monkeypatch.setattr(products, "SMALL", 0)  # all ways of the products
+    compile = way == "in_blocks"
+    if compile and products.pack(torch.ones(64, 64).bfloat16()) is None:
+        pytest.skip("this processor has no bfloat16 products of its own")
+    way = getattr(products, way)
+    monkeypatch.setattr(products, "SMALL", 0)
+    monkeypatch.setattr(products, "quickest_way", lambda *how: way)
+    monkeypatch.setattr(products, "packing_pays", lambda dtype: True)
     llama, prompt = random_llama().to(torch.bfloat16), random_ids(6).tolist()
     found = list(
         llamalib.generate(
