@@ -387,15 +387,20 @@ def summary(result: dict) -> str:
     one, device = result["sections"]["1b"], result["device"]
     batches = PLANS[device].sections["1b"].batches
     parts = [machine_line(result)]
-    if result["machine"]:
-        place = f"bench/results/generation-{device}"
-        parts.append(PICTURE.format(f"{place}.png"))
-    parts += ["tokens/s of one row:\n", generation_table(one)]
-    parts += ["… behind so many positions:\n", position_table(one)]
-    parts += ["… of several rows together:\n", batch_table(one, batches)]
-    if result["machine"]:
-        words = "Every figure, what we ask of it, and how it was measured"
-        parts.append(f"{words}: [{place}.md]({place}.md)\n")
+    if not result["machine"]:  # the other tables would say it again
+        return "\n".join([*parts, generation_table(one)])
+    place = f"bench/results/generation-{device}"
+    words = "Every figure, what we ask of it, and how it was measured"
+    parts += [
+        PICTURE.format(f"{place}.png"),
+        "tokens/s of one row:\n",
+        generation_table(one),
+        "… behind so many positions:\n",
+        position_table(one),
+        "… of several rows together:\n",
+        batch_table(one, batches),
+        f"{words}: [{place}.md]({place}.md)\n",
+    ]
     return "\n".join(parts)
 
 
