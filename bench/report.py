@@ -324,7 +324,8 @@ def target_table(result: dict) -> str:
     for words, found, sign, bound, form in targets(result):
         met = NOT
         if found is not None:
-            met = "yes" if (found >= bound) == (sign == "≥") else "**no**"
+            enough = found >= bound if sign == "≥" else found <= bound
+            met = "yes" if enough else "**no**"
         kind = {"×": "times"}.get(form, form or "3")
         wanted = number(bound, "percent") if form == "percent" else bound
         lines.append([words, number(found, kind), f"{sign} {wanted}", met])

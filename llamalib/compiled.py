@@ -1,7 +1,7 @@
 r"""One decode step with nothing left to decide, compiled and replayed.
 
 A GPU reads the weights of Llama 3.2-1B in less than a millisecond; Python
-cannot even name the three hundred operations of a step in that time. So the
+cannot even start the hundreds of operations of a step in that time. So the
 step is written once more, all on one page and with every shape fixed: a
 compiler joins its small operations, and a CUDA graph starts them all by one
 call. What changes from step to step, the token and its column, lies in
@@ -88,7 +88,9 @@ def block_weights(llama) -> list[BlockWeights]:
 
 
 def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
-    r"""`apply_rotary_emb` in real numbers: compilers know no others.
+    r"""`apply_rotary_emb` in real numbers, for a compiler.
+
+    PyTorch's makes no code for complex ones.
 
     Args:
         x: (B, n, hd), n heads.

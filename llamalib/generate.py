@@ -76,14 +76,10 @@ def generate(
         ValueError: at the call, naming the argument, what was found and
             what is wanted.
     """
-    tokens = prompt_tensor(llama, prompt_ids)  # (T,)
-    check_count(max_new_tokens)
-    check_room(llama, len(tokens), max_new_tokens)
-    stop = check_stop(llama, stop)
+    row = prompt_tensor(llama, prompt_ids)  # (T,)
     choose = chooser(llama, 1, temperature, top_k, top_p, seed)
-    steps = token_loop(
-        llama, tokens[None], None, max_new_tokens, choose, compile
-    )
+    stop = check_stop(llama, stop)
+    steps = checked_loop(llama, [row], max_new_tokens, choose, compile)
     return before_stop(steps, stop)
 
 
@@ -124,12 +120,9 @@ def generate_batch(
             rows.append(prompt_tensor(llama, prompt_ids))
         except ValueError as error:
             raise ValueError(f"prompts[{i}]: {error}") from None
-    check_count(max_new_tokens)
-    check_room(llama, max(map(len, rows)), max_new_tokens)
-    stop = check_stop(llama, stop)
     choose = chooser(llama, len(rows), temperature, top_k, top_p, seed)
-    tokens, padding = pad_left(rows)
-    steps = token_loop(llama, tokens, padding, max_new_tokens, choose, compile)
+    stop = check_stop(llama, stop)
+    steps = checked_loop(llama, rows, max_new_tokens, choose, compile)
     texts, going = [[] for _ in rows], set(range(len(rows)))
     for ids in steps:
         going -= {b for b in going if ids[b] in stop}
@@ -180,6 +173,15 @@ def chooser(llama, rows, temperature, top_k, top_p, seed):
         return torch.stack(drawn)  # (B,)
 
     return draw
+
+
+def checked_loop(
+    llama, rows, max_new_tokens, choose, compile
+) -> Iterator[list[int]]:
+    """`token_loop`, or ValueError if it is asked for too much."""
+    check_count(max_new_tokens)
+    check_room(llama, max(map(len, rows)), max_new_tokens)
+    return token_loop(llama, *pad_left(rows), max_new_tokens, choose, compile)
 
 
 @torch.inference_mode()
