@@ -40,3 +40,17 @@ def test_full():
     cache.reset()
     again = llama(random_ids(1, 5), cache)
     assert torch.allclose(again, llama(random_ids(1, 5)), atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_padded_row_keeps_the_keys_of_its_own_run():
+    """Scores feel only differences of positions; the keys feel the rest."""
+    llama, padding = random_llama(), torch.tensor([0, 3])
+    tokens = random_ids(2, 7)
+    cache = llama.new_cache(9, 2, padding)
+    llama(tokens, cache)
+    llama(random_ids(2, 1), cache)
+    assert cache.positions(1).tolist() == [[8], [5]]
+    alone = llama.new_cache(6)
+    llama(tokens[1:, 3:], alone)
+    assert (cache.k[:, 1, :, 3:7] - alone.k[:, 0, :, :4]).abs().max() < 1e-5
