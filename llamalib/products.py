@@ -48,12 +48,17 @@ def row_by_row(x: Tensor, w: Tensor) -> Tensor:
         return torch.stack([torch.mv(w, row) for row in x])
 
 
-@contextmanager
 def own_kernels():
     """Products by PyTorch itself, not by oneDNN, in the whole process."""
+    return by_onednn(False)
+
+
+@contextmanager
+def by_onednn(wanted: bool = True):
+    """Whether 16-bit products go to oneDNN, in the whole process."""
     onednn = torch.backends.mkldnn
     with _one_at_a_time:
-        was_on, onednn.enabled = onednn.enabled, False
+        was_on, onednn.enabled = onednn.enabled, wanted
         try:
             yield
         finally:
@@ -131,19 +136,29 @@ def quickest_way(n: int, dtype: torch.dtype, packed: bool = False):
         ways.append(in_blocks)
         weights = [QuickWeight.of(w, pack(w)) for w in weights]
     x = torch.ones(n, 2048, dtype=dtype, device="cpu")
+    return quickest(ways, [(x, w) for w in weights])
+
+
+def quickest(ways: list, calls: list[tuple]):
+    r"""The way that takes the least time; the first, if it is not much less.
+
+    Args:
+        ways: functions of the same arguments.
+        calls: arguments to call them with, in turns.
+    """
     seconds = {way: [] for way in ways}
     with _one_timing, torch.inference_mode(), plain(), one_thread():
         for way in ways:
-            way(x, weights[-1])  # the first time sets things up
-        for i in range(24):  # in turn: a slow moment slows all
+            way(*calls[-1])  # the first time sets things up
+        for i in range(8 * len(ways)):  # in turn: a slow moment slows all
             way = ways[i % len(ways)]
             start = time.perf_counter()
-            way(x, weights[i % len(weights)])
+            way(*calls[i % len(calls)])
             seconds[way].append(time.perf_counter() - start)
     # the least of several: what else the machine does only ever adds
     least = {way: min(times) for way, times in seconds.items()}
     best = min(least, key=least.get)
-    return best if least[best] < WORTH * least[F.linear] else F.linear
+    return best if least[best] < WORTH * least[ways[0]] else ways[0]
 
 
 @contextmanager

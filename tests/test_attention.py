@@ -1,4 +1,5 @@
 import math
+from importlib import import_module
 
 import pytest
 import torch
@@ -6,10 +7,14 @@ import torch.nn.functional as F
 
 from llamalib import attention, attention_weights, causal_mask, repeat_kv
 from llamalib.attention import (
+    by_group_in_pieces,
     fused_attention,
     fused_by_group,
     grouped_attention,
 )
+from llamalib.products import own_kernels
+
+attention_module = import_module("llamalib.attention")
 
 
 def qkv(T=5, S=5, H=8, KV=2, hd=16):
@@ -100,3 +105,84 @@ def test_by_group_is_not_by_group(KV):
         found = fused_by_group(q, k, v, mask).transpose(-3, -2).flatten(-2)
         wanted = attention(xq, xk, xv, mask)
         assert torch.allclose(found, wanted, atol=1e-5)
+
+
+@pytest.fixture
+def no_way_known():
+    """What other tests timed is forgotten, and what this one did after it."""
+    attention_module.quickest_by_group.cache_clear()
+    yield
+    attention_module.quickest_by_group.cache_clear()
+
+
+@pytest.mark.parametrize("KV", [1, 2, 8])
+@pytest.mark.parametrize("S", [1, 4, 7, 8])  # within a piece, and beyond
+def test_in_pieces_is_at_once(monkeypatch, KV, S):
+    monkeypatch.setattr(attention_module, "PIECE", 4)
+    q, k, v = (x.transpose(-3, -2) for x in qkv(T=1, S=S, KV=KV))
+    rows = torch.zeros(3, 1, 1, S)
+    rows[1, ..., : S // 2] = rows[2, ..., : S - 1] = float("-inf")
+    for mask in (None, torch.zeros(1, S), rows):
+        found = by_group_in_pieces(q, k, v, mask)
+        wanted = fused_by_group(q, k, v, mask)
+        assert found.shape == wanted.shape
+        assert torch.allclose(found, wanted, atol=1e-5)
+    alone = by_group_in_pieces(q[2], k[2], v[2], rows[2, 0])
+    assert torch.allclose(alone, fused_by_group(q, k, v, rows)[2], atol=1e-5)
+    like = [x.bfloat16() for x in (q, k, v)]
+    found, wanted = (
+        by_group_in_pieces(*like, None),
+        fused_by_group(*like, None),
+    )
+    assert found.dtype == torch.bfloat16
+    assert (found - wanted).abs().max() < 0.03
+
+
+def test_one_query_takes_the_quicker_way(monkeypatch, no_way_known):
+    """Behind a long text alone, in 16 bits, once timed."""
+    seen, timed = [], []
+
+    def quicker(*qkv_mask):
+        seen.append(qkv_mask[1].shape)
+        return by_group_in_pieces(*qkv_mask)
+
+    def quickest(ways, calls):
+        timed.append(ways)
+        assert all(len(call) == 4 for call in calls)
+        ways[0](*calls[0])
+        return ways[1]
+
+    monkeypatch.setattr(attention_module, "LONG", 9)
+    monkeypatch.setattr(attention_module, "SCRATCH", 2**12)
+    monkeypatch.setattr(attention_module, "by_group_in_pieces", quicker)
+    monkeypatch.setattr(attention_module, "quickest", quickest)
+    for T, S, dtype in (
+        (1, 8, torch.bfloat16),
+        (1, 9, torch.float32),
+        (2, 9, torch.bfloat16),
+        (1, 9, torch.bfloat16),
+        (1, 12, torch.bfloat16),
+    ):
+        q, k, v = (x.to(dtype) for x in qkv(T=T, S=S, KV=2))
+        found = fused_attention(q, k, v, None)
+        assert torch.allclose(found, attention(q, k, v), atol=0.03)
+    assert [shape[-2] for shape in seen] == [9, 12]
+    assert timed == [[fused_by_group, quicker]]
+
+
+def test_in_pieces_leaves_onednn_as_it_was(monkeypatch):
+    """Its products are oneDNN's, also in a step that does without it."""
+    monkeypatch.setattr(attention_module, "PIECE", 4)
+    q, k, v = (x.transpose(-3, -2) for x in qkv(T=1, S=5, KV=2))
+    onednn, used, matmul = torch.backends.mkldnn, [], torch.Tensor.__matmul__
+
+    def watched(a, b):
+        used.append(onednn.enabled)
+        return matmul(a, b)
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", watched)
+    was = onednn.enabled
+    with own_kernels():
+        by_group_in_pieces(q, k, v, None)
+        assert not onednn.enabled
+    assert onednn.enabled == was and used == [True] * 4
