@@ -5,8 +5,8 @@ r"""How fast Llama 3.2-1B generates: ours beside others, in turn.
 
 Every peer runs the same random weights (`checkpoint.py`) in a process of its
 own (`worker.py`), with the same number of threads, and they take turns: a
-machine that is slow for a while is slow for all. In every round the memory's
-bandwidth is measured too, for a decode step can be no quicker than reading
+machine that is slow for a while is slow for all. The memory's bandwidth is
+measured before each of them, for a decode step can be no quicker than reading
 the weights. Before anything is timed, all must give the same answer. Writes
 `bench/results/generation-DEVICE.json`, and what `report.py` makes of it.
 """
@@ -243,11 +243,15 @@ def generate_rounds(section, workers, rows, clock):
     prompt = vocabulary_ids(PROMPT)
     bandwidth, start, waited = [], time.monotonic(), pressure()
     for n in range(section.rounds):
-        bandwidth.append(clock())
+        speeds = []
         for worker, row in turns(workers, rows, n):
+            # before each: memory that others use too is not always as quick
+            speeds.append(clock())
+            row.setdefault("bandwidth", []).append(speeds[-1])
             answer = worker.ask("generate", prompt=prompt, n=section.new)
             note(row, "first", answer, "first")
             note(row, "decode", answer, "decode")
+        bandwidth.append(statistics.median(speeds))
     if waited is not None:
         waited = (pressure() - waited) / (time.monotonic() - start)
     for worker, row in turns(workers, rows, 0):

@@ -131,9 +131,15 @@ class Ours(TorchPeer):
 
 
 class OursCompiled(Ours):
-    """llamalib with its decoding step compiled."""
+    """llamalib as `compile=True` has it: on a GPU its step compiled, on a CPU
+    a second copy of the weights in the processor's order."""
 
     compiled = None
+
+    def __init__(self, source, beside, dtype, device, threads):
+        super().__init__(source, beside, dtype, device, threads)
+        if device == "cpu":
+            self.llama.pack()
 
     def give_back(self):
         if self.compiled is not None:
@@ -141,11 +147,15 @@ class OursCompiled(Ours):
         self.compiled = None
 
     def start(self, rows, room):
+        if self.device == "cpu":
+            return super().start(rows, room)
         self.give_back()
         self.compiled = llamalib.CompiledDecode.borrow(self.llama, room, rows)
         self.cache = self.compiled.cache
 
     def step_logits(self, ids):
+        if self.device == "cpu":
+            return super().step_logits(ids)
         return self.compiled(ids)
 
     def generate(self, prompt, n):
@@ -153,14 +163,6 @@ class OursCompiled(Ours):
         return llamalib.generate(
             self.llama, prompt, max_new_tokens=n, stop=(), compile=True
         )
-
-
-class OursPacked(Ours):
-    """llamalib with a second copy of the weights in a processor's order."""
-
-    def __init__(self, source, beside, dtype, device, threads):
-        super().__init__(source, beside, dtype, device, threads)
-        self.llama.pack()
 
 
 class Naive(Ours):
@@ -372,8 +374,7 @@ class LlamaCpp(Peer):
 
 PEERS = {
     "ours": Ours,
-    "ours compiled": OursCompiled,
-    "ours packed": OursPacked,
+    "ours compile=True": OursCompiled,
     "naive": Naive,
     "transformers": Transformers,
     "transformers compiled": TransformersCompiled,

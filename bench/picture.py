@@ -56,7 +56,7 @@ def lines(ax, section: dict) -> None:
         points = [(p, median(row, f"position {p}")) for p in POSITIONS]
         points = [(p, speed) for p, speed in points if speed is not None]
         if points:
-            more = "compiled" in row["name"] or "packed" in row["name"]
+            more = "compile" in row["name"]
             style = "x:" if more else "o-"
             name = row["name"]
             style = "s-" if "q8_0" in name else style

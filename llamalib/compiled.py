@@ -22,7 +22,22 @@ from torch import Tensor
 from .attention import grouped_attention
 from .normalization import rms_norm
 
-FEWEST = 256  # columns that are looked at; then twice as many, and so on
+FEWEST = 256  # columns that a step looks at
+STEP = 1024  # more columns at a time, behind a long text
+
+
+def columns_for(column: int) -> int:
+    r"""How many columns a step looks at that writes to this one.
+
+    Not just so many as there are: for each number of them a step is compiled
+    and recorded anew. Twice as many each time while a text is short, where
+    they weigh little beside the weights; then an eighth to a quarter more.
+    """
+    more = 2 ** column.bit_length()
+    if more <= STEP:
+        return max(FEWEST, more)
+    step = max(STEP, more // 8)
+    return (column // step + 1) * step
 
 
 class BlockWeights(NamedTuple):
@@ -105,6 +120,77 @@ def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
     return turned.flatten(-2).type_as(x)
 
 
+def start_step(
+    token: Tensor,
+    column: Tensor,
+    padding: Tensor,
+    turns: Tensor,
+    embedding: Tensor,
+    S: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""What the first block is given, and what every block needs.
+
+    Args:
+        token: (B,) int64.
+        column: (1,) int64, where the token's keys and values are written.
+        padding: (B,) int64, each row's columns without text.
+        turns: (positions, hd/2, 2) float32, cos and sin.
+        embedding: (V, D).
+        S: columns of the cache.
+
+    Returns:
+        x (B, D); mask (B, 1, 1, S) float32; turn (B, 1, hd/2, 2).
+    """
+    columns = torch.arange(S, device=token.device)  # (S,)
+    unseen = (columns > column) | (columns < padding[:, None])  # (B, S)
+    mask = torch.where(unseen, float("-inf"), 0.0)[:, None, None]
+    turn = turns[column - padding][:, None]  # (B, 1, hd/2, 2)
+    return F.embedding(token, embedding), mask, turn
+
+
+def decode_block(
+    x: Tensor,
+    block: BlockWeights,
+    k: Tensor,
+    v: Tensor,
+    column: Tensor,
+    mask: Tensor,
+    turn: Tensor,
+    eps: float,
+) -> Tensor:
+    r"""`transformer_block` for one token a row.
+
+    Args:
+        x: (B, D).
+        block: its weights.
+        k, v: (B, KV, S, hd), its keys and values; written to.
+        column, mask, turn: see `start_step`.
+        eps: of its norms.
+
+    Returns:
+        (B, D).
+    """
+    KV, hd = k.shape[1], k.shape[3]
+    h = rms_norm(x, block.attention_norm, eps)  # (B, D)
+    heads = F.linear(h, block.wqkv).unflatten(-1, (-1, hd))
+    xq, xk, xv = heads.split([heads.shape[1] - 2 * KV, KV, KV], dim=1)
+    xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
+    k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
+    v.index_copy_(2, column, xv[:, :, None])
+    a = grouped_attention(
+        xq[:, None], k.transpose(1, 2), v.transpose(1, 2), mask
+    )  # (B, 1, H·hd)
+    x = x + F.linear(a[:, 0], block.wo)  # (B, D)
+    h = rms_norm(x, block.ffn_norm, eps)  # (B, D)
+    gate, up = F.linear(h, block.w13).chunk(2, dim=-1)  # (B, F)
+    return x + F.linear(F.silu(gate) * up, block.w2)  # (B, D)
+
+
+def finish_step(x: Tensor, norm: Tensor, output: Tensor, eps: float) -> Tensor:
+    r"""Scores of the next token: (B, D) to (B, V) float32."""
+    return F.linear(rms_norm(x, norm, eps), output).float()
+
+
 def decode_step(
     token: Tensor,
     column: Tensor,
@@ -117,42 +203,25 @@ def decode_step(
     norm: Tensor,
     output: Tensor,
     eps: float,
+    parts=(start_step, decode_block, finish_step),
 ) -> Tensor:
-    r"""`decode_one`, all on one page.
+    r"""`decode_one` with nothing left to decide.
 
     Args:
-        token: (B,) int64.
-        column: (1,) int64, where the token's keys and values are written.
-        padding: (B,) int64, each row's columns without text.
+        token, column, padding, turns, embedding: see `start_step`.
         keys, values: L tensors (B, KV, S, hd); written to.
-        turns: (positions, hd/2, 2) float32, cos and sin.
-        embedding, blocks, norm, output, eps: the model.
+        blocks, norm, output, eps: the model.
+        parts: its three functions, or the same compiled.
 
     Returns:
         (B, V) float32.
     """
-    hd = keys[0].shape[-1]
-    columns = torch.arange(keys[0].shape[2], device=token.device)  # (S,)
-    unseen = (columns > column) | (columns < padding[:, None])  # (B, S)
-    mask = torch.where(unseen, float("-inf"), 0.0)[:, None, None]
-    turn = turns[column - padding][:, None]  # (B, 1, hd/2, 2)
-    x = F.embedding(token, embedding)  # (B, D)
+    start, run_block, finish = parts
+    S = keys[0].shape[2]
+    x, mask, turn = start(token, column, padding, turns, embedding, S)
     for block, k, v in zip(blocks, keys, values):
-        h = rms_norm(x, block.attention_norm, eps)  # (B, D)
-        heads = F.linear(h, block.wqkv).unflatten(-1, (-1, hd))
-        kv = k.shape[1]
-        xq, xk, xv = heads.split([heads.shape[1] - 2 * kv, kv, kv], dim=1)
-        xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
-        k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
-        v.index_copy_(2, column, xv[:, :, None])
-        a = grouped_attention(
-            xq[:, None], k.transpose(1, 2), v.transpose(1, 2), mask
-        )  # (B, 1, H·hd)
-        x = x + F.linear(a[:, 0], block.wo)  # (B, D)
-        h = rms_norm(x, block.ffn_norm, eps)  # (B, D)
-        gate, up = F.linear(h, block.w13).chunk(2, dim=-1)  # (B, F)
-        x = x + F.linear(F.silu(gate) * up, block.w2)  # (B, D)
-    return F.linear(rms_norm(x, norm, eps), output).float()  # (B, V)
+        x = run_block(x, block, k, v, column, mask, turn, eps)  # (B, D)
+    return finish(x, norm, output, eps)  # (B, V)
 
 
 class CompiledDecode:
@@ -172,7 +241,7 @@ class CompiledDecode:
 
     def __init__(self, llama, max_seq_len: int, batch_size: int = 1):
         self.llama = llama
-        size = max(FEWEST, 2 ** (max_seq_len - 1).bit_length())
+        size = columns_for(max_seq_len - 1)
         # not of inference mode alone, whoever calls: they are written to later
         with torch.inference_mode(False), torch.no_grad():
             self.cache = llama.new_cache(size, batch_size)
@@ -229,7 +298,7 @@ class CompiledDecode:
             )
         self.token.copy_(token)
         self.column.fill_(column)
-        S = max(FEWEST, 2 ** column.bit_length())
+        S = columns_for(column)
         if S not in self.steps:
             self.steps[S] = self.prepared(S)
         logits = self.steps[S]()
@@ -239,11 +308,15 @@ class CompiledDecode:
     def prepared(self, S: int):
         """A function without arguments that runs the step on S columns."""
         arguments = self.arguments(S)
-        # one for each S: what is compiled for any size is slower for this
-        compiled = compiled_anew(decode_step)
+        # one for each S: what is compiled for any size is slower for this;
+        # a block is compiled once, not L times
+        parts = [
+            compiled_anew(part)
+            for part in (start_step, decode_block, finish_step)
+        ]
 
         def step():
-            return compiled(*arguments)
+            return decode_step(*arguments, parts)
 
         if self.token.device.type != "cuda":
             return step

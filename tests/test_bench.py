@@ -246,15 +246,60 @@ def test_a_report_says_what_the_figures_say():
     assert cells(text, "… as the bytes say")[1::3] == ["20", "10"]
 
 
+def test_what_is_asked_of_ours():
+    """As it is and with compile=True, which decides, each with a bound."""
+    made = result()
+    one = made["sections"]["1b"]
+    ours, best, _, hf, _, cpp, *_ = one["rows"]
+    text = report.document(made)
+    asked = cells(text, "decode ÷ transformers")[1:]
+    assert asked == ["0.25", "0.50", "≥ 1.7", "**no**"]
+    best["decode"] = [1.7 * x for x in hf["decode"]]
+    asked = cells(report.document(made), "decode ÷ transformers")[1:]
+    assert asked == ["0.25", "1.70", "≥ 1.7", "yes"]
+    # the limit is a row's own, where it was measured just before it
+    share = cells(text, "decode, of the limit")
+    assert share[1:] == ["67 %", "133 %", "≥ 75 %", "yes"]
+    ours["bandwidth"] = [25e9, 75e9, 500e9]
+    share = cells(report.document(made), "decode, of the limit")
+    assert share[1] == "100 %"
+    # of a time, less is better
+    text = report.document(made)
+    assert cells(text, "seconds to the first token of 6 ÷ llama.cpp's")[
+        1:
+    ] == ["1.00", "1.00", "≤ 2", "yes"]
+    cpp["first"] = [x / 3 for x in cpp["first"]]
+    asked = cells(
+        report.document(made), "seconds to the first token of 6 ÷ llama.cpp's"
+    )
+    assert asked[2:] == ["3.00", "≤ 2", "**no**"]
+
+
+def test_what_is_asked_on_a_gpu():
+    made = result()
+    rows = [
+        {**row, "name": spec.name, "batch 1": [10.0], "batch 32": [160.0]}
+        for row, spec in zip(
+            made["sections"]["1b"]["rows"], CUDA.sections["1b"].rows
+        )
+    ]
+    rows[1]["batch 32"] = [149.0]
+    made = report.nothing("cuda") | {
+        "machine": made["machine"] | {"gpu": "one"},
+        "sections": {"1b": made["sections"]["1b"] | {"rows": rows}},
+    }
+    text = report.document(made)
+    asked = cells(text, "tokens/s of 32 rows ÷ of one")[1:]
+    assert asked == ["16.00", "14.90", "≥ 15", "**no**"]
+    assert cells(text, "decode ÷ transformers")[3:] == ["≥ 5", "**no**"]
+    assert cells(text, "decode, of the limit")[3:] == ["≥ 60 %", "yes"]
+    assert "pocket" not in text
+
+
 def test_what_was_not_measured_is_said_so():
     made = result()
     text = report.document(made)
     assert cells(text, "ours int8")[1:] == 5 * [report.NOT]
-    assert cells(text, "decode ÷ transformers")[1:] == [
-        "0.25",
-        "≥ 1.7",
-        "**no**",
-    ]
     assert cells(text, "tokens/s of the pocket Llama")[1] == report.NOT
     for device in PLANS:
         text = report.document(report.nothing(device))

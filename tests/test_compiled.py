@@ -11,6 +11,7 @@ from helpers import needs_cuda, random_ids, random_llama
 
 import llamalib
 from llamalib import CompiledDecode, compiled
+from llamalib.compiled import columns_for
 from llamalib.generate import on_the_way
 
 needs_compiler = pytest.mark.skipif(
@@ -75,9 +76,23 @@ def test_step_is_decode_one(uncompiled, tied, B):
     assert (step.cache.v[:, :, :, :20] - cache.v).abs().max() < 1e-5
 
 
+def test_columns_for():
+    """More than the column, in few sizes, and not many more if many."""
+    sizes = {column: columns_for(column) for column in range(2**17)}
+    assert sizes[0] == sizes[255] == 256 and sizes[256] == sizes[511] == 512
+    assert sizes[512] == sizes[1023] == 1024 and sizes[1024] == 2048
+    assert sizes[2048] == 3072 and sizes[8192] == 10240
+    assert all(S > column for column, S in sizes.items())
+    long = range(4096, 2**17)
+    assert all(sizes[column] <= 1.25 * (column + 1) for column in long)
+    assert len(set(sizes.values())) < 30
+    # a cache of so many columns has room for each of its steps
+    assert all(columns_for(S - 1) == S for S in sizes.values())
+
+
 @torch.inference_mode()
 def test_looks_at_no_more_than_it_must(uncompiled):
-    """Twice the columns when those are full, and in what order ever."""
+    """More columns when those are full, and in what order ever."""
     llama = random_llama()
     step = CompiledDecode(llama, 1000)
     sizes = []
