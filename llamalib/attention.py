@@ -17,7 +17,7 @@ from .rope import apply_rotary_emb
 
 LONG = 2048  # positions from which one query's ways differ by much
 PIECE = 4096  # positions of keys, or of values, at once
-SCRATCH = 2**26  # bytes that ways are timed on
+SCRATCH = 2**27  # bytes that ways are timed on
 
 
 def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
@@ -106,7 +106,8 @@ def fused_attention(
     r"""`attention` by PyTorch's one call.
 
     Same arguments and result, up to rounding. Where PyTorch has a fused
-    kernel for it, (H, T, S) weights are never held. The model runs on this.
+    kernel for it, (H, T, S) weights are never held; of one query a row they
+    may be, if that is quicker. The model runs on this.
     """
     q, k, v = (x.transpose(-3, -2) for x in (xq, xk, xv))
     if mask is not None:
@@ -125,27 +126,35 @@ def way_by_group(q: Tensor, k: Tensor):
     here = q.device.type == "cpu" and not torch.compiler.is_compiling()
     if not (one_of_many and sixteen_bits and here):
         return fused_by_group
-    return quickest_by_group(q.shape[-3], k.shape[-3], k.shape[-1], q.dtype)
+    H, KV, hd = q.shape[-3], k.shape[-3], k.shape[-1]
+    on = torch.backends.mkldnn.enabled  # the fused kernel may use it too
+    return quickest_by_group(H, KV, hd, q.dtype, on)
 
 
 @cache
-def quickest_by_group(H: int, KV: int, hd: int, dtype: torch.dtype):
+def quickest_by_group(
+    H: int, KV: int, hd: int, dtype: torch.dtype, onednn: bool
+):
     """Of the ways for one query of 16 bits: timed, as for `products`."""
-    # more together than a processor's own caches hold
-    many = max(2, SCRATCH // (2 * LONG * KV * hd * dtype.itemsize))
+    S = 2 * PIECE
+    # more together than most processors' own caches hold
+    many = max(2, SCRATCH // (2 * S * KV * hd * dtype.itemsize))
     like = dict(dtype=dtype, device="cpu")
-    pages = torch.full((many, 2, KV, LONG, hd), 0.01, **like)
+    pages = torch.full((many, 2, KV, S, hd), 0.01, **like)
     q = torch.ones(H, 1, hd, **like)
     ways = [fused_by_group, by_group_in_pieces]
-    return quickest(ways, [(q, k, v, None) for k, v in pages])
+    with by_onednn(onednn):
+        return quickest(ways, [(q, k, v, None) for k, v in pages])
 
 
 def by_group_in_pieces(q: Tensor, k: Tensor, v: Tensor, mask) -> Tensor:
     r"""`fused_by_group` of one query, by matrix products.
 
-    Keys times queries, not queries times keys: a product that has as many
-    rows as a text has positions is one that processors with instructions for
-    16-bit numbers are made for. A piece at a time stays in their caches.
+    Scores as keys times queries, not queries times keys: a product that has
+    as many rows as a text has positions is one that processors with
+    instructions for 16-bit numbers are made for. It copies what it reads: a
+    piece at a time, the copy stays in their caches. Scores are rounded to the
+    dtype of q, as those of `attention` are.
 
     Args:
         q: (..., H, 1, hd).
@@ -155,11 +164,12 @@ def by_group_in_pieces(q: Tensor, k: Tensor, v: Tensor, mask) -> Tensor:
     Returns:
         (..., H, 1, hd).
     """
-    q = q.squeeze(-2).unflatten(-2, (k.shape[-3], -1))  # (..., KV, G, hd)
+    # divided first: the scores themselves may be more than float16 can hold
+    q = q.squeeze(-2) / math.sqrt(q.shape[-1])
+    q = q.unflatten(-2, (k.shape[-3], -1))  # (..., KV, G, hd)
     with by_onednn():
         scores = [(part @ q.mT).mT for part in k.split(PIECE, dim=-2)]
     scores = torch.cat(scores, dim=-1).float()  # (..., KV, G, S)
-    scores = scores / math.sqrt(q.shape[-1])
     if mask is not None:
         scores = scores + mask
     weights = torch.softmax(scores, dim=-1).type_as(q)  # (..., KV, G, S)

@@ -1,17 +1,17 @@
 r"""One decode step with nothing left to decide, compiled and replayed.
 
-A GPU reads the weights of Llama 3.2-1B in less than a millisecond; Python
+A large GPU reads the weights of Llama 3.2-1B in about a millisecond; Python
 cannot even start the hundreds of operations of a step in that time. So the
-step is written once more, all on one page and with every shape fixed: a
-compiler joins its small operations, and a CUDA graph starts them all by one
-call. What changes from step to step, the token and its column, lies in
-memory that stays where it is.
+step is written once more, with every shape fixed: a compiler joins its small
+operations, and a CUDA graph starts them all by one call. What changes from
+step to step, the token and its column, lies in memory that stays where it is.
 
 Shapes: `B` batch, `S` columns of the cache that are looked at, `D` model
 dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden dim,
 `V` vocabulary, `L` layers.
 """
 
+import threading
 import types
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from .attention import grouped_attention
 from .normalization import rms_norm
 
+_handing_out = threading.Lock()
 FEWEST = 256  # columns that a step looks at
 STEP = 1024  # more columns at a time, behind a long text
 
@@ -31,7 +32,8 @@ def columns_for(column: int) -> int:
 
     Not just so many as there are: for each number of them a step is compiled
     and recorded anew. Twice as many each time while a text is short, where
-    they weigh little beside the weights; then an eighth to a quarter more.
+    they weigh little beside the weights; behind 4096, where they do not, at
+    most a quarter more than the text has.
     """
     more = 2 ** column.bit_length()
     if more <= STEP:
@@ -225,15 +227,17 @@ def decode_step(
 
 
 class CompiledDecode:
-    r"""`decode_one`, compiled; on CUDA recorded once and then replayed.
+    r"""`decode_one`, compiled; on CUDA recorded and then replayed.
 
-    It has a KV cache of its own, for `prefill` to fill. To compile takes from
-    seconds to minutes: `borrow` hands the last one out again.
+    Once for each number of columns that it looks at (`columns_for`). It has a
+    KV cache of its own, for `prefill` to fill. To compile takes seconds and
+    more: `borrow` hands the last one out again.
 
     Args:
         llama: its q, k and v matrices, and its w1 and w3, are laid side by
             side in memory; their names and values stay.
-        max_seq_len, batch_size: of the cache, at least.
+        max_seq_len: of the cache, at least.
+        batch_size: B.
 
     Attributes:
         cache: a KVCache.
@@ -251,6 +255,8 @@ class CompiledDecode:
             self.column = torch.zeros_like(self.token[:1])
             self.padding = torch.zeros_like(self.token)
         self.steps = {}  # S: what runs a step that looks at S columns
+        self.finish = compiled_anew(finish_step)  # whatever S is
+        self.aside = None  # a CUDA stream to record on
         self.blocks = block_weights(llama)  # this may move them
         self.places = places(llama)
 
@@ -262,7 +268,8 @@ class CompiledDecode:
             llama, max_seq_len, batch_size: as above.
             padding: see KVCache.
         """
-        self, llama._idle_decode = llama._idle_decode, None
+        with _handing_out:
+            self, llama._idle_decode = llama._idle_decode, None
         fits = (
             self is not None
             and self.cache.max_seq_len >= max_seq_len
@@ -272,6 +279,9 @@ class CompiledDecode:
         if not fits:
             self = None  # its memory is free before more is asked for
             self = cls(llama, max_seq_len, batch_size)
+        else:  # what is not seen weighs 0, but 0 times infinity is no number
+            self.cache.k.zero_()
+            self.cache.v.zero_()
         self.llama = llama
         self.cache.reset(padding)
         self.padding.zero_()
@@ -310,10 +320,8 @@ class CompiledDecode:
         arguments = self.arguments(S)
         # one for each S: what is compiled for any size is slower for this;
         # a block is compiled once, not L times
-        parts = [
-            compiled_anew(part)
-            for part in (start_step, decode_block, finish_step)
-        ]
+        parts = [compiled_anew(start_step), compiled_anew(decode_block)]
+        parts.append(self.finish)
 
         def step():
             return decode_step(*arguments, parts)
@@ -321,7 +329,9 @@ class CompiledDecode:
         if self.token.device.type != "cuda":
             return step
         with torch.cuda.device(self.token.device):
-            return recorded(step)
+            # its own, of this GPU: PyTorch's is of the first that recorded
+            self.aside = self.aside or torch.cuda.Stream()
+            return recorded(step, self.aside)
 
     def arguments(self, S: int) -> tuple:
         """Of `decode_step`: tensors that stay where they are."""
@@ -362,17 +372,17 @@ def compiled_anew(function):
     return torch.compile(copy, fullgraph=True, dynamic=False, options=options)
 
 
-def recorded(step):
+def recorded(step, aside):
     """A CUDA graph of the step: all its kernels by one call."""
     with torch.inference_mode(False), torch.no_grad():
-        aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):  # compiled and warm beforehand
             for _ in range(3):
                 step()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        how = dict(stream=aside, capture_error_mode="thread_local")
+        with torch.cuda.graph(graph, **how):
             logits = step()
 
     def replay():

@@ -65,8 +65,9 @@ def generate(
         stop: ids that end the text, not given themselves; None: the
             tokenizer's end tokens; (): go on to max_new_tokens.
         compile: take time before the first token, to be quicker after it:
-            on a GPU by `CompiledDecode`, on a CPU by `Llama.pack`. The text
-            is the same, up to rounding.
+            on a GPU by `CompiledDecode` (and again when a text outgrows 256,
+            512, 1024, … positions), on a CPU by `Llama.pack`. The text is the
+            same, up to rounding.
 
     Returns:
         an iterator of ids; each is computed when it is asked for (on a GPU

@@ -27,7 +27,6 @@ STRIP = 256  # rows of w turned to float32 at once: 2 MB where K is 2048
 ROWS = (1, 2, 4, 6, 8, 16, 32, 64)  # that the ways are timed for
 WORTH = 0.9  # a way must take less than this of F.linear's time
 _one_at_a_time = threading.RLock()
-_one_timing = threading.Lock()
 
 
 def row_by_row(x: Tensor, w: Tensor) -> Tensor:
@@ -147,7 +146,9 @@ def quickest(ways: list, calls: list[tuple]):
         calls: arguments to call them with, in turns.
     """
     seconds = {way: [] for way in ways}
-    with _one_timing, torch.inference_mode(), plain(), one_thread():
+    # one lock for timing and for switching oneDNN: with two, each of two
+    # threads could hold one and wait for the other
+    with _one_at_a_time, torch.inference_mode(), plain(), one_thread():
         for way in ways:
             way(*calls[-1])  # the first time sets things up
         for i in range(8 * len(ways)):  # in turn: a slow moment slows all

@@ -129,13 +129,27 @@ def test_in_pieces_is_at_once(monkeypatch, KV, S):
         assert torch.allclose(found, wanted, atol=1e-5)
     alone = by_group_in_pieces(q[2], k[2], v[2], rows[2, 0])
     assert torch.allclose(alone, fused_by_group(q, k, v, rows)[2], atol=1e-5)
-    like = [x.bfloat16() for x in (q, k, v)]
-    found, wanted = (
-        by_group_in_pieces(*like, None),
-        fused_by_group(*like, None),
-    )
-    assert found.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("hd", [16, 24])
+def test_in_pieces_in_16_bits(monkeypatch, hd, dtype):
+    """Near what float32 makes of the same numbers; large ones, too."""
+    monkeypatch.setattr(attention_module, "PIECE", 64)
+    q, k, v = (x.transpose(-3, -2) for x in qkv(T=1, S=200, hd=hd))
+    mask = torch.zeros(3, 1, 1, 200)
+    mask[1, ..., :150] = float("-inf")
+    like = [x.to(dtype) for x in (q, k, v)]
+    wanted = fused_by_group(*(x.float() for x in like), mask)
+    found = by_group_in_pieces(*like, mask.to(dtype))
+    assert found.dtype == dtype
     assert (found - wanted).abs().max() < 0.03
+    # scores of 80,000 before they are divided: more than float16 holds
+    q, k = torch.full((1, 8, 1, 16), 100.0), torch.full((1, 2, 9, 16), 50.0)
+    found = by_group_in_pieces(
+        q.to(dtype), k.to(dtype), v[:1, :, :9].to(dtype), None
+    )
+    assert found.isfinite().all()
 
 
 def test_one_query_takes_the_quicker_way(monkeypatch, no_way_known):
@@ -154,6 +168,7 @@ def test_one_query_takes_the_quicker_way(monkeypatch, no_way_known):
 
     monkeypatch.setattr(attention_module, "LONG", 9)
     monkeypatch.setattr(attention_module, "SCRATCH", 2**12)
+    monkeypatch.setattr(attention_module, "PIECE", 8)
     monkeypatch.setattr(attention_module, "by_group_in_pieces", quicker)
     monkeypatch.setattr(attention_module, "quickest", quickest)
     for T, S, dtype in (
@@ -167,6 +182,10 @@ def test_one_query_takes_the_quicker_way(monkeypatch, no_way_known):
         found = fused_attention(q, k, v, None)
         assert torch.allclose(found, attention(q, k, v), atol=0.03)
     assert [shape[-2] for shape in seen] == [9, 12]
+    # a compiler has ways of its own
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    fused_attention(q, k, v, None)
+    assert len(seen) == 2
     assert timed == [[fused_by_group, quicker]]
 
 

@@ -49,7 +49,9 @@ def test_compiled_is_not_compiled(on_the_cpu, monkeypatch, tmp_path):
     wanted = greedy(random_llama(), prompt, 300)
     assert greedy(llama, prompt, 300, compile=True) == wanted
     assert list(llama._idle_decode.steps) == [256, 512]
-    # another model, another batch: compiled for itself
+    # another model, another batch: compiled for itself; and a block once for
+    # all of its layers
+    monkeypatch.setattr(torch._dynamo.config, "error_on_recompile", True)
     other, prompts = random_llama(seed=1, tied=False), [[1, 2, 3], [4]]
     how = dict(max_new_tokens=20, stop=())
     wanted = llamalib.generate_batch(other, prompts, **how)
@@ -105,6 +107,33 @@ def test_looks_at_no_more_than_it_must(uncompiled):
     step.cache.length = 1024
     with pytest.raises(ValueError, match="position 1024 .* 1024 positions"):
         step(torch.tensor([1]))
+
+
+@torch.inference_mode()
+def test_behind_a_long_text(uncompiled):
+    """Where the columns are no power of two."""
+    llama, token = random_llama(), torch.tensor([7])
+    step, cache = CompiledDecode(llama, 2200), llama.new_cache(2200)
+    for c in (step.cache, cache):
+        torch.manual_seed(0)
+        for tensor in (c.k, c.v):
+            tensor[..., :2100, :].normal_()
+        c.length = 2100
+    found = step(token)
+    assert list(step.steps) == [3072] == [step.cache.max_seq_len]
+    wanted = llamalib.decode_one(llama, token, cache)
+    assert (found - wanted).abs().max() < 1e-4
+
+
+def test_no_number_of_an_old_text_is_seen(uncompiled):
+    """Weights that were no numbers, then others in their place."""
+    llama = random_llama()
+    wanted = greedy(llama, [1, 2], 5, compile=True)
+    idle = llama._idle_decode
+    idle.cache.k.fill_(float("nan"))
+    idle.cache.v.fill_(float("inf"))
+    assert greedy(llama, [1, 2], 5, compile=True) == wanted
+    assert llama._idle_decode is idle
 
 
 @torch.inference_mode()

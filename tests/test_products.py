@@ -1,4 +1,5 @@
 import copy
+import threading
 
 import pytest
 import torch
@@ -248,6 +249,35 @@ def test_float32_is_not_packed():
     llama = random_llama()
     llama.pack()
     assert llama._packed == {}
+
+
+def test_two_threads_can_time_and_switch():
+    """One in a step without oneDNN asks for a time while another times."""
+    inside, asked = threading.Event(), threading.Event()
+
+    def first():
+        with products.own_kernels():
+            inside.set()
+            asked.wait(0.5)  # the other is waiting, or has begun
+            products.quickest([lambda: 0], [()])
+
+    def way():
+        with products.own_kernels():
+            return 0
+
+    def second():
+        inside.wait(5)
+        asked.set()
+        products.quickest([way], [()])
+
+    threads = [
+        threading.Thread(target=f, daemon=True) for f in (first, second)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_timing_leaves_the_threads_as_they_were():
