@@ -1,19 +1,22 @@
-r"""Find, open, check and write a checkpoint in Meta's original format.
+r"""Find, open and check a checkpoint; write one in Meta's original format.
 
-A folder with three kinds of file: `params.json`, `tokenizer.model`, and the
-tensors by name in `consolidated.00.pth`, `consolidated.01.pth`, …
+That is a folder with three kinds of file: `params.json`, `tokenizer.model`,
+and the tensors by name in `consolidated.00.pth`, `consolidated.01.pth`, …
+(`huggingface.py` reads the other format.)
 """
 
 import json
 import os
-import pickle
 import shutil
+import zipfile
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from . import huggingface
 from .config import QUANTIZATION_KEYS, VISION_KEYS, ModelArgs
+from .files import existing, listing, not_tensors, refuse_stand_ins
 from .model import Llama, tensor_shapes
 from .tokenizer import Tokenizer
 
@@ -34,6 +37,11 @@ SHARD_AXIS = {
     "feed_forward.w3.weight": 0,
     "feed_forward.w2.weight": 1,
 }
+WANTED = (
+    "Meta's original files: params.json, tokenizer.model and "
+    "consolidated.00.pth; or Hugging Face's: config.json, model.safetensors "
+    "and tokenizer.json"
+)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -44,11 +52,16 @@ def find_checkpoint(path=None) -> Path:
     `data/Llama-3.2-1B/original` where there is one; else the pocket Llama in
     `data/pocket-llama`. `data` is looked for beside this package, then in
     the current folder and those above it. A folder that holds the files in
-    `original/`, as a download of the model's page does, may be named itself.
+    `original/`, as a download of the model's page does, may be named itself,
+    and so may one with a single checkpoint in it.
+
+    Returns:
+        a folder with Meta's `params.json`, or Hugging Face's `config.json`.
 
     Raises:
         FileNotFoundError: if the folder that is named is not there or holds
-            no params.json; if none is named, and neither of the two is there.
+            no checkpoint; if none is named, and neither of the two is there.
+        ValueError: if it holds several.
     """
     named = path if path is not None else os.environ.get("LLAMA_DIR") or None
     if named == "":
@@ -61,25 +74,53 @@ def find_checkpoint(path=None) -> Path:
                     return folder
         raise FileNotFoundError(
             f"no checkpoint in {ROOT / POCKET}; make it with `make pocket`, "
-            "or set LLAMA_DIR to a folder with params.json, tokenizer.model "
-            "and consolidated.00.pth"
+            f"or set LLAMA_DIR to a folder with {WANTED}"
         )
     folder = Path(named).expanduser()
     said = "LLAMA_DIR" if path is None else "path"
     if not folder.is_dir():
+        what = "a file, not a folder" if folder.exists() else "not there"
         raise FileNotFoundError(
-            f"{folder} ({said}) is not a folder; wanted one with "
-            "params.json, tokenizer.model and consolidated.00.pth"
+            f"{folder} ({said}) is {what}; wanted a folder with {WANTED}"
         )
-    for place in (folder, folder / "original"):
-        if (place / "params.json").is_file():
-            return place
-    found = ", ".join(sorted(p.name for p in folder.iterdir())[:6])
-    raise FileNotFoundError(
-        f"{folder} ({said}) has no params.json, it holds: "
-        f"{found or 'nothing'}. Wanted Meta's original files: "
-        "params.json, tokenizer.model and consolidated.00.pth"
-    )
+    found = checkpoints_in(folder)
+    if not found:  # one of the folders in it?
+        below = [p for p in sorted(folder.iterdir()) if p.is_dir()]
+        found = [place for p in below for place in checkpoints_in(p)[:1]]
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} ({said}) has no params.json, it holds: "
+            f"{listing(folder)}. Wanted {WANTED}"
+        )
+    if len(found) > 1:
+        names = " and ".join(str(p) for p in found[:3])
+        raise ValueError(
+            f"{folder} ({said}) holds more than one checkpoint: {names}. "
+            "Name the one that you want"
+        )
+    return found[0]
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    r"""The checkpoints of a folder: itself, or its `original/`.
+
+    A download of a model's page holds the same model twice, in Meta's format
+    and in Hugging Face's: then Meta's, if it is all there.
+
+    Raises:
+        ValueError: if both formats lie in one folder.
+    """
+    places = [folder, folder / "original"]
+    metas = [p for p in places if (p / "params.json").is_file()]
+    if not (folder / "config.json").is_file():
+        return metas
+    if folder in metas:
+        raise ValueError(
+            f"{folder} has both params.json, Meta's, and config.json, "
+            "Hugging Face's: keep the files of one format in a folder"
+        )
+    whole = [p for p in metas if any(p.glob("consolidated.*.pth"))]
+    return whole or [folder]
 
 
 def best_device() -> torch.device:
@@ -91,14 +132,20 @@ def best_device() -> torch.device:
     return torch.device("cpu")
 
 
-def load(path=None, *, device=None, dtype=None) -> Llama:
+def load(path=None, *, device=None, dtype=None, check=False) -> Llama:
     r"""Open a checkpoint folder as a model that is ready to run.
+
+    Meta's original files, in one shard or several, or Hugging Face's:
+    `config.json`, safetensors and `tokenizer.json`. No code that they hold
+    is run.
 
     Args:
         path: see `find_checkpoint`.
         device: "cuda", "mps", "cpu" or a torch.device; None: the best.
         dtype: torch.bfloat16, float16 or float32; None: as the embedding
             has it in the file.
+        check: read every byte now, and see that it is what was written,
+            where the file says so, and that every number is finite.
 
     Returns:
         a Llama in eval mode, its weights without gradient. On the CPU, in
@@ -106,8 +153,10 @@ def load(path=None, *, device=None, dtype=None) -> Llama:
 
     Raises:
         FileNotFoundError: for a folder or file that is not there.
+        PermissionError: for a file that may not be read.
         ValueError: for a file that does not fit, naming it, what was found
             and what was wanted.
+        MemoryError: for a GPU without room.
     """
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(
@@ -115,6 +164,31 @@ def load(path=None, *, device=None, dtype=None) -> Llama:
         )
     device = best_device() if device is None else check_device(device)
     folder = find_checkpoint(path)
+    is_metas = (folder / "params.json").is_file()
+    opened = open_metas(folder) if is_metas else open_hugging_face(folder)
+    config, tokenizer, tensors, tied = opened
+    if check:
+        check_bytes(folder)
+        check_numbers(folder, tensors)
+    if dtype is None:  # of all: a file may hold its norms in float32
+        dtype = tensors["tok_embeddings.weight"].dtype
+    check_room(device, tensors, dtype)
+    for name in list(tensors):  # one at a time: never two whole copies
+        tensors[name] = tensors[name].to(device, dtype)
+    if tied:
+        tensors["output.weight"] = tensors["tok_embeddings.weight"]
+    with torch.device("meta"):  # shapes only, no memory
+        llama = Llama(config, tied=tied, tokenizer=tokenizer)
+    llama.load_state_dict(tensors, assign=True)
+    if tied:
+        llama.output.weight = llama.tok_embeddings.weight
+    whole = folder.resolve()
+    llama.name = (whole.parent if whole.name == "original" else whole).name
+    return llama.requires_grad_(False).eval()
+
+
+def open_metas(folder: Path):
+    """Config, tokenizer, tensors by name, and whether the output is tied."""
     config = ModelArgs.from_file(folder / "params.json")
     refuse_other_kinds(config, folder)
     tokenizer = Tokenizer.from_file(existing(folder, "tokenizer.model"))
@@ -128,20 +202,68 @@ def load(path=None, *, device=None, dtype=None) -> Llama:
     tied = is_tied(tensors)
     if tied:
         tensors.pop("output.weight", None)
-    if dtype is None:  # of all: a file may hold its norms in float32
-        dtype = tensors["tok_embeddings.weight"].dtype
-    for name in list(tensors):  # one at a time: never two whole copies
-        tensors[name] = tensors[name].to(device, dtype)
-    if tied:
-        tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    with torch.device("meta"):  # shapes only, no memory
-        llama = Llama(config, tied=tied, tokenizer=tokenizer)
-    llama.load_state_dict(tensors, assign=True)
-    if tied:
-        llama.output.weight = llama.tok_embeddings.weight
-    whole = folder.resolve()
-    llama.name = (whole.parent if whole.name == "original" else whole).name
-    return llama.requires_grad_(False).eval()
+    return config, tokenizer, tensors, tied
+
+
+def open_hugging_face(folder: Path):
+    """The same of Hugging Face's files."""
+    config, tied = huggingface.read_config(folder)
+    tokenizer = huggingface.read_tokenizer(folder)
+    if tokenizer.n_words > config.vocab_size:
+        raise ValueError(
+            f"{folder} has a tokenizer of {tokenizer.n_words} tokens, and "
+            f"config.json says vocab_size {config.vocab_size}: they are not "
+            "of the same model"
+        )
+    tensors, places = huggingface.read_tensors(folder, tied)
+    check_tensors(tensors, config, 1, folder / "config.json", places)
+    for name in tensors:
+        if name.endswith((".wq.weight", ".wk.weight")):
+            tensors[name] = huggingface.in_pairs(
+                tensors[name], config.head_dim
+            )
+    return config, tokenizer, tensors, tied
+
+
+def check_bytes(folder: Path) -> None:
+    """ValueError if a .pth is not as it was written, by its own checksums."""
+    for file in sorted(folder.glob("consolidated.*.pth")):
+        try:
+            with zipfile.ZipFile(file) as archive:
+                broken = archive.testzip()
+        except (zipfile.BadZipFile, OSError, ValueError) as error:
+            raise not_tensors(file, error, "a PyTorch checkpoint") from None
+        if broken is not None:
+            raise ValueError(
+                f"{file}: {broken} is not as it was written, its checksum "
+                "differs: the file is damaged, download it again"
+            )
+
+
+def check_numbers(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """ValueError if a tensor holds NaN or an infinity."""
+    for name, tensor in tensors.items():
+        bad = int((~tensor.isfinite()).sum())
+        if bad:
+            raise ValueError(
+                f"{folder}: {name} holds {bad} of {tensor.numel()} numbers "
+                "that are NaN or infinite; wanted finite ones: the file is "
+                "damaged, or was saved from a training that had failed"
+            )
+
+
+def check_room(device: torch.device, tensors, dtype: torch.dtype) -> None:
+    """MemoryError if a GPU has less free memory than the weights take."""
+    if device.type != "cuda":
+        return
+    needed = sum(t.numel() for t in tensors.values()) * dtype.itemsize
+    free, _ = torch.cuda.mem_get_info(device)
+    if needed > free:
+        raise MemoryError(
+            f"the weights take {needed:,} bytes in {dtype}, and {device} has "
+            f"{free:,} free: end what else runs there, ask for "
+            "dtype=torch.bfloat16, or take device='cpu'"
+        )
 
 
 def check_device(device) -> torch.device:
@@ -180,17 +302,6 @@ def refuse_other_kinds(config: ModelArgs, folder: Path) -> None:
                 )
 
 
-def existing(folder: Path, name: str) -> Path:
-    """folder/name, or FileNotFoundError."""
-    if not (folder / name).is_file():
-        found = ", ".join(sorted(p.name for p in folder.iterdir())[:6])
-        raise FileNotFoundError(
-            f"{folder} has no {name}, it holds: {found}. Download the folder "
-            "again"
-        )
-    return folder / name
-
-
 def read_tensors(folder: Path, config: ModelArgs) -> dict[str, Tensor]:
     r"""Every tensor by Meta's name, all checked, shards joined.
 
@@ -204,7 +315,8 @@ def read_tensors(folder: Path, config: ModelArgs) -> dict[str, Tensor]:
     shards = [open_shard(file) for file in files]
     for file, shard in zip(files, shards):
         shard.pop("rope.freqs", None)  # older files; the config says it
-        check_shard(file, shard, config, len(files))
+        asked_by = folder / "params.json"
+        check_tensors(shard, config, len(files), asked_by, {"": str(file)})
         if set(shard) != set(shards[0]):
             raise ValueError(
                 f"{file} and {files[0].name} do not both hold output.weight: "
@@ -227,17 +339,13 @@ def shard_files(folder: Path) -> list[Path]:
 
 def open_shard(file: Path) -> dict[str, Tensor]:
     """The tensors of one file, mapped; runs nothing that it holds."""
+    refuse_stand_ins(file)
     try:
         shard = torch.load(
             file, map_location="cpu", mmap=True, weights_only=True
         )
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as e:
-        reason = str(e).strip().split("\n")[0][:200]
-        raise ValueError(
-            f"{file} cannot be opened as a PyTorch checkpoint ({reason}); it "
-            f"has {file.stat().st_size:,} bytes. Download it again, or save "
-            "it again with a torch that writes zip files, 1.6 or newer"
-        ) from None
+    except Exception as error:  # of what kind, depends on what is broken
+        raise not_tensors(file, error, "a PyTorch checkpoint") from None
     if not isinstance(shard, dict):
         raise ValueError(
             f"{file} holds a {type(shard).__name__}; wanted a dict of "
@@ -258,34 +366,49 @@ def shard_axis(name: str) -> int | None:
     return SHARD_AXIS.get(short)
 
 
-def check_shard(file: Path, shard, config: ModelArgs, n_shards: int) -> None:
-    """ValueError unless names, shapes and dtypes are those of the config."""
+def check_tensors(
+    tensors: dict[str, Tensor],
+    config: ModelArgs,
+    n_shards: int,
+    asked_by: Path,
+    places: dict[str, str],
+) -> None:
+    r"""ValueError unless names, shapes and dtypes are those of the config.
+
+    Args:
+        tensors: by Meta's name, of one shard.
+        n_shards: in how many the model is divided.
+        asked_by: the config's file.
+        places: Meta's name to the file and the name there; "" to the file.
+    """
     whole = tensor_shapes(config)
     # output.weight may be left out: then it is tied
-    missing = [n for n in whole if n not in shard and n != "output.weight"]
-    surplus = [n for n in shard if n not in whole]
+    missing = [n for n in whole if n not in tensors and n != "output.weight"]
+    surplus = [n for n in tensors if n not in whole]
     for what, names in (("has no", missing), ("has an unknown", surplus)):
         if names:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             raise ValueError(
-                f"{file} {what} tensor {names[0]}{more}; params.json asks "
-                f"for {len(whole)} tensors: is it of the same model?"
+                f"{places['']} {what} tensor {names[0]}{more}; "
+                f"{asked_by.name} asks for {len(whole)} tensors: is it of "
+                "the same model?"
             )
-    for name, tensor in shard.items():
+    for name, tensor in tensors.items():
         wanted, axis = list(whole[name]), shard_axis(name)
         if axis is not None:
             wanted[axis] /= n_shards
+        place = places.get(name, f"{places['']}: {name}")
         if list(tensor.shape) != wanted:
             part = f", in {n_shards} shards along axis {axis}"
             raise ValueError(
-                f"{file}: {name} has shape {tuple(tensor.shape)}; "
-                f"params.json asks for {whole[name]}"
+                f"{place} has shape {tuple(tensor.shape)}; "
+                f"{asked_by.name} asks for {whole[name]}"
                 f"{'' if axis is None or n_shards == 1 else part}: it is not "
                 "of the same model, or shards are missing"
             )
         if tensor.dtype not in DTYPES or tensor.layout != torch.strided:
             raise ValueError(
-                f"{file}: {name} is {tensor.dtype}, {tensor.layout}; wanted "
+                f"{place} is {tensor.dtype}, {tensor.layout}; wanted "
                 "plain bfloat16, float16 or float32"
             )
 

@@ -1,11 +1,11 @@
 r"""Meta's `params.json`, field by field."""
 
 import dataclasses
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .feed_forward import ffn_hidden_dim
+from .files import existing, read_json
 
 # Meta's vision and quantized checkpoints hold these too. They are read, so
 # that any of Meta's configs can be looked at; `llamalib.load` refuses them.
@@ -34,6 +34,9 @@ class ModelArgs:
         rope_scaling_factor: by how much. Meta's params.json does not say;
             where it does not, see `published_scaling_factor`. None
             where use_scaled_rope is false.
+        head_width: hd, where it is not dim / n_heads; else None.
+        context_length: the positions that the model is made for, where it
+            is not what Meta's models are made for; else None.
 
     Raises:
         ValueError: naming the field, what was found and what is wanted.
@@ -55,10 +58,17 @@ class ModelArgs:
     vision_num_cross_attention_layers: int | None = None
     quantization_args: dict | None = None
     lora_args: dict | None = None
+    head_width: int | None = field(default=None, repr=False)
+    context_length: int | None = field(default=None, repr=False)
 
     def __post_init__(self):
         self._check_numbers()
         self._check_heads()
+        # one way to say the same: configs of the same model are equal
+        if self.head_width == self.dim / self.n_heads:
+            object.__setattr__(self, "head_width", None)
+        if self.context_length == self._metas_context:
+            object.__setattr__(self, "context_length", None)
         factor = self.rope_scaling_factor
         if not self.use_scaled_rope:
             factor = None
@@ -68,8 +78,8 @@ class ModelArgs:
 
     @property
     def head_dim(self) -> int:
-        """hd, the width of one head: dim / n_heads."""
-        return self.dim // self.n_heads
+        """hd, the width of one head: dim / n_heads, or head_width."""
+        return self.head_width or self.dim // self.n_heads
 
     @property
     def n_rep(self) -> int:
@@ -85,10 +95,14 @@ class ModelArgs:
 
     @property
     def max_seq_len(self) -> int:
-        """Positions the published models are made for.
+        """Positions the model is made for.
 
-        131072 with scaled RoPE (3.1, 3.2, 3.3), 8192 without (3).
+        Meta's: 131072 with scaled RoPE (3.1, 3.2, 3.3), 8192 without (3).
         """
+        return self.context_length or self._metas_context
+
+    @property
+    def _metas_context(self) -> int:
         return 131072 if self.use_scaled_rope else 8192
 
     @classmethod
@@ -131,14 +145,7 @@ class ModelArgs:
     @classmethod
     def from_file(cls, path) -> "ModelArgs":
         """Read a params.json; see `from_dict`."""
-        path = Path(path)
-        try:
-            params = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"{path} is not JSON ({error}); take the params.json that "
-                "came with the weights"
-            ) from None
+        params = read_json(existing(Path(path).parent, Path(path).name))
         return cls.from_dict(params, where=path)
 
     def to_dict(self) -> dict:
@@ -157,8 +164,11 @@ class ModelArgs:
 
     def _check_numbers(self):
         counts = "dim n_layers n_heads n_kv_heads vocab_size multiple_of"
-        for name in counts.split():
+        others = ("head_width", "context_length")
+        for name in (*counts.split(), *others):
             value = getattr(self, name)
+            if value is None and name in others:
+                continue
             # bool is an int in Python, and true is no number of layers
             if type(value) is not int or value < 1:
                 raise ValueError(
@@ -187,7 +197,13 @@ class ModelArgs:
                 f"{self.n_kv_heads}; wanted a multiple of n_kv_heads, so that "
                 "every group has as many query heads"
             )
-        if self.dim % (2 * self.n_heads):
+        if self.head_width is not None:
+            if self.head_width % 2:
+                raise ValueError(
+                    f"head_width is {self.head_width}; wanted an even "
+                    "number, for RoPE's pairs"
+                )
+        elif self.dim % (2 * self.n_heads):
             raise ValueError(
                 f"dim is {self.dim} and n_heads {self.n_heads}; wanted a dim "
                 "that divides into heads of even width, for RoPE's pairs"

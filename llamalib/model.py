@@ -92,11 +92,12 @@ def tensor_shapes(config: ModelArgs) -> dict[str, tuple[int, ...]]:
     `output.weight` comes last; in a tied model it is `tok_embeddings.weight`.
     """
     D, hidden = config.dim, config.hidden_dim
+    q_dim = config.n_heads * config.head_dim  # D in Meta's models
     kv_dim = config.n_kv_heads * config.head_dim
     block = dict(
         zip(
             BLOCK_WEIGHTS,
-            [(D,), (D, D), (kv_dim, D), (kv_dim, D), (D, D)]
+            [(D,), (q_dim, D), (kv_dim, D), (kv_dim, D), (D, q_dim)]
             + [(D,), (hidden, D), (D, hidden), (hidden, D)],
         )
     )

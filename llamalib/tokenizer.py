@@ -9,6 +9,8 @@ from pathlib import Path
 
 import tiktoken
 
+from .files import refuse_stand_ins
+
 # Where a text may be cut before any merging: contractions; a word with at
 # most one leading mark or space; up to three digits; marks; line ends; space.
 SPLIT_PATTERN = (
@@ -51,8 +53,9 @@ def read_ranks(path) -> dict[bytes, int]:
         ValueError: naming the file, the line and what is wrong with it.
     """
     path = Path(path)
+    refuse_stand_ins(path)
     data = path.read_bytes()
-    if data[:1] == b"\n" or b"<unk>" in data[:64]:
+    if is_sentencepiece(data):
         raise ValueError(
             f"{path} is a SentencePiece model, as of Llama 1 and 2; wanted "
             "the tokenizer.model of Llama 3, lines like 'IQ== 0'"
@@ -84,26 +87,32 @@ def read_ranks(path) -> dict[bytes, int]:
     return ranks
 
 
+def is_sentencepiece(start: bytes) -> bool:
+    """Whether a file that begins so is a SentencePiece model."""
+    return start[:1] == b"\n" or b"<unk>" in start[:64]
+
+
 class Tokenizer:
     r"""Llama 3's tokenizer.
 
     Args:
         ranks: token bytes to rank, 0 … n-1; all 256 single bytes among them.
+        special_tokens: name to id; None: `SPECIAL_TOKENS` after the ranks.
 
     Attributes:
-        special_tokens: name to id, 256 of them after the ranks.
+        special_tokens: name to id.
         bos_id, eos_id, eot_id, eom_id: begin of text, end of text, end of
             turn, end of message.
         stop_tokens: the ids that end a generation.
         n_words: ranks and special tokens together, `vocab_size`.
     """
 
-    def __init__(self, ranks: dict[bytes, int]):
+    def __init__(self, ranks: dict[bytes, int], special_tokens=None):
         n = len(ranks)
-        self.special_tokens = {
+        self.special_tokens = special_tokens or {
             name: n + i for i, name in enumerate(SPECIAL_TOKENS)
         }
-        self.n_words = n + len(SPECIAL_TOKENS)
+        self.n_words = n + len(self.special_tokens)
         self._encoding = tiktoken.Encoding(
             "llama3",
             pat_str=SPLIT_PATTERN,
@@ -112,9 +121,10 @@ class Tokenizer:
         )
         self.bos_id = self.special_tokens["<|begin_of_text|>"]
         self.eos_id = self.special_tokens["<|end_of_text|>"]
-        self.eot_id = self.special_tokens["<|eot_id|>"]
-        self.eom_id = self.special_tokens["<|eom_id|>"]
-        self.stop_tokens = frozenset((self.eos_id, self.eot_id, self.eom_id))
+        self.eot_id = self.special_tokens.get("<|eot_id|>")
+        self.eom_id = self.special_tokens.get("<|eom_id|>")
+        ends = {self.eos_id, self.eot_id, self.eom_id}
+        self.stop_tokens = frozenset(ends - {None})
 
     @classmethod
     def from_file(cls, path) -> "Tokenizer":
@@ -145,24 +155,8 @@ class Tokenizer:
             ValueError: for a lone surrogate, which no UTF-8 can hold, and
                 for a name that is no special token.
         """
-        if not isinstance(s, str):
-            raise TypeError(f"a {type(s).__name__} to encode; wanted a str")
-        if allowed_special == "all":
-            allowed_special = self.special_tokens
-        elif isinstance(allowed_special, str):
-            allowed_special = [allowed_special]
-        allowed = set(allowed_special)
-        if not allowed <= self.special_tokens.keys():
-            names = ", ".join(sorted(allowed - self.special_tokens.keys()))
-            raise ValueError(f"no special tokens: {names}")
-        try:
-            s.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"character {error.start} of the text is the lone surrogate "
-                f"{s[error.start]!r}, which UTF-8 cannot hold; mend it with "
-                "s.encode('utf-8', 'replace').decode()"
-            ) from None
+        check_text(s)
+        allowed = check_special(allowed_special, self.special_tokens)
         ids = [self.bos_id] if bos else []
         for part in split_long_runs(s, LONGEST_RUN):
             ids += self._encoding.encode(
@@ -204,6 +198,33 @@ class Tokenizer:
         rest = decoder.decode(b"", final=True)
         if rest:
             yield rest
+
+
+def check_text(s) -> None:
+    """TypeError unless it is a str, ValueError unless UTF-8 can hold it."""
+    if not isinstance(s, str):
+        raise TypeError(f"a {type(s).__name__} to encode; wanted a str")
+    try:
+        s.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"character {error.start} of the text is the lone surrogate "
+            f"{s[error.start]!r}, which UTF-8 cannot hold; mend it with "
+            "s.encode('utf-8', 'replace').decode()"
+        ) from None
+
+
+def check_special(allowed, special_tokens) -> set[str]:
+    """The names that `encode` is given, or ValueError."""
+    if allowed == "all":
+        allowed = special_tokens
+    elif isinstance(allowed, str):
+        allowed = [allowed]
+    allowed = set(allowed)
+    if not allowed <= special_tokens.keys():
+        names = ", ".join(sorted(allowed - special_tokens.keys()))
+        raise ValueError(f"no special tokens: {names}")
+    return allowed
 
 
 def split_long_runs(s: str, longest: int) -> Iterator[str]:

@@ -191,7 +191,7 @@ def lines(*changes):
         (lines((7, [])), "line 8: rank 8 .* wanted rank 7"),
         (lines((7, [b"AA== 7"])), "line 8: rank 7 .* not seen before"),
         (b"IQ== 0\n", "no token for 255"),
-        (b"", "no token for 256"),
+        (b"", "is empty"),
         (b"\n\x0e\n\x05<unk>\x15\x00", "SentencePiece"),
     ],
 )

@@ -1,0 +1,113 @@
+"""What a file of a checkpoint is when it is not what it should be."""
+
+import json
+import re
+from pathlib import Path
+
+LFS = b"version https://git-lfs.github.com/spec/"
+AGAIN = "download it again"
+
+
+def listing(folder: Path, most: int = 6) -> str:
+    """The names in a folder, for a message."""
+    names = sorted(p.name for p in folder.iterdir())
+    more = f", … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more or "nothing"
+
+
+def existing(folder: Path, name: str) -> Path:
+    """folder/name, or FileNotFoundError."""
+    if not (folder / name).is_file():
+        raise FileNotFoundError(
+            f"{folder} has no {name}, it holds: {listing(folder)}. Download "
+            "the folder again"
+        )
+    return folder / name
+
+
+def read_start(file: Path, size: int = 1024) -> bytes:
+    """The first bytes, or PermissionError naming the file."""
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(size)
+    except PermissionError:
+        raise PermissionError(
+            f"{file} may not be read by you: give yourself the right, on "
+            f"Linux and macOS by `chmod u+r {file.name}` in its folder"
+        ) from None
+
+
+def refuse_stand_ins(file: Path) -> None:
+    r"""ValueError for what often lies in a file's place.
+
+    Nothing at all; the pointer that git leaves without Git LFS; the page that
+    a browser saves where a login was wanted.
+    """
+    start = read_start(file)
+    if not start:
+        raise ValueError(f"{file} is empty (0 bytes): {AGAIN}")
+    if start.startswith(LFS):
+        size = re.search(rb"\nsize (\d+)", start)
+        of = f" of {int(size[1]):,} bytes" if size else ""
+        raise ValueError(
+            f"{file} is not the file but a Git LFS pointer to one{of}: "
+            "install git-lfs and run `git lfs pull` in its folder, or "
+            f"{AGAIN}"
+        )
+    shown = start.lstrip(b"\xef\xbb\xbf \r\n\t").lower()
+    if shown.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
+        raise ValueError(
+            f"{file} is an HTML page, which a server sends in place of a "
+            "file, to log in or to say that there is none: log in and "
+            f"{AGAIN}"
+        )
+
+
+def not_tensors(file: Path, error: Exception, kind: str) -> ValueError:
+    """What to raise for a file that a library could not open as a `kind`."""
+    reason = str(error).strip().split("\n")[0][:200]
+    return ValueError(
+        f"{file} cannot be opened as {kind} ({reason or type(error)}). It has "
+        f"{file.stat().st_size:,} bytes: cut short or damaged on the way, or "
+        f"another kind of file. Compare its size with the page's, and {AGAIN}"
+    )
+
+
+def read_json(file: Path) -> dict:
+    r"""A JSON file that holds an object.
+
+    Raises:
+        FileNotFoundError, PermissionError.
+        ValueError: naming the file and what is wrong with it; also for a key
+            that stands there twice, for one value of the two is wrong.
+    """
+    refuse_stand_ins(file)
+    try:  # utf-8-sig: with or without a byte-order mark
+        text = file.read_text(encoding="utf-8-sig")
+        found = json.loads(text, object_pairs_hook=once)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(
+            f"{file} is not JSON ({error}); take the file that came with the "
+            "weights"
+        ) from None
+    except ValueError as error:  # of `once`
+        raise ValueError(f"{file}: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(
+            f"{file} holds a {type(found).__name__}; wanted an object, "
+            'like {"key": …}: take the file that came with the weights'
+        )
+    return found
+
+
+def once(pairs: list[tuple]) -> dict:
+    """A dict of pairs, no key twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(
+            f"{twice!r} stands there twice; take the file that came with the "
+            "weights"
+        )
+    return found

@@ -1,0 +1,237 @@
+r"""Tokenizers in Hugging Face's format, `tokenizer.json`.
+
+Llama 3's own is rebuilt as the `Tokenizer` that it is: its ranks stand in the
+file, written in another alphabet. Any other is run by the tokenizers library,
+with the methods of `Tokenizer`.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from .files import read_json
+from .tokenizer import SPLIT_PATTERN, Tokenizer, check_special, check_text
+
+
+def byte_letters() -> dict[str, int]:
+    r"""The letter that stands for each byte in a byte-level vocabulary.
+
+    A byte that Latin-1 shows stands for itself; the others, spaces and
+    controls, are moved up to 256 and beyond, in order.
+    """
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    moved = [b for b in range(256) if b not in shown]
+    letters = {chr(b): b for b in shown}
+    return letters | {chr(256 + i): b for i, b in enumerate(moved)}
+
+
+BYTE_LETTERS = byte_letters()
+# what Llama 3's tokenizer.json says besides its vocabulary
+LLAMA3_SPLIT = {
+    "type": "Split",
+    "pattern": {"Regex": SPLIT_PATTERN},
+    "behavior": "Isolated",
+    "invert": False,
+}
+
+
+def read_tokenizer_json(path, config: dict):
+    r"""The tokenizer of a tokenizer.json.
+
+    Args:
+        path: of the file.
+        config: config.json, which names the tokens that begin and end a text.
+
+    Returns:
+        a `Tokenizer` if it is Llama 3's, else a `LibraryTokenizer`.
+
+    Raises:
+        ValueError: naming the file and what is wrong with it.
+    """
+    path = Path(path)
+    data = read_json(path)
+    try:
+        found = llama3_ranks(data)
+    except (KeyError, TypeError, AttributeError):
+        found = None  # not in its form; the library says if in none
+    if found is not None:
+        return Tokenizer(*found)
+    import tokenizers  # where it is needed: it takes a while to import
+
+    try:
+        library = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no narrower kind
+        raise ValueError(
+            f"{path} is no tokenizer of the tokenizers library ({error}); "
+            "take the file that came with the weights"
+        ) from None
+    return LibraryTokenizer(library, data, config)
+
+
+def llama3_ranks(data: dict):
+    r"""Ranks and special tokens, if a tokenizer.json is of Llama 3's kind.
+
+    It is if it cuts a text by the same pattern, works on bytes, and merges
+    every pair that makes a token, the lowest first: what tiktoken does with
+    ranks. Then both give the same ids.
+    """
+    model, cut = data["model"], data["pre_tokenizer"]["pretokenizers"]
+    of_this_kind = (
+        model["type"] == "BPE"
+        and model.get("ignore_merges") is True
+        and not data.get("normalizer")
+        and len(cut) == 2
+        and {k: cut[0].get(k) for k in LLAMA3_SPLIT} == LLAMA3_SPLIT
+        and cut[1]["type"] == "ByteLevel"
+        and cut[1].get("use_regex") is False
+        and cut[1].get("add_prefix_space") is False
+    )
+    if not of_this_kind:
+        return None
+    ids = model["vocab"]
+    if sorted(ids.values()) != list(range(len(ids))):
+        return None
+    tokens = sorted(ids, key=ids.get)
+    if not merges_all(model["merges"], ids):
+        return None
+    ranks = {to_bytes(token): ids[token] for token in tokens}
+    special = {t["content"]: t["id"] for t in data["added_tokens"]}
+    following = range(len(ids), len(ids) + len(special))
+    if sorted(special.values()) != list(following):
+        return None
+    if not {"<|begin_of_text|>", "<|end_of_text|>"} <= special.keys():
+        return None
+    return ranks, special
+
+
+def merges_all(merges: list, ids: dict[str, int]) -> bool:
+    """Whether just the pairs that make a token are merged, lowest first."""
+    pairs = [m.split(" ") if isinstance(m, str) else m for m in merges]
+    made = [ids[left + right] for left, right in pairs]
+    if any(a > b for a, b in zip(made, made[1:])):
+        return False
+    wanted = sum(
+        token[:cut] in ids and token[cut:] in ids
+        for token in ids
+        for cut in range(1, len(token))
+    )
+    return wanted == len(made) == len({tuple(pair) for pair in pairs})
+
+
+def to_bytes(token: str) -> bytes:
+    """A token of a byte-level vocabulary; KeyError if it is none."""
+    return bytes(BYTE_LETTERS[letter] for letter in token)
+
+
+class LibraryTokenizer:
+    r"""Any tokenizer of the tokenizers library, with `Tokenizer`'s methods.
+
+    Args:
+        library: a tokenizers.Tokenizer.
+        data: its tokenizer.json.
+        config: config.json, for bos_token_id and eos_token_id.
+
+    Attributes:
+        special_tokens: name to id.
+        bos_id, eos_id: begin and end of text; None where it has none.
+        stop_tokens: the ids that end a generation.
+        n_words: the number of ids.
+    """
+
+    def __init__(self, library, data: dict, config: dict):
+        self._library = library
+        # special tokens in a text are text, unless `encode` is told otherwise
+        library.encode_special_tokens = True
+        vocabulary = library.get_vocab(with_added_tokens=True)
+        self.n_words = max(vocabulary.values()) + 1
+        self._pieces = {i: piece for piece, i in vocabulary.items()}
+        added = data.get("added_tokens") or []
+        self.special_tokens = {
+            t["content"]: t["id"] for t in added if t.get("special")
+        }
+        self._on_bytes = "ByteLevel" in str(data.get("decoder"))
+        self.bos_id = first_id(config.get("bos_token_id"))
+        self.eos_id = first_id(config.get("eos_token_id"))
+        self.stop_tokens = frozenset(all_ids(config.get("eos_token_id")))
+
+    def encode(
+        self,
+        s: str,
+        *,
+        bos: bool,
+        eos: bool,
+        allowed_special: Collection[str] = (),
+    ) -> list[int]:
+        """Token ids of a text; see `Tokenizer.encode`."""
+        check_text(s)
+        allowed = check_special(allowed_special, self.special_tokens)
+        ids = [self.bos_id] if bos and self.bos_id is not None else []
+        for part in split_at(s, allowed):
+            if part in allowed:
+                ids.append(self.special_tokens[part])
+            else:
+                ids += self._library.encode(part, add_special_tokens=False).ids
+        return ids + [self.eos_id] if eos and self.eos_id is not None else ids
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of the tokens, one after another."""
+        return b"".join(self._bytes_of(i) for i in self._checked(ids))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the tokens; see `Tokenizer.decode`."""
+        ids = self._checked(ids)
+        return self._library.decode(ids, skip_special_tokens=False)
+
+    def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
+        """The text as it grows; see `Tokenizer.decode_stream`."""
+        import tokenizers
+
+        seen, given = [], ""
+        stream = tokenizers.decoders.DecodeStream(skip_special_tokens=False)
+        for i in ids:
+            seen += self._checked([i])
+            piece = stream.step(self._library, seen[-1]) or ""
+            given += piece
+            yield piece
+        rest = self.decode(seen)[len(given) :]  # half a character at the end
+        if rest:
+            yield rest
+
+    def _checked(self, ids) -> list[int]:
+        ids = [int(i) for i in ids]
+        for i in ids:
+            if i not in self._pieces:
+                raise ValueError(
+                    f"token id {i} is not in the vocabulary; wanted 0 to "
+                    f"{self.n_words - 1}"
+                )
+        return ids
+
+    def _bytes_of(self, i: int) -> bytes:
+        """One token's."""
+        piece = self._pieces[i]
+        if piece in self.special_tokens:
+            return piece.encode()
+        if self._on_bytes and all(c in BYTE_LETTERS for c in piece):
+            return to_bytes(piece)
+        if re.fullmatch("<0x[0-9A-F]{2}>", piece):  # a byte that is no token
+            return bytes([int(piece[3:5], 16)])
+        return piece.replace("\N{LOWER ONE EIGHTH BLOCK}", " ").encode()
+
+
+def split_at(s: str, names: Collection[str]) -> list[str]:
+    """A text in parts, each a name of these or without any of them."""
+    if not names:
+        return [s] if s else []
+    longest_first = sorted(names, key=len, reverse=True)
+    either = "|".join(map(re.escape, longest_first))
+    return [part for part in re.split(f"({either})", s) if part]
+
+
+def all_ids(found) -> list[int]:
+    """Of a config's value: an id, a list of them, or none."""
+    return found if isinstance(found, list) else [found] * (found is not None)
+
+
+def first_id(found) -> int | None:
+    return next(iter(all_ids(found)), None)

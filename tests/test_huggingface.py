@@ -1,0 +1,493 @@
+"""Hugging Face's format: the same model, and refused where it is another."""
+
+import json
+import os
+import random
+
+import pytest
+import tokenizers
+import torch
+from checkpoint import write_transformers
+from helpers import (
+    random_ids,
+    random_llama,
+    small_config,
+    write_checkpoint,
+    write_tokenizer,
+)
+from safetensors.torch import load_file, save_file
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers.trainers import BpeTrainer
+
+import llamalib
+from llamalib import Tokenizer, huggingface
+from llamalib.tokenizer import SPECIAL_TOKENS
+from llamalib.tokenizer_json import LibraryTokenizer
+
+PLAIN = dict(device="cpu")
+
+
+def tokenizer_json(model_file, path, special=SPECIAL_TOKENS):
+    """Hugging Face's own conversion of a tokenizer.model."""
+    from transformers.convert_slow_tokenizer import TikTokenConverter
+
+    os.environ["TIKTOKEN_CACHE_DIR"] = ""  # it caches by the file's name
+    converter = TikTokenConverter(
+        str(model_file), extra_special_tokens=list(special)
+    )
+    converter.converted().save(str(path))
+    return path
+
+
+def write_folder(folder, llama=None):
+    """What save_pretrained of the transformers library writes."""
+    llama = llama or random_llama()
+    write_transformers(llama, folder)
+    write_tokenizer(folder / "spare.model")
+    tokenizer_json(folder / "spare.model", folder / "tokenizer.json")
+    (folder / "spare.model").unlink()
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_folder(tmp_path / "model")
+
+
+def change_json(file, **changes):
+    found = json.loads(file.read_text()) | changes
+    for key in [k for k, v in found.items() if v is ...]:
+        del found[key]
+    file.write_text(json.dumps(found))
+
+
+def change_tensors(folder, change):
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+# -- the same model ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("KV", [1, 2, 8])
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        dict(use_scaled_rope=True, rope_scaling_factor=8.0),
+        dict(use_scaled_rope=True, rope_scaling_factor=32.0),
+        dict(head_width=12, rope_theta=1e4, norm_eps=1e-6),
+        dict(multiple_of=7, ffn_dim_multiplier=None, context_length=99),
+    ],
+)
+@torch.no_grad()
+def test_is_the_transformers_librarys_model(tmp_path, KV, tied, more):
+    from transformers import LlamaForCausalLM
+
+    config = small_config(n_kv_heads=KV, **more)
+    write_folder(tmp_path, random_llama(config, tied=tied))
+    llama = llamalib.load(tmp_path, **PLAIN)
+    theirs = LlamaForCausalLM.from_pretrained(tmp_path).eval()
+    assert llama.tied is tied and llama.config.head_dim == config.head_dim
+    assert llama.config.hidden_dim == config.hidden_dim
+    tokens = random_ids(2, 40)
+    logits = llama(tokens)
+    assert (logits - theirs(tokens).logits).abs().max() < 1e-5
+    prompt = random_ids(1, 6, seed=1)
+    wanted = theirs.generate(
+        prompt, max_new_tokens=20, do_sample=False, eos_token_id=None
+    )
+    ours = llamalib.generate(llama, prompt[0], max_new_tokens=20, stop=())
+    assert list(ours) == wanted[0, 6:].tolist()
+
+
+def test_is_metas_model(tmp_path):
+    """Both formats of the same weights: one config, the same bits."""
+    config = small_config(
+        use_scaled_rope=True,
+        rope_scaling_factor=32.0,
+        multiple_of=256,
+        dim=2048,
+        n_layers=1,
+        n_heads=32,
+        n_kv_heads=8,
+    )
+    wanted = random_llama(config)
+    metas = llamalib.load(write_checkpoint(tmp_path / "m", wanted), **PLAIN)
+    write_folder(tmp_path / "h", metas)
+    found = llamalib.load(tmp_path / "h", **PLAIN)
+    assert found.config == metas.config and found.dtype == torch.bfloat16
+    for name, weight in metas.weights().items():
+        assert torch.equal(found.weights()[name], weight), name
+    text = "aaab <|eot_id|> …"
+    how = dict(bos=True, eos=True, allowed_special="all")
+    assert found.tokenizer.encode(text, **how) == metas.tokenizer.encode(
+        text, **how
+    )
+    # and can be written as Meta's
+    write_tokenizer(tmp_path / "t")
+    llamalib.save(found, tmp_path / "again", tmp_path / "t")
+    again = llamalib.load(tmp_path / "again", **PLAIN)
+    assert again.config == metas.config
+
+
+@pytest.mark.parametrize(
+    "hidden, fields",
+    [
+        ((2048, 8192), (256, 1.5)),  # 3.2 1B
+        ((3072, 8192), (256, 1.0)),  # 3.2 3B
+        ((4096, 14336), (1024, 1.3)),  # 3 and 3.1 8B
+        ((8192, 28672), (4096, 1.3)),  # 70B
+        ((16384, 53248), (4096, 1.2)),  # 405B
+        ((576, 1536), (256, 1.0)),
+    ],
+)
+def test_fields_of_published_models(hidden, fields):
+    assert huggingface.ffn_fields(*hidden) == fields
+
+
+def test_any_hidden_dim_can_be_said():
+    rng = random.Random(0)
+    for _ in range(3000):
+        dim, hidden = 2 * rng.randint(1, 9999), rng.randint(1, 60000)
+        fields = huggingface.ffn_fields(dim, hidden)
+        assert llamalib.ffn_hidden_dim(dim, *fields) == hidden
+
+
+def test_older_configs(folder):
+    """Before transformers 5: rope_theta and rope_scaling on their own."""
+    scaling = dict(
+        rope_type="llama3",
+        factor=8.0,
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+        original_max_position_embeddings=8192,
+    )
+    plain = dict(rope_parameters=..., rope_theta=12345.0)
+    change_json(folder / "config.json", **plain, rope_scaling=scaling)
+    found = llamalib.load(folder, **PLAIN).config
+    assert found.rope_theta == 12345 and found.rope_scaling_factor == 8
+    change_json(folder / "config.json", rope_scaling=None, head_dim=...)
+    found = llamalib.load(folder, **PLAIN).config
+    assert found.rope_theta == 12345 and not found.use_scaled_rope
+
+
+def test_several_files(folder):
+    """As the index says, whatever their names are."""
+    wanted = llamalib.load(folder, **PLAIN).state_dict()
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    listed = {}
+    for i in range(3):
+        file = f"model-{i + 1:05d}-of-00003.safetensors"
+        part = {name: tensors[name] for name in names[i::3]}
+        save_file(part, folder / file)
+        listed |= dict.fromkeys(part, file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": listed}))
+    found = llamalib.load(folder, **PLAIN).state_dict()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="no model-00002-of-00003"):
+        llamalib.load(folder)
+    index.write_text(json.dumps({"weight_map": {"x": "../y.safetensors"}}))
+    with pytest.raises(ValueError, match="x is said to be in '../y"):
+        llamalib.load(folder)
+    index.write_text("{}")
+    with pytest.raises(ValueError, match="has no weight_map"):
+        llamalib.load(folder)
+    first = "model-00001-of-00003.safetensors"
+    index.write_text(json.dumps({"weight_map": {"lm_head.weight": first}}))
+    with pytest.raises(ValueError, match="has no tensor lm_head.weight, whi"):
+        llamalib.load(folder)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ValueError, match="has both"):
+        llamalib.load(folder)
+
+
+def test_a_download_of_a_whole_page(tmp_path):
+    """Both formats: Meta's, if it is all there."""
+    write_folder(tmp_path)
+    metas = write_checkpoint(tmp_path / "original")
+    assert llamalib.find_checkpoint(tmp_path) == metas
+    (metas / "consolidated.00.pth").unlink()
+    assert llamalib.find_checkpoint(tmp_path) == tmp_path
+    assert llamalib.load(tmp_path, **PLAIN).config.n_layers == 2
+
+
+def test_a_folder_of_checkpoints(tmp_path):
+    one = write_checkpoint(tmp_path / "one" / "original")
+    (tmp_path / "notes").mkdir()
+    assert llamalib.find_checkpoint(tmp_path) == one
+    two = write_folder(tmp_path / "two")
+    with pytest.raises(ValueError, match=f"(?s)more than one.*{one}.*{two}"):
+        llamalib.find_checkpoint(tmp_path)
+
+
+# -- refused, by name --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        (dict(model_type="mistral"), "model_type is 'mistral'"),
+        (dict(model_type=...), "model_type is None"),
+        (dict(architectures=["LlamaForSequenceClassification"]), "architect"),
+        (dict(attention_bias=True), "attention_bias is True"),
+        (dict(mlp_bias=True), "mlp_bias is True"),
+        (dict(sliding_window=4096), "sliding_window is 4096"),
+        (dict(layer_types=["sliding_attention"]), "layer_types"),
+        (dict(num_local_experts=8), "num_local_experts is 8"),
+        (dict(vision_config={"x": 1}), "vision_config"),
+        (dict(quantization_config={"bits": 4}), "quantization_config"),
+        (dict(hidden_act="gelu"), "hidden_act is gelu"),
+        (dict(auto_map={"AutoModel": "code.Mine"}), "auto_map"),
+        (dict(rope_parameters={"rope_type": "yarn"}), "type 'yarn'"),
+        (dict(rope_parameters=5), "rope_scaling is 5"),
+        (
+            dict(rope_parameters={"rope_type": "llama3", "factor": 8}),
+            "low_freq_factor is None; wanted 1.0",
+        ),
+        (dict(hidden_size=...), "hidden_size is not there"),
+        (dict(hidden_size="64"), "hidden_size is '64'"),
+        (dict(num_key_value_heads=3), "n_heads is 8 and n_kv_heads 3"),
+        (dict(head_dim=7), "head_width is 7; wanted an even"),
+        (dict(rms_norm_eps=-1), "norm_eps is -1"),
+        (dict(tie_word_embeddings="yes"), "tie_word_embeddings is 'yes'"),
+        (dict(vocab_size=557), "asks for"),
+        (dict(vocab_size=500), "tokenizer of 556 tokens.*vocab_size 500"),
+        (dict(num_hidden_layers=3), "has no tensor layers.2"),
+        (dict(num_hidden_layers=1), "has an unknown tensor layers.1"),
+        (dict(intermediate_size=170), r"_proj.weight has shape"),
+        (dict(tie_word_embeddings=False), "has no tensor lm_head.weight"),
+    ],
+)
+def test_other_configs_are_refused(folder, changes, said):
+    change_json(folder / "config.json", **changes)
+    with pytest.raises(ValueError, match=said) as error:
+        llamalib.load(folder, **PLAIN)
+    assert str(folder) in str(error.value)
+
+
+Q = "model.layers.0.self_attn.q_proj"
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda t: t.update({f"{Q}.bias": torch.ones(64)}), f"{Q}.bias"),
+        (lambda t: t.update({"score.weight": torch.ones(2)}), "score.weight"),
+        (lambda t: t.update({f"{Q}.weight": t[f"{Q}.weight"][:9]}), Q),
+        (
+            lambda t: t.update({f"{Q}.weight": t[f"{Q}.weight"].char()}),
+            f"{Q}.weight is torch.int8",
+        ),
+        (
+            lambda t: t.update(
+                {f"{Q}.weight": t[f"{Q}.weight"].to(torch.float8_e4m3fn)}
+            ),
+            f"{Q}.weight is torch.float8",
+        ),
+        (lambda t: t.pop(f"{Q}.weight"), "attention.wq.weight"),
+        (
+            lambda t: t.update({"lm_head.weight": torch.ones(556, 64)}),
+            "lm_head.weight differs from",
+        ),
+        (
+            lambda t: t.update(
+                {"model.layers.x.mlp.up_proj.weight": t[f"{Q}.weight"].clone()}
+            ),
+            "model.layers.x.mlp",
+        ),
+    ],
+)
+def test_other_tensors_are_refused(folder, change, said):
+    change_tensors(folder, change)
+    with pytest.raises(ValueError, match=said) as error:
+        llamalib.load(folder, **PLAIN)
+    assert str(folder) in str(error.value)
+
+
+def test_a_tied_output_written_twice(folder):
+    def twice(tensors):
+        same = tensors["model.embed_tokens.weight"]
+        tensors["lm_head.weight"] = same.clone()
+        tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+
+    change_tensors(folder, twice)
+    assert llamalib.load(folder, **PLAIN).tied
+
+
+# -- tokenizers --------------------------------------------------------------
+
+MIXED = [
+    "The quick brown fox, 12345 times; isn't it?",
+    "Straße, naïve café, ŁÓDŹ, İstanbul",
+    "Быстрая бурая лиса… 2026 год",
+    "速い茶色の狐が怠け者の犬を飛び越える。",
+    "الثعلب البني السريع ١٢٣",
+    "नमस्ते दुनिया, स्वागत है",
+    "🦙👩‍👩‍👧‍👦🏳️‍🌈 ok",
+    "\t\tdef f(x):\r\n\r\n    return x**2   \n\n\n",
+    "   leading   spaces   ",
+    "<|eot_id|> <|begin_of_text|>x",
+]
+
+
+def mixed_lines(n=10_000):
+    """So many lines of mixed scripts, all different."""
+    rng = random.Random(0)
+    lines = []
+    for _ in range(n):
+        parts = rng.choices(MIXED, k=3)
+        cut = [
+            p[rng.randrange(len(p)) :] + p[: rng.randrange(9)] for p in parts
+        ]
+        lines.append(rng.choice(["", " ", "\n", "  "]).join(cut))
+    return lines
+
+
+def same_ids(ours, library):
+    library.encode_special_tokens = True  # those in a text are text
+    lines = mixed_lines()
+    wanted = library.encode_batch(lines, add_special_tokens=False)
+    for line, found in zip(lines, wanted):
+        ids = ours.encode(line, bos=False, eos=False)
+        assert ids == found.ids, line
+        assert ours.decode(ids) == line
+
+
+def test_the_published_tokenizer_rebuilt(tmp_path):
+    file = os.environ.get("LLAMA3_TOKENIZER")
+    if not file:
+        pytest.skip("LLAMA3_TOKENIZER names no published tokenizer.model")
+    path = tokenizer_json(file, tmp_path / "tokenizer.json")
+    ours = huggingface.read_tokenizer_json(path, {})
+    assert type(ours) is Tokenizer
+    same_ids(ours, tokenizers.Tokenizer.from_file(str(path)))
+    assert ours.special_tokens == Tokenizer.from_file(file).special_tokens
+
+
+def test_the_pockets_tokenizer_rebuilt(tmp_path):
+    file = llamalib.checkpoint.ROOT / llamalib.checkpoint.POCKET
+    path = tokenizer_json(
+        file / "tokenizer.model", tmp_path / "tokenizer.json"
+    )
+    ours = huggingface.read_tokenizer_json(path, {})
+    assert type(ours) is Tokenizer
+    same_ids(ours, tokenizers.Tokenizer.from_file(str(path)))
+
+
+@pytest.mark.parametrize("kind", ["byte level", "byte fallback"])
+def test_other_tokenizers(tmp_path, kind):
+    """As of the small open Llamas: GPT-2's kind, and SentencePiece's."""
+    special = ["<unk>", "<s>", "</s>"]
+    if kind == "byte level":
+        library = tokenizers.Tokenizer(models.BPE())
+        library.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        )
+        library.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = BpeTrainer(
+            vocab_size=900, special_tokens=special, initial_alphabet=alphabet
+        )
+        library.train_from_iterator(MIXED, trainer)
+    else:
+        pieces = [f"<0x{b:02X}>" for b in range(256)]
+        vocab = {p: i for i, p in enumerate(special + pieces + ["▁"])}
+        library = tokenizers.Tokenizer(
+            models.BPE(vocab, [], unk_token="<unk>", byte_fallback=True)
+        )
+        library.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        )
+        library.decoder = decoders.Sequence(
+            [
+                decoders.Replace("▁", " "),
+                decoders.ByteFallback(),
+                decoders.Fuse(),
+                decoders.Strip(" ", 1, 0),
+            ]
+        )
+        library.add_special_tokens(special)
+    path = tmp_path / "tokenizer.json"
+    library.save(str(path))
+    ends = dict(bos_token_id=1, eos_token_id=[2])
+    ours = huggingface.read_tokenizer_json(path, ends)
+    assert type(ours) is LibraryTokenizer
+    assert ours.n_words == library.get_vocab_size()
+    assert (ours.bos_id, ours.eos_id, ours.stop_tokens) == (1, 2, {2})
+    same_ids(ours, library)
+    ids = ours.encode("a🦙b</s>c", bos=True, eos=True)
+    assert ids[0] == 1 and ids[-1] == 2 and ids.count(2) == 1
+    assert "".join(ours.decode_stream(ids[1:-1])) == "a🦙b</s>c"
+    assert ours.decode_bytes(ids[1:-1]).decode().strip() == "a🦙b</s>c"
+    some = dict(bos=False, eos=False, allowed_special=["</s>"])
+    assert ours.encode("a</s>", **some)[-1] == 2
+    half = ours.encode("🐍", bos=False, eos=False)[:-1]
+    assert "\ufffd" in "".join(ours.decode_stream(half))
+    with pytest.raises(ValueError, match="token id 9999 is not in the voc"):
+        ours.decode([9999])
+    with pytest.raises(ValueError, match="no special tokens: <x>"):
+        ours.encode("a", bos=False, eos=False, allowed_special="<x>")
+    with pytest.raises(ValueError, match="lone surrogate"):
+        ours.encode("\ud800", bos=False, eos=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["model"].update(ignore_merges=False),
+        lambda d: d["model"]["merges"].pop(),
+        lambda d: d["model"]["merges"].reverse(),
+        lambda d: d["pre_tokenizer"]["pretokenizers"][0].update(invert=True),
+        lambda d: d.update(normalizer={"type": "NFC"}),
+    ],
+)
+def test_only_llama_3s_is_rebuilt(folder, change):
+    """Any other is left to the library, which knows what it asks for."""
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+    found = huggingface.read_tokenizer_json(path, {})
+    assert type(found) is LibraryTokenizer
+
+
+@pytest.mark.parametrize("text", ["{}", '{"model": 3}', "[]", "<html>", ""])
+def test_no_tokenizer(folder, text):
+    (folder / "tokenizer.json").write_text(text)
+    with pytest.raises(ValueError, match="tokenizer.json"):
+        llamalib.load(folder, **PLAIN)
+
+
+def test_llama_3s_tokenizer_model_comes_first(folder):
+    """… and SentencePiece's, beside a tokenizer.json, is passed over."""
+    (folder / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>\x15")
+    assert llamalib.load(folder, **PLAIN).tokenizer.n_words == 556
+    write_tokenizer(folder / "tokenizer.model")
+    (folder / "tokenizer.json").unlink()
+    assert llamalib.load(folder, **PLAIN).tokenizer.n_words == 556
+
+
+def test_what_ends_a_turn(folder):
+    """generation_config.json says more than config.json."""
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["model"]["merges"].pop()
+    path.write_text(json.dumps(data))
+    change_json(folder / "config.json", eos_token_id=301)
+    assert llamalib.load(folder, **PLAIN).tokenizer.stop_tokens == {301}
+    (folder / "generation_config.json").write_text(
+        '{"eos_token_id": [301, 309]}'
+    )
+    found = llamalib.load(folder, **PLAIN).tokenizer
+    assert found.stop_tokens == {301, 309} and found.eos_id == 301
