@@ -7,8 +7,9 @@ and the tensors by name in `consolidated.00.pth`, `consolidated.01.pth`, …
 
 import json
 import os
+import pickle
+import re
 import shutil
-import zipfile
 from pathlib import Path
 
 import torch
@@ -16,7 +17,14 @@ from torch import Tensor
 
 from . import huggingface
 from .config import QUANTIZATION_KEYS, VISION_KEYS, ModelArgs
-from .files import existing, listing, not_tensors, refuse_stand_ins
+from .files import (
+    check_all_records,
+    check_small_records,
+    existing,
+    listing,
+    not_tensors,
+    refuse_stand_ins,
+)
 from .model import Llama, tensor_shapes
 from .tokenizer import Tokenizer
 
@@ -168,7 +176,8 @@ def load(path=None, *, device=None, dtype=None, check=False) -> Llama:
     opened = open_metas(folder) if is_metas else open_hugging_face(folder)
     config, tokenizer, tensors, tied = opened
     if check:
-        check_bytes(folder)
+        for file in sorted(folder.glob("consolidated.*.pth")):
+            check_all_records(file)
         check_numbers(folder, tensors)
     if dtype is None:  # of all: a file may hold its norms in float32
         dtype = tensors["tok_embeddings.weight"].dtype
@@ -223,21 +232,6 @@ def open_hugging_face(folder: Path):
                 tensors[name], config.head_dim
             )
     return config, tokenizer, tensors, tied
-
-
-def check_bytes(folder: Path) -> None:
-    """ValueError if a .pth is not as it was written, by its own checksums."""
-    for file in sorted(folder.glob("consolidated.*.pth")):
-        try:
-            with zipfile.ZipFile(file) as archive:
-                broken = archive.testzip()
-        except (zipfile.BadZipFile, OSError, ValueError) as error:
-            raise not_tensors(file, error, "a PyTorch checkpoint") from None
-        if broken is not None:
-            raise ValueError(
-                f"{file}: {broken} is not as it was written, its checksum "
-                "differs: the file is damaged, download it again"
-            )
 
 
 def check_numbers(folder: Path, tensors: dict[str, Tensor]) -> None:
@@ -340,10 +334,19 @@ def shard_files(folder: Path) -> list[Path]:
 def open_shard(file: Path) -> dict[str, Tensor]:
     """The tensors of one file, mapped; runs nothing that it holds."""
     refuse_stand_ins(file)
+    check_small_records(file)
     try:
         shard = torch.load(
             file, map_location="cpu", mmap=True, weights_only=True
         )
+    except pickle.UnpicklingError as error:  # torch advises to run it
+        found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
+        name = f" ({found[1]})" if found else ""
+        raise ValueError(
+            f"{file} holds more than tensors{name}: opening that would run "
+            "code that came with the file, and so it is refused. Take the "
+            "file from the model's own page"
+        ) from None
     except Exception as error:  # of what kind, depends on what is broken
         raise not_tensors(file, error, "a PyTorch checkpoint") from None
     if not isinstance(shard, dict):
@@ -381,6 +384,11 @@ def check_tensors(
         asked_by: the config's file.
         places: Meta's name to the file and the name there; "" to the file.
     """
+    if config.n_layers > len(tensors):  # a list of so many may be endless
+        raise ValueError(
+            f"{asked_by} says {config.n_layers} layers, and {places['']} "
+            f"holds {len(tensors)} tensors in all: is it of the same model?"
+        )
     whole = tensor_shapes(config)
     # output.weight may be left out: then it is tied
     missing = [n for n in whole if n not in tensors and n != "output.weight"]
@@ -421,6 +429,8 @@ def join(name: str, parts: list[Tensor], files: list[Path]) -> Tensor:
                 f"{file}: {name} is {part.dtype}, and {parts[0].dtype} in "
                 f"{files[0].name}: they are not of the same model"
             )
+        if part is parts[0]:
+            continue
         if shard_axis(name) is None and not torch.equal(part, parts[0]):
             raise ValueError(
                 f"{file}: {name} is not the same as in {files[0].name}: "

@@ -14,6 +14,8 @@ VISION_KEYS = (
     "vision_max_num_chunks",
     "vision_num_cross_attention_layers",
 )
+MOST = 2**31  # of anything that is counted
+LARGEST = 1e30  # of any other number
 QUANTIZATION_KEYS = ("quantization_args", "lora_args")
 
 
@@ -170,9 +172,10 @@ class ModelArgs:
             if value is None and name in others:
                 continue
             # bool is an int in Python, and true is no number of layers
-            if type(value) is not int or value < 1:
+            if type(value) is not int or not 1 <= value < MOST:
                 raise ValueError(
-                    f"{name} is {value!r}; wanted a whole number from 1"
+                    f"{name} is {repr(value)[:40]}; wanted a whole number "
+                    f"from 1 to {MOST - 1}"
                 )
         optional = ("ffn_dim_multiplier", "rope_scaling_factor")
         for name in ("norm_eps", "rope_theta", *optional):
@@ -180,9 +183,10 @@ class ModelArgs:
             if value is None and name in optional:
                 continue
             number = type(value) in (int, float)
-            if not number or not 0 < value < float("inf"):
+            if not number or not 0 < value < LARGEST:
                 raise ValueError(
-                    f"{name} is {value!r}; wanted a number over 0"
+                    f"{name} is {repr(value)[:40]}; wanted a number over "
+                    "0, and a finite one"
                 )
         if type(self.use_scaled_rope) is not bool:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from pathlib import Path
 
 LFS = b"version https://git-lfs.github.com/spec/"
@@ -17,6 +18,11 @@ def listing(folder: Path, most: int = 6) -> str:
 
 def existing(folder: Path, name: str) -> Path:
     """folder/name, or FileNotFoundError."""
+    if (folder / name).is_dir():
+        raise FileNotFoundError(
+            f"{folder / name} is a folder; wanted the file of that name. "
+            "Download the folder again"
+        )
     if not (folder / name).is_file():
         raise FileNotFoundError(
             f"{folder} has no {name}, it holds: {listing(folder)}. Download "
@@ -65,12 +71,44 @@ def refuse_stand_ins(file: Path) -> None:
 
 def not_tensors(file: Path, error: Exception, kind: str) -> ValueError:
     """What to raise for a file that a library could not open as a `kind`."""
-    reason = str(error).strip().split("\n")[0][:200]
+    reason = re.split(r"[\n.] ", str(error).strip() + "\n ")[0][:160]
     return ValueError(
         f"{file} cannot be opened as {kind} ({reason or type(error)}). It has "
         f"{file.stat().st_size:,} bytes: cut short or damaged on the way, or "
         f"another kind of file. Compare its size with the page's, and {AGAIN}"
     )
+
+
+def check_small_records(file: Path) -> None:
+    r"""ValueError if what says where a .pth's tensors lie was damaged.
+
+    It is a zip archive: everything but the numbers is read, and compared with
+    its checksums. (The numbers are gigabytes: see `check_all_records`.)
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for record in archive.infolist():
+                # torch writes nothing compressed: nothing unfolds here
+                if record.file_size > file.stat().st_size:
+                    raise ValueError(f"{record.filename} is too large")
+                if "/data/" not in record.filename:
+                    archive.read(record)
+    except Exception as error:  # of what kind, depends on what is broken
+        raise not_tensors(file, error, "a PyTorch checkpoint") from None
+
+
+def check_all_records(file: Path) -> None:
+    """ValueError if a .pth is not as it was written, by its checksums."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            broken = archive.testzip()
+    except Exception as error:
+        raise not_tensors(file, error, "a PyTorch checkpoint") from None
+    if broken is not None:
+        raise ValueError(
+            f"{file}: {broken} is not as it was written, its checksum "
+            f"differs: the file is damaged, {AGAIN}"
+        )
 
 
 def read_json(file: Path) -> dict:

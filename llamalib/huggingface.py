@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .config import ModelArgs
+from .config import MOST, ModelArgs
 from .feed_forward import ffn_hidden_dim
 from .files import (
     existing,
@@ -49,7 +49,7 @@ BLOCK_NAMES = {
 # What else a config may hold that would make it another model: the key, and
 # the values that leave it a Llama. Any other value is refused.
 NEUTRAL = {
-    "hidden_act": ("silu", "swish"),
+    "hidden_act": ("silu", "swish", None),
     "attention_bias": (False, None),
     "mlp_bias": (False, None),
     "sliding_window": (None,),
@@ -155,9 +155,11 @@ def number(config: dict, key: str, default=None) -> int:
     found = config.get(key)
     if found is None and default is not None:
         return default
-    if type(found) is not int or found < 1:
-        said = "is not there" if key not in config else f"is {found!r}"
-        raise ValueError(f"{key} {said}; wanted a whole number from 1")
+    if type(found) is not int or not 1 <= found < MOST:
+        said = f"is {repr(found)[:40]}" if key in config else "is not there"
+        raise ValueError(
+            f"{key} {said}; wanted a whole number from 1 to {MOST - 1}"
+        )
     return found
 
 

@@ -1,0 +1,522 @@
+"""Every mistake has one clear answer, and leaves what is on disk alone.
+
+A table: what is spoilt, in a valid folder; what is raised; and what it says,
+which names the file or value, what was found and what is wanted.
+"""
+
+import json
+import os
+import re
+import shutil
+
+import pytest
+import torch
+from helpers import random_llama, write_checkpoint
+
+import llamalib
+from llamalib import checkpoint
+
+PTH, PARAMS, TOKENIZER = (
+    "consolidated.00.pth",
+    "params.json",
+    "tokenizer.model",
+)
+LFS = (
+    b"version https://git-lfs.github.com/spec/v1\n"
+    b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32\nsize 2471645608\n"
+)
+PAGE = b"\r\n<!DOCTYPE html>\n<html><title>Sign in</title></html>"
+WQ = "layers.1.attention.wq.weight"
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory):
+    """Two folders, of one shard and of four."""
+    folder = tmp_path_factory.mktemp("valid")
+    write_checkpoint(folder / "one")
+    write_checkpoint(folder / "four", shards=4)
+    return folder
+
+
+def contents(folder):
+    return {
+        p.relative_to(folder): p.read_bytes()
+        for p in folder.rglob("*")
+        if p.is_file()
+    }
+
+
+# -- what spoils a folder ----------------------------------------------------
+
+
+def gone(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def holds(name, data):
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def cut(name, share):
+    """Cut short: at a share of its bytes, or of so many of them less."""
+
+    def spoil(folder):
+        data = (folder / name).read_bytes()
+        end = int(len(data) * share) if 0 < share < 1 else len(data) + share
+        (folder / name).write_bytes(data[:end])
+
+    return spoil
+
+
+def flipped(name, where):
+    """One bit is another: behind some bytes, or at a share of the file."""
+
+    def spoil(folder):
+        data = bytearray((folder / name).read_bytes())
+        if isinstance(where, bytes):
+            data[data.index(where) + len(where)] ^= 16
+        else:
+            data[int(where * len(data))] ^= 16
+        (folder / name).write_bytes(data)
+
+    return spoil
+
+
+def params(*gone, **changes):
+    def spoil(folder):
+        file = folder / PARAMS
+        found = json.loads(file.read_text()) | changes
+        kept = {key: v for key, v in found.items() if key not in gone}
+        file.write_text(json.dumps(kept))
+
+    return spoil
+
+
+def tensors(change, name=PTH):
+    def spoil(folder):
+        found = torch.load(folder / name, weights_only=True)
+        change(found)
+        torch.save(found, folder / name)
+
+    return spoil
+
+
+def with_number(number, name=WQ):
+    def change(found):
+        found[name] = found[name].clone()
+        found[name].view(-1)[5] = number
+
+    return tensors(change)
+
+
+def lines(change):
+    """tokenizer.model with its list of lines changed."""
+
+    def spoil(folder):
+        found = (folder / TOKENIZER).read_bytes().splitlines()
+        change(found)
+        (folder / TOKENIZER).write_bytes(b"\n".join(found) + b"\n")
+
+    return spoil
+
+
+def beside(folder):
+    """A second checkpoint where the first is looked for."""
+    shutil.copytree(folder, folder / "two" / "original")
+    shutil.copytree(folder / "two" / "original", folder / "three")
+    for name in (PTH, PARAMS, TOKENIZER):
+        (folder / name).unlink()
+
+
+def twice(folder):
+    shutil.copytree(folder, folder.parent / "original")
+    shutil.move(folder.parent / "original", folder / "original")
+
+
+# -- the table ---------------------------------------------------------------
+
+MISSING, WRONG = FileNotFoundError, ValueError
+CHECK = dict(check=True)
+# what is spoilt, of which folder, how it is asked for, what is raised and said
+TABLE = {
+    "folder missing": (
+        lambda folder: shutil.rmtree(folder),
+        MISSING,
+        r"\(path\) is not there; wanted a folder with .*params.json",
+    ),
+    "folder empty": (
+        lambda folder: [p.unlink() for p in folder.iterdir()],
+        MISSING,
+        "has no params.json, it holds: nothing. Wanted",
+    ),
+    "no params": (
+        gone(PARAMS),
+        MISSING,
+        "has no params.json, it holds: consolidated.00.pth, tokenizer.model",
+    ),
+    "no tokenizer": (gone(TOKENIZER), MISSING, "has no tokenizer.model, it h"),
+    "no weights": (gone(PTH), MISSING, "has no consolidated.00.pth, it hol"),
+    "a folder for a file": (
+        lambda f: (gone(PTH)(f), (f / PTH).mkdir()),
+        MISSING,
+        "consolidated.00.pth is a folder; wanted the file",
+    ),
+    "two folders": (
+        beside,
+        WRONG,
+        "more than one checkpoint: .*three and .*original. Name the one",
+    ),
+    "two in one": (twice, WRONG, "more than one checkpoint: .*original"),
+    "two formats": (
+        holds("config.json", b"{}"),
+        WRONG,
+        "both params.json, Meta's, and config.json, Hugging Face's: keep",
+    ),
+    **{
+        f"Git LFS, {name}": (
+            holds(name, LFS),
+            WRONG,
+            f"{name} is .* Git LFS pointer to one of 2,471,645,608 bytes: .*"
+            "git lfs pull",
+        )
+        for name in (PTH, PARAMS, TOKENIZER)
+    },
+    **{
+        f"a page, {name}": (
+            holds(name, PAGE),
+            WRONG,
+            f"{name} is an HTML page, .*: log in and download it again",
+        )
+        for name in (PTH, PARAMS, TOKENIZER)
+    },
+    **{
+        f"empty, {name}": (
+            holds(name, b""),
+            WRONG,
+            rf"{name} is empty \(0 bytes\): download it again",
+        )
+        for name in (PTH, PARAMS, TOKENIZER)
+    },
+    **{
+        f"cut at {share}": (
+            cut(PTH, share),
+            WRONG,
+            r"00.pth cannot be opened .* It has [\d,]+ bytes: cut short .*"
+            "Compare its size",
+        )
+        for share in (0.01, 0.5, 0.99, -1)
+    },
+    "a tokenizer cut short": (
+        cut(TOKENIZER, 0.01),
+        WRONG,
+        "tokenizer.model",
+    ),
+    "a bit in the list of tensors": (
+        flipped(PTH, b"tok_embeddings.weight"),
+        WRONG,
+        "00.pth cannot be opened .*CRC-32 for file .*data.pkl",
+    ),
+    "a bit in the numbers": (
+        flipped(PTH, 0.5),
+        WRONG,
+        "00.pth: .*/data/.* is not as it was written, its checksum differs",
+        CHECK,
+    ),
+    "not a number": (
+        with_number(float("nan")),
+        WRONG,
+        f"{WQ} holds 1 of 4096 numbers that are NaN or infinite",
+        CHECK,
+    ),
+    "infinite": (
+        with_number(-float("inf"), "norm.weight"),
+        WRONG,
+        "norm.weight holds 1 of 64 numbers that are NaN or infinite",
+        CHECK,
+    ),
+    "a shard missing": (
+        gone("consolidated.02.pth"),
+        MISSING,
+        "has no consolidated.02.pth, it holds: consolidated.00.pth, .*01.*03",
+    ),
+    "the last shard missing": (
+        gone("consolidated.03.pth"),
+        WRONG,
+        r"00.pth: .* has shape .*in 3 shards .*or shards are missing",
+    ),
+    "a shard of another model": (
+        tensors(lambda t: t["norm.weight"].add_(1), "consolidated.01.pth"),
+        WRONG,
+        "01.pth: norm.weight is not the same as in consolidated.00.pth",
+    ),
+    "tensor missing": (
+        tensors(lambda t: t.pop(WQ)),
+        WRONG,
+        f"00.pth has no tensor {WQ}; params.json asks for 21 tensors",
+    ),
+    "tensor surplus": (
+        tensors(lambda t: t.update(lora=torch.ones(3))),
+        WRONG,
+        "00.pth has an unknown tensor lora; params.json asks for",
+    ),
+    "tensor of another shape": (
+        tensors(lambda t: t.update({WQ: t[WQ][:32].clone()})),
+        WRONG,
+        rf"{WQ} has shape \(32, 64\); params.json asks for \(64, 64\)",
+    ),
+    "tensor of whole numbers": (
+        tensors(lambda t: t.update({WQ: t[WQ].to(torch.int8)})),
+        WRONG,
+        f"{WQ} is torch.int8, .*wanted plain bfloat16, float16 or float32",
+    ),
+    "params not JSON": (
+        holds(PARAMS, b"{dim: 64}"),
+        WRONG,
+        "params.json is not JSON .*line 1 column 2.*take the file",
+    ),
+    "params not text": (holds(PARAMS, b"\xff\xfe{"), WRONG, "is not JSON"),
+    "params a list": (
+        holds(PARAMS, b"[1, 2]"),
+        WRONG,
+        "params.json holds a list; wanted an object",
+    ),
+    "params nested without end": (
+        holds(PARAMS, b"[" * 100_000),
+        WRONG,
+        "params.json is not JSON",
+    ),
+    "a key twice": (
+        holds(PARAMS, b'{"dim": 64, "dim": 65}'),
+        WRONG,
+        "params.json: 'dim' stands there twice",
+    ),
+    "a key missing": (
+        params("n_heads"),
+        WRONG,
+        "params.json has missing keys: n_heads. The keys of",
+    ),
+    "a key too many": (params(window=3), WRONG, "unknown keys: window"),
+    "a number as a string": (
+        params(dim="64"),
+        WRONG,
+        "params.json: dim is '64'; wanted a whole number from 1",
+    ),
+    "a negative number": (
+        params(n_layers=-2),
+        WRONG,
+        "n_layers is -2; wanted a whole number from 1",
+    ),
+    "no finite number": (
+        params(norm_eps=float("nan")),
+        WRONG,
+        "norm_eps is nan; wanted a number over 0",
+    ),
+    "heads that do not divide": (
+        params(n_kv_heads=3),
+        WRONG,
+        "n_heads is 8 and n_kv_heads 3; wanted a multiple of n_kv_heads",
+    ),
+    "vocab_size unlike the tokenizer": (
+        params(vocab_size=557),
+        WRONG,
+        "tokenizer.model has 556 tokens .* params.json says vocab_size 557",
+    ),
+    "vocab_size unlike the embedding": (
+        lambda f: (
+            params(vocab_size=555)(f),
+            lines(lambda found: found.pop())(f),
+        ),
+        WRONG,
+        r"tok_embeddings.weight has shape \(556, 64\); .*\(555, 64\)",
+    ),
+    "a line that is no base64": (
+        lines(lambda found: found.__setitem__(7, b"!!! 7")),
+        WRONG,
+        "tokenizer.model, line 8: b'!!! 7' is not a token in base64",
+    ),
+    "a rank twice": (
+        lines(lambda found: found.insert(8, found[7])),
+        WRONG,
+        "tokenizer.model, line 9: rank 7 .*wanted rank 8",
+    ),
+    "a gap in the ranks": (
+        lines(lambda found: found.pop(7)),
+        WRONG,
+        "tokenizer.model, line 8: rank 8 .*wanted rank 7",
+    ),
+    "SentencePiece's": (
+        holds(TOKENIZER, b"\n\x0e\n\x05<unk>\x15\x00\x00"),
+        WRONG,
+        "tokenizer.model is a SentencePiece model, as of Llama 1 and 2",
+    ),
+}
+SHARDED = ("a shard missing", "the last shard missing", "a shard of another m")
+
+
+@pytest.mark.parametrize("mistake", TABLE)
+def test_a_folder(valid, tmp_path, mistake):
+    spoil, kind, said, *how = TABLE[mistake]
+    kinds = "four" if mistake.startswith(SHARDED) else "one"
+    folder = shutil.copytree(valid / kinds, tmp_path / "model")
+    spoil(folder)
+    before = contents(tmp_path)
+    with pytest.raises(kind, match=f"(?s){said}") as error:
+        llamalib.load(folder, device="cpu", **dict(*how))
+    assert type(error.value) is kind
+    assert str(folder) in str(error.value)
+    assert len(str(error.value)) < 700 and "weights_only" not in str(error)
+    assert contents(tmp_path) == before
+
+
+def test_a_file_for_a_folder(valid):
+    with pytest.raises(FileNotFoundError, match="a file, not a folder"):
+        llamalib.load(valid / "one" / PTH)
+
+
+def test_a_byte_order_mark_is_no_mistake(valid, tmp_path):
+    folder = shutil.copytree(valid / "one", tmp_path / "model")
+    text = (folder / PARAMS).read_bytes()
+    (folder / PARAMS).write_bytes(b"\xef\xbb\xbf" + text)
+    assert llamalib.load(folder, device="cpu").config.dim == 64
+
+
+@pytest.mark.parametrize("name", [PTH, PARAMS, TOKENIZER])
+def test_a_file_that_may_not_be_read(valid, tmp_path, name, monkeypatch):
+    folder = shutil.copytree(valid / "one", tmp_path / "model")
+    (folder / name).chmod(0)
+    if os.access(folder / name, os.R_OK):  # as an administrator may
+        import builtins
+
+        opened = builtins.open
+
+        def refused(file, *how, **more):
+            if str(file) == str(folder / name):
+                raise PermissionError(13, "Permission denied", str(file))
+            return opened(file, *how, **more)
+
+        monkeypatch.setattr(builtins, "open", refused)
+    with pytest.raises(PermissionError, match=f"{name} may not be read by y"):
+        llamalib.load(folder, device="cpu")
+
+
+def test_check_finds_nothing_in_a_valid_folder(valid):
+    for kind in ("one", "four"):
+        llamalib.load(valid / kind, device="cpu", check=True)
+
+
+# -- code that a file brings -------------------------------------------------
+
+
+class Trap:
+    def __init__(self, flag):
+        self.flag = flag
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.flag),)
+
+
+@pytest.mark.parametrize("where", ["value", "key", "whole"])
+def test_code_in_a_file_is_never_run(valid, tmp_path, where):
+    folder = shutil.copytree(valid / "one", tmp_path / "model")
+    trap = Trap(tmp_path / "it ran")
+    found = torch.load(folder / PTH, weights_only=True)
+    if where == "value":
+        found["norm.weight"] = trap
+    elif where == "key":
+        found[trap] = torch.ones(2)
+    else:
+        found = trap
+    torch.save(found, folder / PTH)
+    with pytest.raises(ValueError, match="holds more than tensors .posix|nt"):
+        llamalib.load(folder, device="cpu")
+    assert not (tmp_path / "it ran").exists()
+    torch.load(folder / PTH, weights_only=False)  # the trap is one
+    assert (tmp_path / "it ran").exists()
+
+
+def test_nothing_asks_to_run_code():
+    """In all that the project ships but the tests, who show what would be."""
+    pattern = r"weights_only\s*=\s*False|trust_remote_code|\beval\(|\bexec\("
+    found = []
+    for folder in ("llamalib", "notebooks", "data", "bench"):
+        for path in (checkpoint.ROOT / folder).rglob("*"):
+            if path.suffix not in (".py", ".ipynb"):
+                continue
+            if ".ipynb_checkpoints" in path.parts or "build" in path.parts:
+                continue
+            text = path.read_text(encoding="utf-8")
+            for match in re.finditer(pattern, text):
+                before = text[: match.start()]
+                if not before.endswith("."):  # model.eval(): another thing
+                    found.append(f"{path.name} {match[0]}")
+    # the project's own notebook, by `python -m llamalib generate`
+    assert found == ["__main__.py exec("], found
+
+
+# -- what is asked of a model ------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def llama():
+    return random_llama()
+
+
+GENERATE = {
+    "an id too large": (dict(prompt_ids=[1, 556]), "hold 556; wanted 0 to"),
+    "a negative id": (dict(prompt_ids=[-1]), "hold -1; wanted 0 to 555"),
+    "ids with a point": (dict(prompt_ids=[1.0]), "are torch.float32; wanted"),
+    "a text for ids": (dict(prompt_ids="abc"), "are 'abc'; wanted ids"),
+    "an empty prompt": (dict(prompt_ids=[]), "at least one id"),
+    "two dimensions": (dict(prompt_ids=[[1]]), r"shape \(1, 1\); wanted one"),
+    "a long prompt": (
+        dict(prompt_ids=[1] * 8192),
+        "prompt has 8192 tokens .*made for 8192 positions, so at most 0",
+    ),
+    "no new tokens": (dict(max_new_tokens=0), "max_new_tokens is 0; wanted"),
+    "fewer than none": (dict(max_new_tokens=-3), "max_new_tokens is -3"),
+    "half a token": (dict(max_new_tokens=2.5), "max_new_tokens is 2.5"),
+    "cold": (dict(temperature=-0.1), "temperature is -0.1"),
+    "no temperature": (dict(temperature=float("nan")), "temperature is nan"),
+    "top-k 0": (dict(temperature=1.0, top_k=0), "top_k is 0"),
+    "top-k negative": (dict(temperature=1.0, top_k=-1), "top_k is -1"),
+    "top-p 0": (dict(temperature=1.0, top_p=0.0), "top_p is 0.0"),
+    "top-p over 1": (dict(temperature=1.0, top_p=1.5), "top_p is 1.5"),
+    "a seed": (dict(seed=-1), "seed is -1"),
+    "a stop": (dict(stop=[556]), r"stop is \[556\]"),
+}
+
+
+@pytest.mark.parametrize("mistake", GENERATE)
+def test_a_generation(llama, mistake):
+    """At the call, before any token; and the model is as it was."""
+    changes, said = GENERATE[mistake]
+    asked = dict(prompt_ids=[1, 2], max_new_tokens=5, stop=()) | changes
+    with pytest.raises(ValueError, match=said):
+        llamalib.generate(llama, **asked)
+    assert len(list(llamalib.generate(llama, [1], max_new_tokens=3))) <= 3
+
+
+@pytest.mark.parametrize(
+    "ids, said",
+    [
+        (torch.tensor([1, 556]), "token id 556 is not in the vocabulary"),
+        (torch.tensor([-1]), "token id -1 is not"),
+        (torch.tensor([1.0]), "tokens are torch.float32"),
+        (torch.tensor([], dtype=torch.int64), "at least one token"),
+        ([1, 2], "tokens are list"),
+    ],
+)
+def test_a_pass(llama, ids, said):
+    with pytest.raises(ValueError, match=said):
+        llama(ids)
+
+
+def test_a_gpu_without_room(valid, monkeypatch):
+    """As the machine would say it that has one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda d: (1000, 9999))
+    numbers = sum(p.numel() for p in random_llama().parameters())
+    said = f"take {2 * numbers:,} bytes in torch.bfloat16, and cuda has 1,000"
+    with pytest.raises(MemoryError, match=said):
+        llamalib.load(valid / "one", device="cuda")

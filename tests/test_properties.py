@@ -1,0 +1,248 @@
+"""What must hold of any damage and of any text: tried with many of them.
+
+`make test` tries a hundred folders, `make test-slow` two thousand.
+"""
+
+import json
+import os
+import shutil
+import struct
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import random_llama, small_config, write_checkpoint
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_huggingface import write_folder
+
+import llamalib
+from llamalib import Tokenizer, checkpoint, tensor_shapes
+
+DOCUMENTED = (FileNotFoundError, PermissionError, ValueError, MemoryError)
+SECONDS = 5
+# made once, changed many times
+ONCE = settings(
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory):
+    """Small folders of each format."""
+    folder = tmp_path_factory.mktemp("valid")
+    llama = random_llama(small_config(n_layers=1))
+    write_checkpoint(folder / "metas", llama)
+    write_checkpoint(folder / "shards", llama, shards=2)
+    write_folder(folder / "hugging face", llama)
+    return folder
+
+
+STRANGE = [
+    b"",
+    b"\0",
+    b"\xff" * 9,
+    b"null",
+    b"{}",
+    b"[]",
+    b"NaN",
+    b"-1",
+    b"1e999",
+]
+numbers = st.integers(0, 2**64 - 1).map(lambda n: struct.pack("<Q", n))
+pieces = st.binary(max_size=20) | st.sampled_from(STRANGE) | numbers
+# what is done to a file's bytes, at a share of their length
+mutation = st.tuples(
+    st.sampled_from(
+        ["flip", "overwrite", "insert", "delete", "cut", "repeat", "swap"]
+    ),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    pieces,
+    st.integers(0, 7),
+)
+
+
+def mutated(data: bytes, how, at, to, piece, bit) -> bytes:
+    start, end = sorted((int(at * len(data)), int(to * len(data))))
+    if how == "flip" and data:
+        start = min(start, len(data) - 1)
+        changed = bytes([data[start] ^ 1 << bit])
+        return data[:start] + changed + data[start + 1 :]
+    if how == "overwrite":
+        return data[:start] + piece + data[start + len(piece) :]
+    if how == "insert":
+        return data[:start] + piece + data[start:]
+    if how == "delete":
+        return data[:start] + data[end:]
+    if how == "cut":
+        return data[:start]
+    if how == "repeat":
+        return data[:end] + data[start:]
+    return data[end:] + data[start:end] + data[:start]
+
+
+# what may stand in a config where a number, a string or anything should
+values = st.sampled_from(
+    [0, 1, -1, 2, 3, 7, 1.5, 10**9, 10**30, 10**400, 2**63, "8", "", None]
+    + [True, [], {}, [1], float("nan"), float("inf"), 1e-300, 1e300]
+)
+
+
+def changed_json(data: bytes, which: int, value) -> bytes:
+    """Another value for one of the keys; or the key twice; or not at all."""
+    found = json.loads(data)
+    key = sorted(found)[which % len(found)]
+    if which % 7 == 6:
+        del found[key]
+    else:
+        found[key] = value
+    return json.dumps(found).encode()
+
+
+def peak() -> int:
+    """The most memory that this process has held, since the last reset."""
+    text = Path("/proc/self/status").read_text()
+    line = next(x for x in text.splitlines() if x.startswith("VmHWM"))
+    return 1024 * int(line.split()[1])
+
+
+def try_folder(valid, place, kind, file, change_bytes):
+    """Load a folder with one file changed: right shapes, or an answer."""
+    folder = place / "model"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(valid / kind, folder)
+    names = sorted(p.name for p in folder.iterdir())
+    name = names[file % len(names)] if isinstance(file, int) else file
+    data = change_bytes((folder / name).read_bytes())
+    (folder / name).write_bytes(data)
+    size = sum(p.stat().st_size for p in folder.iterdir())
+    linux = os.path.exists("/proc/self/clear_refs")
+    if linux:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is now
+        before = peak()
+    start = time.monotonic()
+    try:
+        llama = llamalib.load(folder, device="cpu")
+    except DOCUMENTED as error:
+        assert type(error) in DOCUMENTED, repr(error)
+        assert str(folder) in str(error), error
+    else:
+        shapes = tensor_shapes(llama.config)
+        found = {n: tuple(w.shape) for n, w in llama.weights().items()}
+        assert found == shapes
+        # every number can be read: nothing lies beyond the file
+        assert all(w.float().sum() is not None for w in llama.parameters())
+    assert time.monotonic() - start < SECONDS
+    if linux:  # and some for what Python and a tokenizer take
+        assert peak() - before < 2 * size + 50e6
+    after = (folder / name).read_bytes()
+    assert after == data
+
+
+kinds = st.sampled_from(["metas", "shards", "hugging face"])
+changes = st.lists(mutation, min_size=1, max_size=3)
+damage = given(kind=kinds, file=st.integers(0, 9), changes=changes)
+others = given(metas=st.booleans(), which=st.integers(0, 40), value=values)
+
+
+def try_damage(valid, place, kind, file, changes):
+    def change_bytes(data):
+        for change in changes:
+            data = mutated(data, *change)
+        return data
+
+    try_folder(valid, place, kind, file, change_bytes)
+
+
+def try_config(valid, place, metas, which, value):
+    try_folder(
+        valid,
+        place,
+        "metas" if metas else "hugging face",
+        "params.json" if metas else "config.json",
+        partial(changed_json, which=which, value=value),
+    )
+
+
+# the same hundred each time
+@settings(ONCE, max_examples=100, derandomize=True)
+@damage
+def test_any_damage_has_an_answer(valid, tmp_path, kind, file, changes):
+    try_damage(valid, tmp_path, kind, file, changes)
+
+
+@settings(ONCE, max_examples=100, derandomize=True)
+@others
+def test_any_config_has_an_answer(valid, tmp_path, metas, which, value):
+    try_config(valid, tmp_path, metas, which, value)
+
+
+@pytest.mark.slow
+@settings(ONCE, max_examples=2000)
+@damage
+def test_much_damage_has_an_answer(valid, tmp_path, kind, file, changes):
+    try_damage(valid, tmp_path, kind, file, changes)
+
+
+@pytest.mark.slow
+@settings(ONCE, max_examples=1000)
+@others
+def test_many_configs_have_an_answer(valid, tmp_path, metas, which, value):
+    try_config(valid, tmp_path, metas, which, value)
+
+
+POCKET = checkpoint.ROOT / checkpoint.POCKET / "tokenizer.model"
+tokenizer = Tokenizer.from_file(POCKET)
+# any code point, lone surrogates too, and what a tokenizer may trip over
+texts = st.text(max_size=200) | st.text(
+    alphabet=st.characters(exclude_categories=[]), max_size=50
+)
+texts |= st.lists(
+    st.sampled_from(
+        [" ", "\n", "\r\n", "a", "1", "'s", "<|eot_id|>", "🦙", "é", "\0"]
+    ),
+    max_size=80,
+).map("".join)
+
+
+@settings(ONCE, max_examples=500)
+@given(text=texts)
+def test_any_text_comes_back(text):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        with pytest.raises(ValueError, match="lone surrogate"):
+            tokenizer.encode(text, bos=False, eos=False)
+        return
+    ids = tokenizer.encode(text, bos=False, eos=False)
+    assert tokenizer.decode(ids) == text
+    assert "".join(tokenizer.decode_stream(ids)) == text
+    assert all(0 <= i < tokenizer.n_words - 256 for i in ids)
+
+
+@settings(ONCE, max_examples=200)
+@given(ids=st.lists(st.integers(0, tokenizer.n_words - 1), max_size=40))
+def test_any_ids_have_a_text(ids):
+    assert "".join(tokenizer.decode_stream(ids)) == tokenizer.decode(ids)
+    assert tokenizer.decode_bytes(ids).decode(errors="replace") == (
+        tokenizer.decode(ids)
+    )
+
+
+@settings(ONCE, max_examples=100)
+@given(
+    n=st.integers(1, 12),
+    shares=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+)
+def test_any_pieces_of_a_prompt_fill_the_same_cache(n, shares):
+    llama = random_llama()
+    ids = torch.arange(n)[None]
+    whole, parts = llama.new_cache(n), llama.new_cache(n)
+    wanted = llamalib.prefill(llama, ids, whole)
+    found = llamalib.prefill(llama, ids, parts, piece=shares[0])
+    assert torch.allclose(found, wanted, atol=1e-5)
+    assert torch.allclose(parts.k, whole.k, atol=1e-5)
