@@ -4,7 +4,8 @@ import base64
 import binascii
 import codecs
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import tiktoken
@@ -35,6 +36,9 @@ SPECIAL_TOKENS = (
     + ["<|python_tag|>"]
     + _RESERVED[3:]
 )
+
+# who may speak in a dialogue; ipython is what a tool answers
+ROLES = ("system", "user", "assistant", "ipython")
 
 # A run of a million spaces is more than the stack of tiktoken's regular
 # expressions holds. Runs longer than this are cut (Meta's code cuts them at
@@ -164,6 +168,38 @@ class Tokenizer:
             )
         return ids + [self.eos_id] if eos else ids
 
+    def encode_chat(self, messages: Iterable[Mapping]) -> list[int]:
+        r"""A dialogue as an Instruct model was trained to read it.
+
+        Each message stands behind a header with its role, and ends with
+        `<|eot_id|>`; at the end stands the header of the answer, which the
+        model goes on from. Control tokens come from this format alone: in a
+        message their names are plain text.
+
+        Args:
+            messages: each with "role", one of `ROLES`, and "content", a text;
+                spaces around it do not count.
+
+        Raises:
+            ValueError, TypeError: naming the message, what was found and what
+                is wanted.
+
+        Source: Meta's published prompt format of Llama 3.
+        """
+        ids = [self.bos_id]
+        for role, content in checked_messages(messages):
+            ids += self._header(role)
+            ids += self.encode(content.strip(), bos=False, eos=False)
+            ids.append(self.eot_id)
+        return ids + self._header("assistant")
+
+    def _header(self, role: str) -> list[int]:
+        """Who speaks: <|start_header_id|>role<|end_header_id|>, two lines."""
+        known = self.special_tokens
+        text = partial(self.encode, bos=False, eos=False)
+        start, end = known["<|start_header_id|>"], known["<|end_header_id|>"]
+        return [start, *text(role), end, *text("\n\n")]
+
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of the tokens, one after another."""
         ids = [int(i) for i in ids]
@@ -198,6 +234,35 @@ class Tokenizer:
         rest = decoder.decode(b"", final=True)
         if rest:
             yield rest
+
+
+def checked_messages(messages) -> list[tuple[str, str]]:
+    """Roles and contents, or ValueError or TypeError."""
+    wanted = 'wanted a list like [{"role": "user", "content": "Hello"}]'
+    if isinstance(messages, (str, Mapping)) or not messages:
+        raise ValueError(f"messages are {str(messages)[:60]!r}; {wanted}")
+    found = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise TypeError(
+                f"messages[{i}] is {str(message)[:60]!r}; {wanted}"
+            )
+        if set(message) != {"role", "content"}:
+            keys = ", ".join(map(str, message)) or "nothing"
+            raise ValueError(f"messages[{i}] has {keys}; {wanted}")
+        role, content = message["role"], message["content"]
+        if role not in ROLES:
+            raise ValueError(
+                f"messages[{i}]: role is {role!r}; wanted one of "
+                f"{', '.join(ROLES)}"
+            )
+        if not isinstance(content, str):
+            raise TypeError(
+                f"messages[{i}]: content is a {type(content).__name__}; "
+                "wanted a str"
+            )
+        found.append((role, content))
+    return found
 
 
 def check_text(s) -> None:

@@ -26,6 +26,17 @@ def byte_letters() -> dict[str, int]:
 
 
 BYTE_LETTERS = byte_letters()
+# what a text and a dialogue are made with
+CONTROL = {
+    f"<|{name}|>"
+    for name in (
+        "begin_of_text",
+        "end_of_text",
+        "start_header_id",
+        "end_header_id",
+        "eot_id",
+    )
+}
 # what Llama 3's tokenizer.json says besides its vocabulary
 LLAMA3_SPLIT = {
     "type": "Split",
@@ -99,7 +110,7 @@ def llama3_ranks(data: dict):
     following = range(len(ids), len(ids) + len(special))
     if sorted(special.values()) != list(following):
         return None
-    if not {"<|begin_of_text|>", "<|end_of_text|>"} <= special.keys():
+    if not CONTROL <= special.keys():
         return None
     return ranks, special
 
@@ -172,6 +183,13 @@ class LibraryTokenizer:
             else:
                 ids += self._library.encode(part, add_special_tokens=False).ids
         return ids + [self.eos_id] if eos and self.eos_id is not None else ids
+
+    def encode_chat(self, messages) -> list[int]:
+        """Not known of other tokenizers: ValueError."""
+        raise ValueError(
+            "this tokenizer is not Llama 3's, and has a format of its own "
+            "for dialogues; encode a plain text"
+        )
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of the tokens, one after another."""

@@ -59,19 +59,25 @@ def test_nothing_names_a_machine(path):
     }
 
 
-@pytest.mark.parametrize("shards, tied", [(1, True), (2, False)])
+@pytest.mark.parametrize(
+    "name, shards, tied", [("other", 1, True), ("other-Instruct", 2, False)]
+)
 def test_runs_on_a_checkpoint_of_other_proportions(
-    path, tmp_path, monkeypatch, shards, tied
+    path, tmp_path, monkeypatch, name, shards, tied
 ):
     """Random weights, other sizes: no cell is about the pocket alone."""
     config = small_config(
         dim=48, n_layers=3, n_heads=6, n_kv_heads=3, use_scaled_rope=True
     )
     llama = random_llama(config, tied=tied)
-    write_checkpoint(tmp_path / "other", llama, shards=shards)
-    monkeypatch.setenv("LLAMA_DIR", str(tmp_path / "other"))
+    write_checkpoint(tmp_path / name, llama, shards=shards)
+    monkeypatch.setenv("LLAMA_DIR", str(tmp_path / name))
     printed = [o.get("text", "") for o in outputs(executed(path).cells)]
-    assert "other" in "".join(printed)
+    printed = "".join(printed)
+    assert name in printed
+    if path.stem == "09_generate":  # a dialogue for who was trained on them
+        is_chat = "'<|start_header_id|>'" in printed
+        assert is_chat == ("Instruct" in name)
 
 
 def test_a_widget_leaves_a_still_picture(path, cells):
