@@ -45,7 +45,8 @@ notebooks: $(VENV)/dev.done ## execute all notebooks again, in place
 pocket: $(VENV)/dev.done ## train the pocket Llama again from nothing
 	$(BIN)/python data/recipe/make_pocket.py
 
-bench: $(VENV)/bench.done ## how fast it generates, beside others, on the CPU
+bench: $(VENV)/bench.done ## how fast it opens and generates, beside others, on the CPU
+	$(BIN)/python bench/opening.py
 	$(BIN)/python bench/generation.py
 
 bench-gpu: $(VENV)/bench.done ## the same on a CUDA GPU

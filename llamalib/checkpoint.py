@@ -18,6 +18,7 @@ from torch import Tensor
 from . import huggingface
 from .config import QUANTIZATION_KEYS, VISION_KEYS, ModelArgs
 from .files import (
+    Pages,
     check_all_records,
     check_small_records,
     existing,
@@ -180,10 +181,14 @@ def load(path=None, *, device=None, dtype=None, check=False) -> Llama:
             check_all_records(file)
         check_numbers(folder, tensors)
     if dtype is None:  # of all: a file may hold its norms in float32
-        dtype = tensors["tok_embeddings.weight"].dtype
+        dtype = tensors["tok_embeddings.weight"][0].dtype
     check_room(device, tensors, dtype)
-    for name in list(tensors):  # one at a time: never two whole copies
-        tensors[name] = tensors[name].to(device, dtype)
+    pages = Pages(folder)
+    for name, parts in tensors.items():  # one at a time: never two copies
+        tensors[name] = joined(name, parts, device, dtype)
+        for part in parts:
+            if part is not tensors[name]:
+                pages.give_back(part)
     if tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
     with torch.device("meta"):  # shapes only, no memory
@@ -197,7 +202,7 @@ def load(path=None, *, device=None, dtype=None, check=False) -> Llama:
 
 
 def open_metas(folder: Path):
-    """Config, tokenizer, tensors by name, and whether the output is tied."""
+    """Config, tokenizer, each tensor's parts, whether the output is tied."""
     config = ModelArgs.from_file(folder / "params.json")
     refuse_other_kinds(config, folder)
     tokenizer = Tokenizer.from_file(existing(folder, "tokenizer.model"))
@@ -207,10 +212,7 @@ def open_metas(folder: Path):
             f"with the special ones, and params.json says vocab_size "
             f"{config.vocab_size}: they are not of the same model"
         )
-    tensors = read_tensors(folder, config)
-    tied = is_tied(tensors)
-    if tied:
-        tensors.pop("output.weight", None)
+    tensors, tied = read_tensors(folder, config)
     return config, tokenizer, tensors, tied
 
 
@@ -226,21 +228,23 @@ def open_hugging_face(folder: Path):
         )
     tensors, places = huggingface.read_tensors(folder, tied)
     check_tensors(tensors, config, 1, folder / "config.json", places)
-    for name in tensors:
+    pages = Pages(folder)
+    for name, read in tensors.items():
         if name.endswith((".wq.weight", ".wk.weight")):
-            tensors[name] = huggingface.in_pairs(
-                tensors[name], config.head_dim
-            )
-    return config, tokenizer, tensors, tied
+            tensors[name] = huggingface.in_pairs(read, config.head_dim)
+            pages.give_back(read)
+    parts = {name: [tensor] for name, tensor in tensors.items()}
+    return config, tokenizer, parts, tied
 
 
-def check_numbers(folder: Path, tensors: dict[str, Tensor]) -> None:
+def check_numbers(folder: Path, tensors: dict[str, list[Tensor]]) -> None:
     """ValueError if a tensor holds NaN or an infinity."""
-    for name, tensor in tensors.items():
-        bad = int((~tensor.isfinite()).sum())
+    for name, parts in tensors.items():
+        bad = sum(int((~part.isfinite()).sum()) for part in parts)
         if bad:
             raise ValueError(
-                f"{folder}: {name} holds {bad} of {tensor.numel()} numbers "
+                f"{folder}: {name} holds {bad} of "
+                f"{sum(part.numel() for part in parts)} numbers "
                 "that are NaN or infinite; wanted finite ones: the file is "
                 "damaged, or was saved from a training that had failed"
             )
@@ -250,7 +254,8 @@ def check_room(device: torch.device, tensors, dtype: torch.dtype) -> None:
     """MemoryError if a GPU has less free memory than the weights take."""
     if device.type != "cuda":
         return
-    needed = sum(t.numel() for t in tensors.values()) * dtype.itemsize
+    numbers = sum(part.numel() for parts in tensors.values() for part in parts)
+    needed = numbers * dtype.itemsize
     free, _ = torch.cuda.mem_get_info(device)
     if needed > free:
         raise MemoryError(
@@ -296,11 +301,13 @@ def refuse_other_kinds(config: ModelArgs, folder: Path) -> None:
                 )
 
 
-def read_tensors(folder: Path, config: ModelArgs) -> dict[str, Tensor]:
-    r"""Every tensor by Meta's name, all checked, shards joined.
+def read_tensors(
+    folder: Path, config: ModelArgs
+) -> tuple[dict[str, list[Tensor]], bool]:
+    r"""Every tensor's parts by Meta's name, a part a shard, all checked.
 
-    One shard: the tensors are mapped from the file and take no memory until
-    they are read. Several: each tensor is joined in memory.
+    And whether the output is tied: then it is not among them. The parts are
+    mapped from the files, and take no memory until they are read.
 
     Raises:
         FileNotFoundError, ValueError: see `load`.
@@ -316,10 +323,14 @@ def read_tensors(folder: Path, config: ModelArgs) -> dict[str, Tensor]:
                 f"{file} and {files[0].name} do not both hold output.weight: "
                 "they are not of the same model"
             )
-    return {
-        name: join(name, [shard.pop(name) for shard in shards], files)
-        for name in list(shards[0])
-    }
+    tied = all(is_tied(shard) for shard in shards)
+    if tied:
+        for shard in shards:
+            shard.pop("output.weight", None)
+    tensors = {name: [shard[name] for shard in shards] for name in shards[0]}
+    for name, parts in tensors.items():
+        check_parts(name, parts, files)
+    return tensors, tied
 
 
 def shard_files(folder: Path) -> list[Path]:
@@ -421,24 +432,34 @@ def check_tensors(
             )
 
 
-def join(name: str, parts: list[Tensor], files: list[Path]) -> Tensor:
-    """One tensor of the parts that the shards hold of it."""
-    for part, file in zip(parts, files):
+def check_parts(name: str, parts: list[Tensor], files: list[Path]) -> None:
+    """ValueError if the shards hold parts of different models' tensors."""
+    for part, file in zip(parts[1:], files[1:]):
         if part.dtype != parts[0].dtype:
             raise ValueError(
                 f"{file}: {name} is {part.dtype}, and {parts[0].dtype} in "
                 f"{files[0].name}: they are not of the same model"
             )
-        if part is parts[0]:
-            continue
         if shard_axis(name) is None and not torch.equal(part, parts[0]):
             raise ValueError(
                 f"{file}: {name} is not the same as in {files[0].name}: "
                 "they are not of the same model"
             )
-    if len(parts) == 1 or shard_axis(name) is None:
-        return parts[0]
-    return torch.cat(parts, dim=shard_axis(name))
+
+
+def joined(name: str, parts: list[Tensor], device, dtype) -> Tensor:
+    """One tensor of the parts that the shards hold of it."""
+    axis = shard_axis(name)
+    if len(parts) == 1 or axis is None:  # each shard has it all
+        return parts[0].to(device, dtype)
+    shape = list(parts[0].shape)
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    # filled part by part: no third copy, and none in another dtype
+    whole = torch.empty(shape, device=device, dtype=dtype)
+    sizes = [part.shape[axis] for part in parts]
+    for room, part in zip(whole.split(sizes, axis), parts):
+        room.copy_(part)
+    return whole
 
 
 def is_tied(tensors: dict[str, Tensor]) -> bool:

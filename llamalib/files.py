@@ -1,12 +1,17 @@
 """What a file of a checkpoint is when it is not what it should be."""
 
+import ctypes
 import json
+import mmap
 import re
 import zipfile
 from pathlib import Path
 
+from torch import Tensor
+
 LFS = b"version https://git-lfs.github.com/spec/"
 AGAIN = "download it again"
+DONTNEED = getattr(mmap, "MADV_DONTNEED", 4)
 
 
 def listing(folder: Path, most: int = 6) -> str:
@@ -149,3 +154,38 @@ def once(pairs: list[tuple]) -> dict:
             "weights"
         )
     return found
+
+
+class Pages:
+    r"""The memory into which a folder's files are mapped.
+
+    What was read of a mapped file stays in memory until someone needs the
+    room. A tensor that has been copied out of it counts twice until then,
+    and so its pages are given back, where the system says which they are
+    (Linux). Read again, they come from the file again.
+
+    Args:
+        folder: whose files are mapped by now.
+    """
+
+    def __init__(self, folder: Path):
+        files = {str(p.resolve()) for p in folder.iterdir()}
+        self.ranges, maps = [], Path("/proc/self/maps")
+        if not maps.is_file():
+            return
+        for line in maps.read_text(errors="replace").splitlines():
+            where, *_, file = line.split(maxsplit=5)
+            if file in files:
+                start, end = (int(x, 16) for x in where.split("-"))
+                self.ranges.append((start, end))
+
+    def give_back(self, tensor: Tensor) -> None:
+        """Those of a tensor that nobody has written to, nor will."""
+        start, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+        if not any(a <= start and end <= b for a, b in self.ranges):
+            return
+        start += -start % mmap.PAGESIZE  # whole pages: the others are shared
+        size = (end - start) // mmap.PAGESIZE * mmap.PAGESIZE
+        if size > 0:
+            give_back = ctypes.CDLL(None).madvise
+            give_back(ctypes.c_void_p(start), ctypes.c_size_t(size), DONTNEED)

@@ -140,7 +140,8 @@ class Llama(nn.Module):
                 weight = self.tok_embeddings.weight
             else:
                 weight = nn.Parameter(torch.ones(shape))
-                if len(shape) == 2:
+                # shapes alone have no numbers; to ask takes half a second
+                if len(shape) == 2 and not weight.is_meta:
                     nn.init.normal_(weight, std=0.02)
             self._hold(name, weight)
 

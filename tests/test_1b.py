@@ -1,13 +1,16 @@
 """A checkpoint of exactly Llama 3.2-1B's shapes, random, never committed."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from checkpoint import WEIGHTS, write_1b
+from checkpoint import WEIGHTS, write_1b, write_transformers
+from opening import DTYPES, MOST_MEMORY, opened, write_shards
 
+import llamalib
 from llamalib.__main__ import all_notebooks, executed
 
 pytestmark = [
@@ -80,6 +83,25 @@ def test_shapes_and_memory(folder):
     # loading maps the file; running reads all of it into memory, once
     assert found["loaded"] < 0.1 * size
     assert found["run"] < 1.1 * size
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["one file", "two shards", "Hugging Face's"])
+def test_memory_to_open(folder, tmp_path, form, dtype):
+    """Never two whole copies, whatever is read and asked for."""
+    if form == "two shards":
+        write_shards(folder, tmp_path, 2)
+    elif form == "Hugging Face's":
+        write_transformers(llamalib.load(folder, device="cpu"), tmp_path)
+        tokenizer = (folder / "tokenizer.model").read_bytes()
+        (tmp_path / "tokenizer.model").write_bytes(tokenizer)
+    else:
+        tmp_path = folder
+    found = opened("ours", tmp_path, dtype)
+    print(form, dtype, found)
+    assert found["run"] < MOST_MEMORY
+    if tmp_path != folder:  # gigabytes
+        shutil.rmtree(tmp_path)
 
 
 @pytest.mark.parametrize("path", all_notebooks(), ids=lambda path: path.stem)

@@ -162,6 +162,39 @@ def test_mapped_not_copied(folder):
     raise AssertionError("the weight is nowhere in memory")
 
 
+def resident(file) -> int:
+    """Bytes of a mapped file that lie in this process's memory."""
+    found, counted = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            counted = line.endswith(str(file))
+        elif counted and line.startswith("Rss:"):
+            found += 1024 * int(line.split()[1])
+    return found
+
+
+def test_what_was_copied_is_given_back(tmp_path):
+    """… and is still there to be read; what is not mapped is left alone."""
+    if not Path("/proc/self/smaps").exists():
+        pytest.skip("needs Linux's list of mapped files")
+    folder = write_checkpoint(tmp_path / "model", random_llama())
+    file = folder / "consolidated.00.pth"
+    tensors = checkpoint.open_shard(file)
+    pages = checkpoint.Pages(folder)
+    wanted = {name: tensor.clone() for name, tensor in tensors.items()}
+    held = resident(file)
+    assert held > 100_000
+    for tensor in tensors.values():
+        pages.give_back(tensor)
+    # of each tensor the first and the last page may be shared
+    assert resident(file) < held / 2
+    for tensor in wanted.values():
+        pages.give_back(tensor)
+    for name, tensor in tensors.items():
+        assert torch.equal(tensor, wanted[name]), name
+        assert tensor.abs().sum() > 0
+
+
 @pytest.mark.parametrize(
     "device", ["cuda", "mps", "cuda:99", "typewriter", 3.5]
 )

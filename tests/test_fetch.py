@@ -1,65 +1,261 @@
-"""Downloading, with the hub's client replaced by one that plays its parts."""
+"""Downloading, from a hub on this machine that plays every part."""
 
-import huggingface_hub
+import errno
+import os
+import shutil
+import time
+
 import pytest
-from huggingface_hub import errors
+import torch
+from helpers import random_ids, write_checkpoint
+from hub import REFUSALS, Hub, serving
+from huggingface_hub import constants
+from test_huggingface import write_folder
 
+import llamalib
+from llamalib.__main__ import main
 from llamalib.fetch import fetch, licence
+
+REPO = "meta-llama/Llama-3.2-1B"
+PTH = "original/consolidated.00.pth"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    """Replace the download: `hub(function)` is called in its place."""
-
-    def replace(function):
-        monkeypatch.setattr(huggingface_hub, "snapshot_download", function)
-
-    return replace
+def hub(source):
+    """A page as Meta's: its files, and others that nobody needs."""
+    files = {f"original/{p.name}": p.read_bytes() for p in source.iterdir()}
+    more = {"README.md": b"read", "original/orig_params.json": b"{}"}
+    return Hub(REPO, files | more)
 
 
-def test_what_is_asked_for_and_where_it_lands(hub, tmp_path, capsys):
-    asked = {}
+@pytest.fixture
+def url(hub, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # before a retry
+    # little at a time, so that half a small file can be kept
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+    with serving(hub) as address:
+        yield address
 
-    def download(repo, **how):
-        asked.update(how, repo=repo)
-        (how["local_dir"] / "original").mkdir(parents=True)
-        (how["local_dir"] / "original" / "params.json").touch()
 
-    hub(download)
-    found = fetch("Llama-3.2-1B", data=tmp_path)
-    assert found == tmp_path / "Llama-3.2-1B" / "original"
-    assert asked == {
-        "repo": "meta-llama/Llama-3.2-1B",
-        "allow_patterns": ["original/*"],
-        "local_dir": tmp_path / "Llama-3.2-1B",
-    }
-    assert "llama.com/llama3_2/license" in capsys.readouterr().out
+def files_in(folder):
+    """Those with a final name."""
+    return sorted(
+        str(p.relative_to(folder))
+        for p in folder.rglob("*")
+        if p.is_file() and p.suffix != ".part"
+    )
+
+
+def test_what_is_fetched_opens(url, hub, source, tmp_path, capsys):
+    folder = fetch(data=tmp_path, endpoint=url)
+    assert folder == tmp_path / "Llama-3.2-1B" / "original"
+    # what opens, and no more
+    assert files_in(tmp_path / "Llama-3.2-1B") == [
+        PTH,
+        "original/params.json",
+        "original/tokenizer.model",
+    ]
+    ids = random_ids(5)
+    found = llamalib.load(folder, device="cpu")(ids)
+    assert torch.equal(found, llamalib.load(source, device="cpu")(ids))
+    said = capsys.readouterr().out
+    assert "Llama Community License: https://www.llama.com/llama3_2/" in said
+    assert f"{PTH}, {len(hub.files[PTH]):,} bytes" in said
+
+
+def test_what_is_there_is_not_fetched_again(url, hub, tmp_path):
+    fetch(data=tmp_path, endpoint=url)
+    hub.asked.clear()
+    fetch(data=tmp_path, endpoint=url)
+    assert [kind for kind, *_ in hub.asked] == ["GET"]  # the list of files
+    # but for what has been damaged since, of whatever size
+    path = tmp_path / "Llama-3.2-1B" / PTH
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    path.write_bytes(data)
+    fetch(data=tmp_path, endpoint=url)
+    assert path.read_bytes() == hub.files[PTH]
+    small = tmp_path / "Llama-3.2-1B" / "original" / "params.json"
+    small.write_bytes(small.read_bytes().replace(b"64", b"65"))
+    fetch(data=tmp_path, endpoint=url)
+    assert small.read_bytes() == hub.files["original/params.json"]
+
+
+def test_a_hugging_face_page(url, hub, tmp_path, capsys):
+    """One without original/: what load reads of it."""
+    folder = write_folder(tmp_path / "source")
+    hub.repo, hub.license = "someone/Small-Llama", "apache-2.0"
+    hub.files = {p.name: p.read_bytes() for p in folder.iterdir()}
+    hub.files |= {"pytorch_model.bin": b"x", "onnx/model.safetensors": b"y"}
+    found = fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert found == tmp_path / "data" / "Small-Llama"
+    assert files_in(found) == [
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    ids = random_ids(5)
+    wanted = llamalib.load(folder, device="cpu")(ids)
+    assert torch.equal(llamalib.load(found, device="cpu")(ids), wanted)
+    assert "licence of their own: apache-2.0" in capsys.readouterr().out
+
+
+def test_a_broken_line_is_taken_up_again(url, hub, tmp_path):
+    """… by itself, from where it broke."""
+    hub.breaks = 2
+    folder = fetch(data=tmp_path, endpoint=url)
+    assert (folder / "consolidated.00.pth").read_bytes() == hub.files[PTH]
+    ranges = [asked for *_, asked in hub.asked if asked]
+    assert hub.breaks == 0 and any(r != "bytes=0-" for r in ranges)
+
+
+def test_a_line_that_stays_broken(url, hub, tmp_path):
+    """Nothing half-written has the final name; the next call goes on."""
+    hub.breaks = 1000
+    with pytest.raises(ConnectionError, match="(?s)line broke.*is kept: run"):
+        fetch(data=tmp_path, endpoint=url)
+    target = tmp_path / "Llama-3.2-1B"
+    done = files_in(target)
+    assert all((target / n).read_bytes() == hub.files[n] for n in done)
+    assert len(done) < 3
+    hub.breaks = 0
+    hub.asked.clear()
+    fetch(data=tmp_path, endpoint=url)
+    assert len(files_in(target)) == 3
+    starts = [asked for *_, asked in hub.asked if asked]
+    assert any(int(s[6:].split("-")[0]) > 0 for s in starts), starts
+
+
+@pytest.mark.parametrize("change", ["a bit", "shorter", "longer"])
+def test_what_arrives_otherwise_is_taken_away(url, hub, tmp_path, change):
+    data = bytearray(hub.files[PTH])
+    if change == "a bit":
+        data[5000] ^= 8
+    hub.given[PTH] = {
+        "a bit": bytes(data),
+        "shorter": bytes(data[:-9]),
+        "longer": bytes(data) + b"more",
+    }[change]
+    with pytest.raises((RuntimeError, ConnectionError), match="(?i)again"):
+        fetch(data=tmp_path, endpoint=url)
+    assert not (tmp_path / "Llama-3.2-1B" / PTH).exists()
+    hub.given.clear()
+    fetch(data=tmp_path, endpoint=url)
+    assert (tmp_path / "Llama-3.2-1B" / PTH).read_bytes() == hub.files[PTH]
 
 
 @pytest.mark.parametrize(
-    "kind, raised, said",
+    "login, raised, said",
     [
-        (errors.GatedRepoError, RuntimeError, "accept it, .*hf auth login"),
-        (errors.RepositoryNotFoundError, ValueError, "check the name"),
-        (errors.HFValidationError, ValueError, "no model's name"),
-        (errors.LocalEntryNotFoundError, RuntimeError, "is there a network"),
-        (ConnectionResetError, RuntimeError, "is kept: run the command again"),
-        (OSError, RuntimeError, "room on the disk"),
+        ("first", PermissionError, "accepted the licence.*hf auth login"),
+        ("accept", PermissionError, "accepted the licence.*hf auth login"),
+        ("absent", ValueError, "is not there.*check the name"),
     ],
 )
-def test_every_refusal_says_what_to_do(hub, tmp_path, kind, raised, said):
-    def download(repo, **how):
-        raise kind.__new__(kind)  # its own making asks for a response
+def test_a_page_that_refuses(url, hub, tmp_path, login, raised, said):
+    assert login in REFUSALS
+    hub.login = login
+    with pytest.raises(raised, match=f"{url}/{REPO} .*{said}"):
+        fetch(data=tmp_path, endpoint=url)
+    assert files_in(tmp_path) == []
 
-    hub(download)
-    with pytest.raises(raised, match=f"(?i){said}"):
-        fetch("Llama-3.2-1B", data=tmp_path)
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+def test_a_hub_with_a_fault(url, hub, tmp_path, status):
+    hub.status = status
+    with pytest.raises(ConnectionError, match=f"answers {status}"):
+        fetch(data=tmp_path, endpoint=url)
 
 
-def test_a_page_without_metas_files(hub, tmp_path):
-    hub(lambda repo, **how: None)
-    with pytest.raises(ValueError, match="no folder original/"):
-        fetch("someone/else", data=tmp_path)
+def test_a_store_elsewhere_is_not_told_who_asks(
+    url, hub, tmp_path, monkeypatch
+):
+    """Large files lie on another server: the token is the hub's alone."""
+    store = Hub("a/store", hub.files)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with serving(store) as hub.store:
+        folder = fetch(data=tmp_path, endpoint=url)
+    assert (folder / "consolidated.00.pth").read_bytes() == hub.files[PTH]
+    assert {token for _, token in hub.tokens} == {"Bearer hf_secret"}
+    assert f"/store/{PTH}" in [path for path, _ in store.tokens]
+    assert {token for _, token in store.tokens} == {None}
+
+
+def test_no_network(url, tmp_path):
+    nobody = url.rsplit(":", 1)[0] + ":9"
+    with pytest.raises(ConnectionError, match="cannot be reached.*a network"):
+        fetch(data=tmp_path, endpoint=nobody)
+
+
+def test_no_model_of_that_name(url, tmp_path):
+    for name in ("nobody/nothing", "a/b/c", "no name at all"):
+        with pytest.raises(ValueError, match="not there|no model's name"):
+            fetch(name, tmp_path, endpoint=url)
+
+
+def test_a_page_without_such_files(url, hub, tmp_path):
+    hub.files = {"README.md": b"x", "model.gguf": b"y", "config.json": b"{}"}
+    with pytest.raises(ValueError, match="neither Meta's files .*nor config"):
+        fetch(data=tmp_path, endpoint=url)
+
+
+def test_no_room_on_the_disk(url, hub, tmp_path, monkeypatch):
+    """Known before anything is downloaded."""
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    needed = sum(
+        len(hub.files[f"original/{name}"])
+        for name in ("params.json", "tokenizer.model", "consolidated.00.pth")
+    )
+    with pytest.raises(OSError, match="make room") as error:
+        fetch(data=tmp_path, endpoint=url)
+    assert error.value.errno == errno.ENOSPC
+    assert f"{needed:,} bytes" in str(error.value)
+    assert "1,000 free" in str(error.value)
+    assert files_in(tmp_path) == []
+
+
+def test_the_disk_fills_while_it_is_written(url, tmp_path, monkeypatch):
+    def full(*args, **how):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("llamalib.fetch.download", full)
+    with pytest.raises(OSError, match="make room.*is kept") as error:
+        fetch(data=tmp_path, endpoint=url)
+    assert error.value.errno == errno.ENOSPC
+
+
+def test_stopped_by_hand(url, tmp_path, monkeypatch):
+    """Ctrl-C is no refusal of the hub's."""
+
+    def stopped(*args, **how):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("llamalib.fetch.download", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(data=tmp_path, endpoint=url)
+
+
+def test_the_command(url, hub, monkeypatch, capsys):
+    """One sentence, no traceback, and an exit status."""
+    asked = []
+
+    def nothing(model):
+        asked.append(model)
+        hub.login = "first"
+        return fetch(model, endpoint=url)
+
+    monkeypatch.setattr("llamalib.fetch.fetch", nothing)
+    assert main(["fetch", REPO]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("PermissionError: ") and said.count("\n") == 1
+    assert asked == [REPO]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,169 @@
+r"""How long a checkpoint takes to open, and how much memory.
+
+    python bench/opening.py
+
+On the random checkpoint of Llama 3.2-1B's shapes that `generation.py` uses,
+in both formats and in two shards, in each dtype; beside the transformers
+library. Each opening in a process of its own, with the files read once
+before. Writes `bench/results/opening.md`.
+"""
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import checkpoint
+import torch
+
+import llamalib
+
+RESULT = Path(__file__).resolve().parent / "results" / "opening.md"
+ROUNDS = 3
+DTYPES = ("bfloat16", "float16", "float32")
+MOST_SECONDS, MOST_MEMORY = 1.0, 1.15
+
+# Run in a process of its own: seconds to open, and by how many bytes its
+# memory had grown at the most, after opening and after one pass.
+OPEN = r"""
+import json, re, sys, time
+import torch, tiktoken, safetensors, llamalib
+
+def peak():
+    status = open("/proc/self/status").read()
+    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
+
+who, folder, dtype = sys.argv[1:]
+dtype = getattr(torch, dtype)
+if who == "transformers":
+    from transformers import LlamaForCausalLM
+    from transformers.utils import logging
+    logging.disable_progress_bar()
+before, start = peak(), time.perf_counter()
+if who == "transformers":
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=dtype)
+else:
+    model = llamalib.load(folder, device="cpu", dtype=dtype)
+seconds, loaded = time.perf_counter() - start, peak() - before
+tokens = torch.tensor([[128000, 791, 6864, 315, 9822, 374]])
+with torch.no_grad():
+    if who == "transformers":
+        model(tokens, logits_to_keep=1)
+    else:
+        model(tokens, last_only=True)
+weights = sum(p.nbytes for p in model.parameters())
+print(json.dumps({
+    "seconds": seconds, "weights": weights,
+    "loaded": loaded / weights, "run": (peak() - before) / weights,
+}))
+"""
+
+
+def opened(who: str, folder, dtype: str) -> dict:
+    """What OPEN prints, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", OPEN, who, str(folder), dtype],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def write_shards(source, folder, n: int) -> Path:
+    """The same checkpoint in n shards."""
+    folder = Path(folder)
+    last = folder / f"consolidated.{n - 1:02d}.pth"
+    if last.is_file():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("params.json", "tokenizer.model"):
+        (folder / name).write_bytes((Path(source) / name).read_bytes())
+    tensors = llamalib.load(source, device="cpu").weights()
+    for i in range(n):
+        part = {}
+        for name, tensor in tensors.items():
+            axis = llamalib.checkpoint.shard_axis(name)
+            piece = tensor if axis is None else tensor.chunk(n, axis)[i]
+            part[name] = piece.contiguous()
+            if name == "output.weight":  # tied: once in the file
+                part[name] = part["tok_embeddings.weight"]
+        file = folder / f"consolidated.{i:02d}.pth"
+        checkpoint.save_under(file, lambda where: torch.save(part, where))
+    return folder
+
+
+def formats(build=checkpoint.BUILD / "1b") -> dict[str, tuple[str, Path]]:
+    """What is opened, by whom."""
+    source = checkpoint.write_1b(build)
+    llama = llamalib.load(source, device="cpu")
+    hugging_face = build / "transformers"
+    checkpoint.write_transformers(llama, hugging_face)
+    tokenizer = hugging_face / "tokenizer.model"
+    tokenizer.write_bytes((source / "tokenizer.model").read_bytes())
+    shards = write_shards(source, build / "two-shards", 2)
+    return {
+        "ours, Meta's files": ("ours", source),
+        "ours, two shards": ("ours", shards),
+        "ours, Hugging Face's files": ("ours", hugging_face),
+        "transformers": ("transformers", hugging_face),
+    }
+
+
+def read_once(folder: Path) -> None:
+    """Whatever is opened lies in the page cache."""
+    for file in folder.glob("*.*"):
+        if file.is_file() and file.suffix != ".gguf":
+            with open(file, "rb") as data:
+                while data.read(2**24):
+                    pass
+
+
+def lines(places) -> list[str]:
+    """The table's, in Markdown."""
+    found = [
+        "|  | dtype | weights, GB | opened, s | memory, ÷ weights | and after "
+        "a pass |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, (who, folder) in places.items():
+        read_once(folder)
+        for dtype in DTYPES:
+            runs = [opened(who, folder, dtype) for _ in range(ROUNDS)]
+            middle = {
+                key: statistics.median(run[key] for run in runs)
+                for key in runs[0]
+            }
+            found.append(
+                f"| {name} | {dtype} | {middle['weights'] / 1e9:.2f} | "
+                f"{middle['seconds']:.2f} | {middle['loaded']:.2f} | "
+                f"{middle['run']:.2f} |"
+            )
+            print(found[-1], flush=True)
+    return found
+
+
+def main() -> None:
+    if not Path("/proc/self/status").exists():
+        sys.exit("a process's memory is read where Linux shows it")
+    where = f"{platform.system()} {platform.machine()}, "
+    where += f"torch {torch.__version__}, "
+    where += f"{torch.get_num_threads()} threads"
+    text = [
+        "# How a checkpoint of Llama 3.2-1B's shapes is opened\n",
+        f"{where}. Medians of {ROUNDS}, the files read before. Memory: by "
+        "how much a process's had grown at the most, over the bytes of the "
+        "weights in the dtype that was asked for. In the file's own dtype, "
+        "bfloat16, they are mapped, and read by the first pass. Asked for: "
+        f"under {MOST_SECONDS:.0f} s for mapped files, at most "
+        f"{MOST_MEMORY} × the weights.\n",
+        *lines(formats()),
+    ]
+    RESULT.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""A hub on this machine that plays every part: it gives, refuses, breaks."""
+
+import hashlib
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote, urlsplit
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub:
+    """A page with files, and how the server is to answer.
+
+    Attributes:
+        repo: its only page.
+        files: name to bytes.
+        given: name to bytes that are sent instead.
+        login: None; "first", "accept": what is asked for; "absent": no page.
+        breaks: how often a download is still broken off in the middle.
+        status: that everything is answered with, or None.
+        asked: (method, path, Range) of every request.
+        tokens: (path, Authorization) of every request.
+        store: another hub's address, to which large files are redirected.
+    """
+
+    def __init__(self, repo: str, files: dict[str, bytes]):
+        self.repo, self.files, self.given = repo, files, {}
+        self.login = self.status = None
+        self.breaks, self.asked, self.tokens = 0, [], []
+        self.store = None
+        self.license = "llama3.2"
+
+    def is_large(self, name: str) -> bool:
+        """Whether it lies in Git LFS, by its SHA-256."""
+        return name.endswith((".pth", ".safetensors", ".model"))
+
+    def blob(self, name: str) -> str:
+        data = self.files[name]
+        return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+    def sha256(self, name: str) -> str:
+        return hashlib.sha256(self.files[name]).hexdigest()
+
+    def info(self) -> dict:
+        siblings = []
+        for name, data in self.files.items():
+            entry = dict(rfilename=name, size=len(data))
+            entry["blobId"] = self.blob(name)
+            if self.is_large(name):
+                lfs = dict(sha256=self.sha256(name), size=len(data))
+                entry["lfs"] = lfs | dict(pointerSize=130)
+            siblings.append(entry)
+        return dict(
+            _id="1",
+            id=self.repo,
+            modelId=self.repo,
+            sha=SHA,
+            private=False,
+            gated="manual",
+            tags=[],
+            downloads=0,
+            likes=0,
+            siblings=siblings,
+            cardData={"license": self.license},
+        )
+
+
+REFUSALS = {
+    "first": (401, "GatedRepo", "Access to model is restricted."),
+    "accept": (403, "GatedRepo", "You are not in the authorized list."),
+    "absent": (404, "RepoNotFound", "Repository not found"),
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request; the hub is the server's."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_HEAD(self):
+        self.answer(with_body=False)
+
+    def do_GET(self):
+        self.answer(with_body=True)
+
+    def answer(self, with_body):
+        hub, path = self.server.hub, unquote(urlsplit(self.path).path)
+        ranged = self.headers.get("Range")
+        hub.asked.append((self.command, path, ranged))
+        hub.tokens.append((path, self.headers.get("Authorization")))
+        if hub.status:
+            return self.send(hub.status, b"a fault", with_body)
+        if path == f"/api/models/{hub.repo}" and hub.login != "absent":
+            data = json.dumps(hub.info()).encode()
+            return self.send(200, data, with_body)
+        name = path.removeprefix("/store/")
+        if name == path:
+            name = path.removeprefix(f"/{hub.repo}/resolve/{SHA}/")
+        if hub.login or name not in hub.files:
+            status, code, said = REFUSALS[hub.login or "absent"]
+            headers = {"X-Error-Code": code, "X-Error-Message": said}
+            return self.send(status, b"", with_body, headers)
+        self.give(hub, name, ranged, with_body)
+
+    def give(self, hub, name, ranged, with_body):
+        data = hub.given.get(name, hub.files[name])
+        large = hub.is_large(name)
+        tag = hub.sha256(name) if large else hub.blob(name)
+        headers = {"X-Repo-Commit": SHA, "ETag": f'"{tag}"'}
+        headers["Accept-Ranges"] = "bytes"
+        if large:
+            headers["X-Linked-Etag"] = f'"{tag}"'
+            headers["X-Linked-Size"] = str(len(data))
+        status = 200
+        if large and hub.store:
+            headers["Location"] = f"{hub.store}/store/{name}"
+            return self.send(302, b"", with_body, headers)
+        if ranged and ranged != "bytes=0-":
+            start = int(ranged.removeprefix("bytes=").split("-")[0])
+            headers["Content-Range"] = (
+                f"bytes {start}-{len(data) - 1}/{len(data)}"
+            )
+            status, data = 206, data[start:]
+        broken = with_body and large and hub.breaks > 0
+        hub.breaks -= broken
+        self.send(status, data, with_body, headers, broken)
+
+    def send(self, status, data, with_body, headers=None, broken=False):
+        self.send_response(status)
+        for key, value in (headers or {}).items():
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(data[: len(data) // 2] if broken else data)
+            self.wfile.flush()
+        if broken:
+            self.close_connection = True
+
+
+@contextmanager
+def serving(hub: Hub):
+    """The hub's address, while it is served."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.hub, server.daemon_threads = hub, True
+    thread = threading.Thread(
+        target=server.serve_forever, args=(0.02,), daemon=True
+    )
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
