@@ -40,14 +40,19 @@ def licence(model: str, of_page: str | None = None) -> str:
         of_page: the licence that its page names.
     """
     found = re.search(r"Llama-3(?:\.(\d))?", model)
-    if not found:
+    if not found and not is_metas(model):
         said = of_page or "which its page does not name: read it there"
         return f"The weights come under a licence of their own: {said}"
-    version = "3" + (f"_{found[1]}" if found[1] else "")
+    version = "3" + (f"_{found[1]}" if found and found[1] else "")
     return (
         "The weights come under Meta's Llama Community License: "
         f"https://www.llama.com/llama{version}/license/"
     )
+
+
+def is_metas(model: str) -> bool:
+    """Whether it is of meta-llama, by its name."""
+    return "/" not in model or model.startswith("meta-llama/")
 
 
 def fetch(
@@ -80,11 +85,14 @@ def fetch(
     page = f"{api.endpoint}/{repo}"
     target = Path(data) / repo.split("/")[-1]
     with_answers = Answers(repo, page, target)
+    if is_metas(model):  # to be read before anything comes
+        print(licence(model), flush=True)
     with with_answers:
         info = api.model_info(repo, files_metadata=True)
     files = wanted_files(info.siblings, page)
-    card = info.card_data or {}
-    print(licence(model, card.get("license")), flush=True)
+    if not is_metas(model):
+        card = info.card_data or {}
+        print(licence(model, card.get("license")), flush=True)
     missing = [f for f in files if not is_whole(target / f.rfilename, f)]
     check_room(target, missing)
     for file in missing:
