@@ -8,7 +8,6 @@ Together they take 9 GB in `data/build`, which `make clean` removes; what is
 there already is not written again.
 """
 
-import base64
 import json
 import sys
 from itertools import islice, product
@@ -20,7 +19,7 @@ from torch import Tensor
 import llamalib
 from llamalib.checkpoint import ROOT
 from llamalib.rope import scale_frequencies
-from llamalib.tokenizer import read_ranks
+from llamalib.tokenizer import read_ranks, write_ranks
 
 BUILD = ROOT / "data" / "build" / "bench"
 POCKET = ROOT / "data" / "pocket-llama"
@@ -71,15 +70,6 @@ GGUF_NAMES = {
 }
 
 
-def write_ranks(path, ranks) -> None:
-    """Tokens in their order as the lines of a tokenizer.model."""
-    lines = (
-        base64.b64encode(token).decode() + f" {rank}\n"
-        for rank, token in enumerate(ranks)
-    )
-    Path(path).write_text("".join(lines))
-
-
 def bytes_of(n: int, most: int):
     """The first texts of n bytes."""
     return (bytes(b) for b in islice(product(range(256), repeat=n), most))
@@ -109,7 +99,8 @@ def write_1b(folder) -> Path:
     config = llamalib.ModelArgs(**LLAMA_1B)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "params.json").write_text(json.dumps(config.to_dict()))
-    write_ranks(folder / "tokenizer.model", ranks_1b())
+    ranks = {token: rank for rank, token in enumerate(ranks_1b())}
+    write_ranks(folder / "tokenizer.model", ranks)
     generator = torch.Generator().manual_seed(0)
     tensors = {}
     for name, shape in llamalib.tensor_shapes(config).items():

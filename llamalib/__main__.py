@@ -1,4 +1,4 @@
-r"""The project's commands: python -m llamalib run | execute | fetch."""
+r"""The project's commands: python -m llamalib run, execute, fetch, convert."""
 
 import argparse
 import contextlib
@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from .checkpoint import ROOT
+from .checkpoint import ROOT, load, save
 
 NOTEBOOKS = ROOT / "notebooks"
 GENERATE = NOTEBOOKS / "09_generate.ipynb"
@@ -34,6 +34,11 @@ def main(argv=None) -> int:
         "fetch", help="download a model's original files"
     )
     fetch.add_argument("model", nargs="?", default="Llama-3.2-1B")
+    convert = commands.add_parser(
+        "convert", help="write a checkpoint that opens in Meta's format"
+    )
+    convert.add_argument("source", type=Path)
+    convert.add_argument("target", type=Path)
     args = parser.parse_args(argv)
     try:
         if args.command == "run":
@@ -42,14 +47,27 @@ def main(argv=None) -> int:
             for path in args.notebooks or all_notebooks():
                 print(f"executing {path.name}", flush=True)
                 execute_in_place(path)
+        elif args.command == "convert":
+            print(f"ready: {convert_folder(args.source, args.target)}")
         else:
             from .fetch import fetch as fetch_model
 
             print(f"\nready: {fetch_model(args.model)}")
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def convert_folder(source: Path, target: Path) -> Path:
+    """Write what `source` holds in Meta's format; what is there stays."""
+    if target.exists() and any(target.iterdir()):
+        raise ValueError(
+            f"{target} is not empty, and nothing is written over; name a new "
+            "folder"
+        )
+    save(load(source, device="cpu"), target)
+    return target
 
 
 def all_notebooks() -> list[Path]:

@@ -27,7 +27,7 @@ from .files import (
     refuse_stand_ins,
 )
 from .model import Llama, tensor_shapes
-from .tokenizer import Tokenizer
+from .tokenizer import Tokenizer, write_ranks
 
 POCKET = Path("data", "pocket-llama")
 REAL = Path("data", "Llama-3.2-1B", "original")
@@ -54,7 +54,7 @@ WANTED = (
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def find_checkpoint(path=None) -> Path:
+def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     r"""The checkpoint's folder.
 
     `path` where given; else `$LLAMA_DIR` where set; else the real 1B in
@@ -64,13 +64,17 @@ def find_checkpoint(path=None) -> Path:
     `original/`, as a download of the model's page does, may be named itself,
     and so may one with a single checkpoint in it.
 
+    Args:
+        path: a folder, or None.
+        metas: whether only Meta's format will do, for who reads its files.
+
     Returns:
         a folder with Meta's `params.json`, or Hugging Face's `config.json`.
 
     Raises:
         FileNotFoundError: if the folder that is named is not there or holds
             no checkpoint; if none is named, and neither of the two is there.
-        ValueError: if it holds several.
+        ValueError: if it holds several, or one that is not in the format.
     """
     named = path if path is not None else os.environ.get("LLAMA_DIR") or None
     if named == "":
@@ -106,6 +110,13 @@ def find_checkpoint(path=None) -> Path:
         raise ValueError(
             f"{folder} ({said}) holds more than one checkpoint: {names}. "
             "Name the one that you want"
+        )
+    if metas and not (found[0] / "params.json").is_file():
+        raise ValueError(
+            f"{found[0]} ({said}) is in Hugging Face's format, and what is "
+            "read here are Meta's files; write them by `python -m llamalib "
+            f"convert {found[0]} data/{found[0].name}-original`, and name "
+            "that folder"
         )
     return found[0]
 
@@ -473,21 +484,34 @@ def is_tied(tensors: dict[str, Tensor]) -> bool:
     return first_row and torch.equal(output, embedding)
 
 
-def save(llama: Llama, folder, tokenizer_file) -> None:
+def save(llama: Llama, folder, tokenizer_file=None) -> None:
     r"""Write a model as Meta writes them, in one shard.
 
     Args:
         llama: its weights are written in their own dtype; a tied output
             stands under both names and takes its room once.
         folder: made where it is not there.
-        tokenizer_file: copied to tokenizer.model.
+        tokenizer_file: copied to tokenizer.model; None: the ranks of the
+            model's own tokenizer are written there.
+
+    Raises:
+        ValueError: for a tokenizer that is not of Llama 3's kind: Meta's
+            format has no place for it.
     """
-    folder = Path(folder)
+    folder, ranks = Path(folder), getattr(llama.tokenizer, "ranks", None)
+    if tokenizer_file is None and ranks is None:
+        kind = type(llama.tokenizer).__name__
+        raise ValueError(
+            f"the model's tokenizer is a {kind}, and Meta's format holds "
+            "Llama 3's kind alone: give a tokenizer_file of that kind"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     params = json.dumps(llama.config.to_dict(), indent=2)
     (folder / "params.json").write_text(params + "\n", encoding="utf-8")
     tokenizer = folder / "tokenizer.model"
-    if Path(tokenizer_file).resolve() != tokenizer.resolve():
+    if tokenizer_file is None:
+        write_ranks(tokenizer, ranks)
+    elif Path(tokenizer_file).resolve() != tokenizer.resolve():
         shutil.copyfile(tokenizer_file, tokenizer)
     tensors = {n: w.detach().cpu() for n, w in llama.weights().items()}
     if llama.tied:

@@ -96,6 +96,15 @@ def is_sentencepiece(start: bytes) -> bool:
     return start[:1] == b"\n" or b"<unk>" in start[:64]
 
 
+def write_ranks(path, ranks: dict[bytes, int]) -> None:
+    """What `read_ranks` reads."""
+    lines = [
+        base64.b64encode(token) + b" %d\n" % rank
+        for token, rank in sorted(ranks.items(), key=lambda item: item[1])
+    ]
+    Path(path).write_bytes(b"".join(lines))
+
+
 class Tokenizer:
     r"""Llama 3's tokenizer.
 
@@ -104,7 +113,7 @@ class Tokenizer:
         special_tokens: name to id; None: `SPECIAL_TOKENS` after the ranks.
 
     Attributes:
-        special_tokens: name to id.
+        ranks, special_tokens: bytes, and names, to id.
         bos_id, eos_id, eot_id, eom_id: begin of text, end of text, end of
             turn, end of message.
         stop_tokens: the ids that end a generation.
@@ -112,7 +121,7 @@ class Tokenizer:
     """
 
     def __init__(self, ranks: dict[bytes, int], special_tokens=None):
-        n = len(ranks)
+        self.ranks, n = ranks, len(ranks)
         self.special_tokens = special_tokens or {
             name: n + i for i, name in enumerate(SPECIAL_TOKENS)
         }

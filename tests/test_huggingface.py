@@ -21,6 +21,7 @@ from tokenizers.trainers import BpeTrainer
 
 import llamalib
 from llamalib import Tokenizer, huggingface
+from llamalib.__main__ import main
 from llamalib.tokenizer import SPECIAL_TOKENS
 from llamalib.tokenizer_json import LibraryTokenizer
 
@@ -127,11 +128,32 @@ def test_is_metas_model(tmp_path):
     assert found.tokenizer.encode(text, **how) == metas.tokenizer.encode(
         text, **how
     )
-    # and can be written as Meta's
-    write_tokenizer(tmp_path / "t")
-    llamalib.save(found, tmp_path / "again", tmp_path / "t")
-    again = llamalib.load(tmp_path / "again", **PLAIN)
-    assert again.config == metas.config
+
+
+def test_converted_to_metas_format(folder, tmp_path, capsys):
+    """For who reads Meta's files: the notebooks."""
+    with pytest.raises(ValueError, match="convert .*model data/model-orig"):
+        llamalib.find_checkpoint(folder, metas=True)
+    assert main(["convert", str(folder), str(tmp_path / "metas")]) == 0
+    place = llamalib.find_checkpoint(tmp_path / "metas", metas=True)
+    found = llamalib.load(place, check=True, **PLAIN)
+    wanted = llamalib.load(folder, **PLAIN)
+    assert found.config == wanted.config and found.tied == wanted.tied
+    for name, weight in wanted.weights().items():
+        assert torch.equal(found.weights()[name], weight), name
+    assert found.tokenizer.ranks == wanted.tokenizer.ranks
+    # nothing is written over
+    capsys.readouterr()
+    assert main(["convert", str(folder), str(tmp_path / "metas")]) == 1
+    assert "is not empty" in capsys.readouterr().err
+    # another tokenizer has no place there
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["model"]["merges"].pop()
+    path.write_text(json.dumps(data))
+    assert main(["convert", str(folder), str(tmp_path / "other")]) == 1
+    assert "a LibraryTokenizer" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import torch
 
 import llamalib
 from llamalib.checkpoint import ROOT
+from llamalib.tokenizer import write_ranks
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))
 
@@ -261,7 +262,7 @@ def test_ranks_are_tiktokens(tmp_path):
     texts = list(corpus.documents("bpe", 2000))
     ranks = bpe.train_ranks(texts, 700)
     assert sorted(ranks.values()) == list(range(700))
-    bpe.write_ranks(tmp_path / "t.model", ranks)
+    write_ranks(tmp_path / "t.model", ranks)
     tokenizer = llamalib.Tokenizer.from_file(tmp_path / "t.model")
     plain = llamalib.Tokenizer({t: r for t, r in ranks.items() if r < 256})
     ids = tokenizer.encode(texts[0], bos=False, eos=False)

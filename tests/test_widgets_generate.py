@@ -62,6 +62,13 @@ def test_the_stop_button_stops(pocket, monkeypatch):
     assert not stream.thread.is_alive()
     assert stream.text.value == before  # nothing more was shown
     assert not stream.go.disabled and stream.stop.disabled
+    # and the model is as it was: the next text is that of a fresh one
+    monkeypatch.undo()
+    stream.max_new_tokens = 20
+    stream.go.click()
+    stream.thread.join(60)
+    fresh = widgets.stream(pocket, "Monday, Tuesday,", 20)
+    assert stream.text.value == fresh.text.value != before
 
 
 def test_temperature_draws(pocket):

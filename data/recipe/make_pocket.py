@@ -28,7 +28,7 @@ import train  # noqa: E402
 
 from llamalib.checkpoint import save  # noqa: E402
 from llamalib.config import ModelArgs  # noqa: E402
-from llamalib.tokenizer import Tokenizer  # noqa: E402
+from llamalib.tokenizer import Tokenizer, write_ranks  # noqa: E402
 
 OUT = ROOT / "data" / "pocket-llama"
 STEPS = 4000
@@ -54,7 +54,7 @@ def main(argv=None):
     say("1/4 tokenizer: byte-level BPE on 60,000 documents")
     tokenizer_file = args.build / "tokenizer.model"
     texts = corpus.documents("tokenizer", 60_000)
-    bpe.write_ranks(tokenizer_file, bpe.train_ranks(texts, N_RANKS))
+    write_ranks(tokenizer_file, bpe.train_ranks(texts, N_RANKS))
     tokenizer = Tokenizer.from_file(tokenizer_file)
     config = ModelArgs(vocab_size=tokenizer.n_words, **SHAPE)
 
