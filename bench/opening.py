@@ -19,6 +19,7 @@ import checkpoint
 import torch
 
 import llamalib
+from llamalib.shards import shard_axis
 
 RESULT = Path(__file__).resolve().parent / "results" / "opening.md"
 ROUNDS = 3
@@ -86,7 +87,7 @@ def write_shards(source, folder, n: int) -> Path:
     for i in range(n):
         part = {}
         for name, tensor in tensors.items():
-            axis = llamalib.checkpoint.shard_axis(name)
+            axis = shard_axis(name)
             piece = tensor if axis is None else tensor.chunk(n, axis)[i]
             part[name] = piece.contiguous()
             if name == "output.weight":  # tied: once in the file

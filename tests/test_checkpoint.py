@@ -12,6 +12,8 @@ from helpers import (
 
 import llamalib
 from llamalib import checkpoint
+from llamalib.files import Pages
+from llamalib.shards import open_shard
 
 PLAIN = dict(device="cpu")
 
@@ -179,8 +181,8 @@ def test_what_was_copied_is_given_back(tmp_path):
         pytest.skip("needs Linux's list of mapped files")
     folder = write_checkpoint(tmp_path / "model", random_llama())
     file = folder / "consolidated.00.pth"
-    tensors = checkpoint.open_shard(file)
-    pages = checkpoint.Pages(folder)
+    tensors = open_shard(file)
+    pages = Pages(folder)
     wanted = {name: tensor.clone() for name, tensor in tensors.items()}
     held = resident(file)
     assert held > 100_000
