@@ -8,6 +8,7 @@ and the tensors by name in `consolidated.00.pth`, `consolidated.01.pth`, …
 import json
 import os
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -71,16 +72,11 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
             f"no checkpoint in {ROOT / POCKET}; make it with `make pocket`, "
             f"or set LLAMA_DIR to a folder with {WANTED}"
         )
-    folder = Path(named).expanduser()
     said = "LLAMA_DIR" if path is None else "path"
-    if not folder.is_dir():
-        what = "a file, not a folder" if folder.exists() else "not there"
-        raise FileNotFoundError(
-            f"{folder} ({said}) is {what}; wanted a folder with {WANTED}"
-        )
+    folder = existing_folder(named, said)
     found = checkpoints_in(folder)
     if not found:  # one of the folders in it?
-        below = [p for p in sorted(folder.iterdir()) if p.is_dir()]
+        below = [p for p in sorted(folder.iterdir()) if may_be_read(p)]
         found = [place for p in below for place in checkpoints_in(p)[:1]]
     if not found:
         raise FileNotFoundError(
@@ -101,6 +97,28 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
             "that folder"
         )
     return found[0]
+
+
+def existing_folder(named, said: str) -> Path:
+    """A folder that was named, or FileNotFoundError."""
+    what = "not there"
+    try:
+        folder = Path(named).expanduser()
+        if folder.is_dir():
+            return folder
+        if folder.exists():
+            what = "a file, not a folder"
+    except (OSError, RuntimeError, ValueError) as error:
+        folder, what = named, f"no folder's name ({error})"
+    raise FileNotFoundError(
+        f"{str(folder)[:200]} ({said}) is {what}; wanted a folder with "
+        f"{WANTED}"
+    )
+
+
+def may_be_read(place: Path) -> bool:
+    """Whether it is a folder that can be looked into."""
+    return place.is_dir() and os.access(place, os.R_OK | os.X_OK)
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -158,7 +176,7 @@ def load(path=None, *, device=None, dtype=None, check=False) -> Llama:
         PermissionError: for a file that may not be read.
         ValueError: for a file that does not fit, naming it, what was found
             and what was wanted.
-        MemoryError: for a GPU without room.
+        MemoryError: where there is no room for the weights.
     """
     if dtype is not None and dtype not in DTYPES:
         raise ValueError(
@@ -178,7 +196,8 @@ def load(path=None, *, device=None, dtype=None, check=False) -> Llama:
     check_room(device, tensors, dtype)
     pages = Pages(folder)
     for name, parts in tensors.items():  # one at a time: never two copies
-        tensors[name] = joined(name, parts, device, dtype)
+        with room_for(name):
+            tensors[name] = joined(name, parts, device, dtype)
         for part in parts:
             if part is not tensors[name]:
                 pages.give_back(part)
@@ -192,6 +211,21 @@ def load(path=None, *, device=None, dtype=None, check=False) -> Llama:
     whole = folder.resolve()
     llama.name = (whole.parent if whole.name == "original" else whole).name
     return llama.requires_grad_(False).eval()
+
+
+@contextmanager
+def room_for(name: str):
+    """MemoryError, with what to do, where there is no room for a tensor."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        reason = str(error).strip().split("\n")[0][:160]
+        raise MemoryError(
+            f"no room for {name} ({reason}): end what else runs, or leave "
+            "dtype out: then the weights are mapped from their file"
+        ) from None
 
 
 def open_metas(folder: Path):
@@ -212,7 +246,7 @@ def open_metas(folder: Path):
 def open_hugging_face(folder: Path):
     """The same of Hugging Face's files."""
     config, tied = huggingface.read_config(folder)
-    tokenizer = huggingface.read_tokenizer(folder)
+    tokenizer = huggingface.read_tokenizer(folder, config.vocab_size)
     if tokenizer.n_words > config.vocab_size:
         raise ValueError(
             f"{folder} has a tokenizer of {tokenizer.n_words} tokens, and "
@@ -302,18 +336,28 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
             f"the model's tokenizer is a {kind}, and Meta's format holds "
             "Llama 3's kind alone: give a tokenizer_file of that kind"
         )
+    further = sorted(folder.glob("consolidated.0[1-9].pth"))
+    if further:
+        raise ValueError(
+            f"{folder} holds {further[0].name}, of a model in several "
+            "shards; this one is written in one: name another folder"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    params = json.dumps(llama.config.to_dict(), indent=2)
-    (folder / "params.json").write_text(params + "\n", encoding="utf-8")
-    tokenizer = folder / "tokenizer.model"
-    if tokenizer_file is None:
-        write_ranks(tokenizer, ranks)
-    elif Path(tokenizer_file).resolve() != tokenizer.resolve():
-        shutil.copyfile(tokenizer_file, tokenizer)
+    params = json.dumps(llama.config.to_dict(), indent=2) + "\n"
     tensors = {n: w.detach().cpu() for n, w in llama.weights().items()}
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    # written beside and renamed, so that no half of a file has the name
-    beside = folder / "consolidated.00.pth.part"
-    torch.save(tensors, beside)
-    beside.replace(folder / "consolidated.00.pth")
+    # all written beside, then renamed: no half of a file has a name, and no
+    # file of this model stands beside another one's
+    beside = {
+        name: folder / f"{name}.part"
+        for name in ("consolidated.00.pth", "tokenizer.model", "params.json")
+    }
+    torch.save(tensors, beside["consolidated.00.pth"])
+    if tokenizer_file is None:
+        write_ranks(beside["tokenizer.model"], ranks)
+    else:
+        shutil.copyfile(tokenizer_file, beside["tokenizer.model"])
+    beside["params.json"].write_text(params, encoding="utf-8")
+    for name, part in beside.items():
+        part.replace(folder / name)

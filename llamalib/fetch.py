@@ -9,27 +9,20 @@ import errno
 import hashlib
 import re
 import shutil
-from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .checkpoint import ROOT, find_checkpoint
+from .checkpoint import ROOT
 
 # what `llamalib.load` reads, in Meta's format and in Hugging Face's
-METAS = (
-    "original/params.json",
-    "original/tokenizer.model",
-    "original/consolidated.*.pth",
-)
+METAS = r"original/(params\.json|tokenizer\.model|consolidated\.\d\d\.pth)"
 HUGGING_FACES = (
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "model.safetensors",
-    "model-*-of-*.safetensors",
-    "model.safetensors.index.json",
+    r"(config|generation_config|tokenizer)\.json|tokenizer\.model|"
+    r"model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json"
 )
+
+
+LLAMA_3 = re.compile(r"Llama-3(?:\.(\d))?")
 
 
 def licence(model: str, of_page: str | None = None) -> str:
@@ -39,20 +32,15 @@ def licence(model: str, of_page: str | None = None) -> str:
         model: its name.
         of_page: the licence that its page names.
     """
-    found = re.search(r"Llama-3(?:\.(\d))?", model)
-    if not found and not is_metas(model):
+    found = LLAMA_3.search(model)
+    if not found:
         said = of_page or "which its page does not name: read it there"
         return f"The weights come under a licence of their own: {said}"
-    version = "3" + (f"_{found[1]}" if found and found[1] else "")
+    version = "3" + (f"_{found[1]}" if found[1] else "")
     return (
         "The weights come under Meta's Llama Community License: "
         f"https://www.llama.com/llama{version}/license/"
     )
-
-
-def is_metas(model: str) -> bool:
-    """Whether it is of meta-llama, by its name."""
-    return "/" not in model or model.startswith("meta-llama/")
 
 
 def fetch(
@@ -83,14 +71,16 @@ def fetch(
     repo = model if "/" in model else f"meta-llama/{model}"
     api = HfApi(endpoint=endpoint)
     page = f"{api.endpoint}/{repo}"
-    target = Path(data) / repo.split("/")[-1]
+    # of others below their name: two may have called a model the same
+    owner, _, name = repo.partition("/")
+    target = Path(data) / (name if owner == "meta-llama" else repo)
     with_answers = Answers(repo, page, target)
-    if is_metas(model):  # to be read before anything comes
+    if LLAMA_3.search(model):  # to be read before anything comes
         print(licence(model), flush=True)
     with with_answers:
         info = api.model_info(repo, files_metadata=True)
     files = wanted_files(info.siblings, page)
-    if not is_metas(model):
+    if not LLAMA_3.search(model):
         card = info.card_data or {}
         print(licence(model, card.get("license")), flush=True)
     missing = [f for f in files if not is_whole(target / f.rfilename, f)]
@@ -101,7 +91,8 @@ def fetch(
         with with_answers:
             download(api.endpoint, repo, info.sha, file, part)
         keep_if_whole(part, target / file.rfilename, file, page)
-    return find_checkpoint(target)
+    is_metas = files[0].rfilename.startswith("original/")
+    return target / "original" if is_metas else target
 
 
 def keep_if_whole(part: Path, path: Path, file, page: str) -> None:
@@ -118,8 +109,7 @@ def keep_if_whole(part: Path, path: Path, file, page: str) -> None:
 
 def part_of(target: Path, file) -> Path:
     """Where a file lies until it is whole; of another version, elsewhere."""
-    checksum = file.lfs.sha256 if file.lfs is not None else file.blob_id
-    return target / f"{file.rfilename}.{checksum[:12]}.part"
+    return target / f"{file.rfilename}.{checksum_of(file)[:12]}.part"
 
 
 def download(endpoint: str, repo: str, revision: str, file, part: Path):
@@ -161,17 +151,37 @@ def wanted_files(siblings, page: str) -> list:
         found = [
             file
             for file in siblings or ()
-            if any(fnmatch(file.rfilename, p) for p in patterns)
+            if re.fullmatch(patterns, file.rfilename)
         ]
         weights = (".pth", ".safetensors")
         names = [file.rfilename for file in found]
         if needed in names and any(n.endswith(weights) for n in names):
+            for file in found:
+                check_said(file, page)
             return found
     raise ValueError(
         f"{page} holds neither Meta's files (original/params.json, …) nor "
         "config.json with safetensors: another kind of model, or only its "
         "quantized form. Take another page"
     )
+
+
+def checksum_of(file) -> str | None:
+    """A page's checksum of a file: SHA-256 of a large one, git's of others."""
+    return file.lfs.sha256 if file.lfs is not None else file.blob_id
+
+
+def check_said(file, page: str) -> None:
+    """RuntimeError if a page does not say what is to be compared."""
+    checksum = checksum_of(file)
+    known = isinstance(checksum, str) and re.fullmatch(
+        "[0-9a-f]{40}|[0-9a-f]{64}", checksum
+    )
+    if type(file.size) is not int or not known:
+        raise RuntimeError(
+            f"{page} gives no size and checksum of {file.rfilename}, so that "
+            "nothing could be compared: is it the hub?"
+        )
 
 
 def is_whole(path: Path, file) -> bool:
@@ -195,7 +205,9 @@ def digest(path: Path, checksum) -> str:
 
 def check_room(target: Path, files: list) -> None:
     """OSError if the disk has no room for these files."""
-    needed = sum(file.size for file in files)
+    parts = [part_of(target, file) for file in files]
+    done = sum(part.stat().st_size for part in parts if part.is_file())
+    needed = sum(file.size for file in files) - done
     if needed > free_at(target):
         raise no_room(f"the files take {needed:,} bytes", target)
 
@@ -249,6 +261,13 @@ class Answers:
                 "there, then `hf auth login` (in .venv/bin), then this "
                 "command again"
             )
+        if status == 401 and not isinstance(
+            error, errors.RepositoryNotFoundError
+        ):
+            return PermissionError(
+                f"{page} does not take your login, which may have ended: "
+                "`hf auth login` (in .venv/bin), then this command again"
+            )
         if isinstance(error, errors.RepositoryNotFoundError):
             return ValueError(
                 f"{page} is not there, or not for you to see: check the "
@@ -265,6 +284,14 @@ class Answers:
             return PermissionError(
                 f"{self.target} may not be written to by you: give another "
                 "folder, or yourself the right"
+            )
+        of_the_line = isinstance(error, (ConnectionError, TimeoutError))
+        if getattr(error, "errno", None) is not None and not of_the_line:
+            said = error.strerror or str(error)
+            return OSError(
+                error.errno,
+                f"{self.target} cannot be written to ({said}): give another "
+                "folder",
             )
         return self.line_answer(error, status)
 

@@ -92,10 +92,16 @@ def check_small_records(file: Path) -> None:
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            for record in archive.infolist():
-                # torch writes nothing compressed: nothing unfolds here
-                if record.file_size > file.stat().st_size:
-                    raise ValueError(f"{record.filename} is too large")
+            records = archive.infolist()
+            for record in records:
+                # as numbers they are read where they lie
+                if record.compress_type != zipfile.ZIP_STORED:
+                    raise ValueError(f"{record.filename} is compressed")
+            names = {record.filename for record in records}
+            held = sum(record.file_size for record in records)
+            if len(names) < len(records) or held > file.stat().st_size:
+                raise ValueError("records lie upon one another")
+            for record in records:
                 if "/data/" not in record.filename:
                     archive.read(record)
     except Exception as error:  # of what kind, depends on what is broken
@@ -147,8 +153,8 @@ def once(pairs: list[tuple]) -> dict:
     """A dict of pairs, no key twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        seen = set()
+        twice = next(k for k, _ in pairs if k in seen or seen.add(k))
         raise ValueError(
             f"{twice!r} stands there twice; take the file that came with the "
             "weights"

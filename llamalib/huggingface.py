@@ -6,6 +6,7 @@ not Llama's architecture is refused, by the name of the config's key or of the
 tensor that says so: nothing is loaded as what it is not.
 """
 
+import re
 from pathlib import Path
 
 import torch
@@ -23,7 +24,7 @@ from .files import (
 )
 from .rope import HIGH_FREQ_FACTOR, LOW_FREQ_FACTOR, ORIGINAL_CONTEXT
 from .tokenizer import Tokenizer, is_sentencepiece
-from .tokenizer_json import read_tokenizer_json
+from .tokenizer_json import all_ids, read_tokenizer_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -123,7 +124,9 @@ def refuse_others(config: dict) -> None:
                 f"architecture; wanted {neutral[0]!r} or no such key"
             )
     layers = config.get("layer_types") or []
-    if any(kind != "full_attention" for kind in layers):
+    if not isinstance(layers, list) or any(
+        kind != "full_attention" for kind in layers
+    ):
         raise ValueError(
             f"layer_types is {layers!r}; wanted 'full_attention' throughout"
         )
@@ -186,9 +189,15 @@ def ffn_fields(dim: int, hidden: int) -> tuple[int, float | None]:
 def rope_fields(config: dict) -> dict:
     """rope_theta and its scaling, of older configs and of newer ones."""
     # transformers 5 writes rope_parameters; before, rope_scaling, or null
-    scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    newer, older = config.get("rope_parameters"), config.get("rope_scaling")
+    scaling = newer or older or {}
     if not isinstance(scaling, dict):
         raise ValueError(f"rope_scaling is {scaling!r}; wanted an object")
+    if newer and older and newer != older:
+        raise ValueError(
+            "rope_parameters and rope_scaling say different things; keep the "
+            "one that the model was trained with"
+        )
     theta = scaling.get("rope_theta", config.get("rope_theta", 10000.0))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
@@ -258,9 +267,9 @@ def metas_name(name: str) -> str | None:
     if parts[:2] != ["model", "layers"] or len(parts) < 4:
         return None
     short = BLOCK_NAMES.get(parts[3])
-    if short is None or not parts[2].isdecimal():
+    if short is None or not re.fullmatch("0|[1-9][0-9]*", parts[2]):
         return None
-    return f"layers.{int(parts[2])}.{short}.weight"
+    return f"layers.{parts[2]}.{short}.weight"
 
 
 def in_pairs(weight: Tensor, head_dim: int) -> Tensor:
@@ -314,10 +323,10 @@ def read_tensors(folder: Path, tied: bool):
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # of older files; the config says it
             metas = metas_name(name)
-            if metas is None:
+            if metas is None or metas in tensors:
                 raise ValueError(
-                    f"{file} has a tensor {name}, which no Llama has: it is "
-                    "of another architecture"
+                    f"{file} has a tensor {name}, which no Llama has, or not "
+                    "twice: it is of another architecture"
                 )
             tensors[metas], places[metas] = held[name], f"{file}: {name}"
     if tied:
@@ -344,18 +353,49 @@ def check_tied(tensors: dict[str, Tensor], places: dict[str, str]) -> None:
         )
 
 
-def read_tokenizer(folder: Path):
+def read_tokenizer(folder: Path, vocab_size: int):
     r"""The tokenizer of a folder.
 
-    Of `tokenizer.model` where it is Llama 3's; else of `tokenizer.json`:
-    Llama 3's rebuilt as such, any other by the tokenizers library.
+    Of `tokenizer.json`: Llama 3's rebuilt as such, any other by the tokenizers
+    library. Where there is none, of a `tokenizer.model` of Llama 3's kind.
+
+    Raises:
+        FileNotFoundError, ValueError: naming the file and what is wrong.
     """
-    model = folder / "tokenizer.model"
-    if model.is_file() and not is_sentencepiece(read_start(model)):
-        return Tokenizer.from_file(model)
-    ends = read_json(folder / "config.json")
-    more = folder / "generation_config.json"
-    if more.is_file():  # what ends a turn stands there
-        ends |= read_json(more)
-    path = existing(folder, "tokenizer.json")
-    return read_tokenizer_json(path, ends)
+    model, path = folder / "tokenizer.model", folder / "tokenizer.json"
+    if path.is_file() or not model.is_file():
+        path = existing(folder, "tokenizer.json")
+        tokenizer = read_tokenizer_json(path, ends_of(folder, vocab_size))
+    elif is_sentencepiece(read_start(model)):
+        raise ValueError(
+            f"{model} is a SentencePiece model, and there is no "
+            "tokenizer.json: let the transformers library write one, by "
+            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+    else:
+        tokenizer = Tokenizer.from_file(model)
+    ends = all_ids(ends_of(folder, vocab_size).get("eos_token_id"))
+    if ends:  # a model that was trained further may end otherwise
+        tokenizer.eos_id, tokenizer.stop_tokens = ends[0], frozenset(ends)
+    return tokenizer
+
+
+def ends_of(folder: Path, vocab_size: int) -> dict:
+    """bos_token_id and eos_token_id, checked; generation_config.json says
+    them last, since what ends a turn stands there."""
+    found = {}
+    for name in ("config.json", "generation_config.json"):
+        if not (folder / name).is_file():
+            continue
+        said = read_json(folder / name)
+        for key in ("bos_token_id", "eos_token_id"):
+            if said.get(key) is None:
+                continue
+            for i in all_ids(said[key]):
+                if type(i) is not int or not 0 <= i < vocab_size:
+                    raise ValueError(
+                        f"{folder / name}: {key} is {said[key]!r}; wanted "
+                        f"ids from 0 to {vocab_size - 1}"
+                    )
+            found[key] = said[key]
+    return found

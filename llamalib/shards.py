@@ -165,6 +165,11 @@ def check_tensors(
                 f"{place} is {tensor.dtype}, {tensor.layout}; wanted "
                 "plain bfloat16, float16 or float32"
             )
+        if not tensor.is_contiguous():
+            raise ValueError(
+                f"{place} has strides {tensor.stride()}: it is a view of "
+                "fewer numbers, or of others; wanted all of its own in order"
+            )
 
 
 def check_parts(name: str, parts: list[Tensor], files: list[Path]) -> None:
@@ -202,7 +207,7 @@ def is_tied(tensors: dict[str, Tensor]) -> bool:
     output = tensors.get("output.weight")
     embedding = tensors["tok_embeddings.weight"]
     if output is None or output.data_ptr() == embedding.data_ptr():
-        return True
+        return True  # both whole, and of one shape: see check_tensors
     # the first row first: reading both matrices whole takes a while
     first_row = torch.equal(output[0], embedding[0])
     return first_row and torch.equal(output, embedding)

@@ -26,6 +26,7 @@ def byte_letters() -> dict[str, int]:
 
 
 BYTE_LETTERS = byte_letters()
+LONGEST = 1000  # letters of a token; Llama 3's longest has 128
 # what a text and a dialogue are made with
 CONTROL = {
     f"<|{name}|>"
@@ -51,7 +52,8 @@ def read_tokenizer_json(path, config: dict):
 
     Args:
         path: of the file.
-        config: config.json, which names the tokens that begin and end a text.
+        config: config.json and generation_config.json, which name the tokens
+            that begin and end a text.
 
     Returns:
         a `Tokenizer` if it is Llama 3's, else a `LibraryTokenizer`.
@@ -63,7 +65,7 @@ def read_tokenizer_json(path, config: dict):
     data = read_json(path)
     try:
         found = llama3_ranks(data)
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, ValueError):
         found = None  # not in its form; the library says if in none
     if found is not None:
         return Tokenizer(*found)
@@ -71,11 +73,17 @@ def read_tokenizer_json(path, config: dict):
 
     try:
         library = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises no narrower kind
+    except BaseException as error:  # of Exception, or a PanicException
+        if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
+            raise
         raise ValueError(
             f"{path} is no tokenizer of the tokenizers library ({error}); "
             "take the file that came with the weights"
         ) from None
+    if not library.get_vocab(with_added_tokens=True):
+        raise ValueError(
+            f"{path} has no tokens; take the file that came with the weights"
+        )
     return LibraryTokenizer(library, data, config)
 
 
@@ -100,12 +108,20 @@ def llama3_ranks(data: dict):
     if not of_this_kind:
         return None
     ids = model["vocab"]
+    plain = ("lstrip", "rstrip", "single_word", "normalized")
+    for token in data["added_tokens"]:
+        if not token["special"] or any(token.get(key) for key in plain):
+            return None
+    if max(map(len, ids)) > LONGEST:
+        return None
     if sorted(ids.values()) != list(range(len(ids))):
         return None
     tokens = sorted(ids, key=ids.get)
     if not merges_all(model["merges"], ids):
         return None
     ranks = {to_bytes(token): ids[token] for token in tokens}
+    if any(bytes([b]) not in ranks for b in range(256)):
+        return None
     special = {t["content"]: t["id"] for t in data["added_tokens"]}
     following = range(len(ids), len(ids) + len(special))
     if sorted(special.values()) != list(following):
@@ -153,6 +169,9 @@ class LibraryTokenizer:
         self._library = library
         # special tokens in a text are text, unless `encode` is told otherwise
         library.encode_special_tokens = True
+        # a file may hold what a training had set: a text is given whole
+        library.no_truncation()
+        library.no_padding()
         vocabulary = library.get_vocab(with_added_tokens=True)
         self.n_words = max(vocabulary.values()) + 1
         self._pieces = {i: piece for piece, i in vocabulary.items()}
@@ -160,6 +179,7 @@ class LibraryTokenizer:
         self.special_tokens = {
             t["content"]: t["id"] for t in added if t.get("special")
         }
+        self.eot_id = None  # it has no dialogue of Llama 3's
         self._on_bytes = "ByteLevel" in str(data.get("decoder"))
         self.bos_id = first_id(config.get("bos_token_id"))
         self.eos_id = first_id(config.get("eos_token_id"))
@@ -202,18 +222,24 @@ class LibraryTokenizer:
 
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
         """The text as it grows; see `Tokenizer.decode_stream`."""
-        import tokenizers
-
-        seen, given = [], ""
-        stream = tokenizers.decoders.DecodeStream(skip_special_tokens=False)
+        # decoded behind the piece before, which may say whether a space
+        # begins; what ends in half a character waits for the rest
+        before, waiting = [], []
         for i in ids:
-            seen += self._checked([i])
-            piece = stream.step(self._library, seen[-1]) or ""
-            given += piece
+            waiting += self._checked([i])
+            piece = self._piece(before, waiting)
+            if piece.endswith("\ufffd"):
+                yield ""
+                continue
             yield piece
-        rest = self.decode(seen)[len(given) :]  # half a character at the end
+            before, waiting = waiting, []
+        rest = self._piece(before, waiting)
         if rest:
             yield rest
+
+    def _piece(self, before: list[int], ids: list[int]) -> str:
+        """What ids add to the text of those before them."""
+        return self.decode(before + ids)[len(self.decode(before)) :]
 
     def _checked(self, ids) -> list[int]:
         ids = [int(i) for i in ids]

@@ -144,6 +144,19 @@ def test_output_may_be_left_out_or_written_twice(folder):
     assert llamalib.load(folder, **PLAIN).tied
 
 
+def test_an_output_that_is_almost_the_embedding(folder):
+    """Equal in its first row: another matrix all the same."""
+
+    def almost(tensors):
+        tensors["output.weight"] = tensors["tok_embeddings.weight"].clone()
+        tensors["output.weight"][-1, -1] += 1
+
+    change_tensors(folder, almost)
+    llama = llamalib.load(folder, **PLAIN)
+    assert not llama.tied
+    assert not torch.equal(llama.output.weight, llama.tok_embeddings.weight)
+
+
 def test_rope_freqs_of_older_files_are_passed_over(folder):
     change_tensors(folder, lambda t: t.update({"rope.freqs": torch.ones(4)}))
     assert "rope.freqs" not in llamalib.load(folder, **PLAIN).state_dict()
@@ -355,6 +368,38 @@ def test_round_trip(tmp_path, tied):
     size = (tmp_path / "c" / "consolidated.00.pth").stat().st_size
     numbers = sum(p.numel() for p in llama.parameters())
     assert size < 2 * numbers + 20_000  # a tied matrix is written once
+
+
+def test_saving_without_room_changes_nothing(folder, monkeypatch):
+    llama = llamalib.load(folder, **PLAIN)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    other = random_llama(small_config(norm_eps=0.01))
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        llamalib.save(other, folder, folder / "tokenizer.model")
+    after = {p.name: p.read_bytes() for p in folder.iterdir()}
+    assert {n: after[n] for n in before} == before
+    assert llamalib.load(folder, **PLAIN).config == llama.config
+
+
+def test_saving_beside_other_shards(tmp_path):
+    folder = write_checkpoint(tmp_path, shards=2)
+    with pytest.raises(ValueError, match="consolidated.01.pth, of a model in"):
+        llamalib.save(random_llama(), folder, folder / "tokenizer.model")
+    assert llamalib.load(folder, **PLAIN).config.dim == 64
+
+
+def test_no_room_in_memory(folder, monkeypatch):
+    def full(*args):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: 9")
+
+    monkeypatch.setattr(checkpoint, "joined", full)
+    with pytest.raises(MemoryError, match="no room for tok_embeddings.*dtype"):
+        llamalib.load(folder, **PLAIN)
 
 
 def test_saving_over_the_open_file(folder):

@@ -121,14 +121,14 @@ def test_fetching_without_a_network(offline, tmp_path):
     """An endpoint where nobody listens, and a client told not to try."""
     code, out, err = run(
         "fetch",
-        "Llama-9-none",
+        "Llama-3.9-none",
         HF_ENDPOINT="http://127.0.0.1:9",
         HF_HUB_OFFLINE=offline,
         HF_HOME=str(tmp_path),
     )
     assert code == 1 and "Llama Community License" in out
     assert "cannot be reached" in err and "Traceback" not in err
-    assert not (ROOT / "data" / "Llama-9-none" / "original").exists()
+    assert not (ROOT / "data" / "Llama-3.9-none" / "original").exists()
 
 
 def test_unknown_commands():

@@ -94,7 +94,7 @@ def test_a_hugging_face_page(url, hub, tmp_path, capsys):
     hub.files = {p.name: p.read_bytes() for p in folder.iterdir()}
     hub.files |= {"pytorch_model.bin": b"x", "onnx/model.safetensors": b"y"}
     found = fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
-    assert found == tmp_path / "data" / "Small-Llama"
+    assert found == tmp_path / "data" / "someone" / "Small-Llama"
     assert files_in(found) == [
         "config.json",
         "model.safetensors",
@@ -191,6 +191,90 @@ def test_no_network(url, tmp_path):
     nobody = url.rsplit(":", 1)[0] + ":9"
     with pytest.raises(ConnectionError, match="cannot be reached.*a network"):
         fetch(data=tmp_path, endpoint=nobody)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "original/consolidated./../../../../evil.pth",
+        "original/../consolidated.00.pth",
+        "model-1-of-../../2.safetensors",
+        "/model.safetensors",
+    ],
+)
+def test_a_page_cannot_write_elsewhere(url, hub, tmp_path, name):
+    hub.files = {name: b"import os", "config.json": b"{}"}
+    hub.files["original/params.json"] = b"{}"
+    with pytest.raises(ValueError, match="holds neither"):
+        fetch(data=tmp_path / "a" / "b", endpoint=url)
+    assert files_in(tmp_path) == []
+
+
+def test_a_page_without_checksums(url, hub, tmp_path, monkeypatch):
+    for blob in (None, "/../../../a" + 40 * "0"):
+        monkeypatch.setattr(Hub, "blob", lambda self, name: blob)
+        with pytest.raises(RuntimeError, match="no size and checksum of orig"):
+            fetch(data=tmp_path, endpoint=url)
+    assert files_in(tmp_path) == []
+
+
+def test_two_owners_of_one_name(url, hub, tmp_path):
+    """Each below its owner, and none in the pocket's place."""
+    ours = fetch(data=tmp_path, endpoint=url)
+    hub.repo = "someone/Llama-3.2-1B"
+    theirs = fetch(hub.repo, tmp_path, endpoint=url)
+    assert ours == tmp_path / "Llama-3.2-1B" / "original"
+    assert theirs == tmp_path / "someone" / "Llama-3.2-1B" / "original"
+
+
+def test_room_for_the_rest_is_enough(url, hub, tmp_path, monkeypatch):
+    hub.breaks = 1000
+    with pytest.raises(ConnectionError):
+        fetch(data=tmp_path, endpoint=url)
+    hub.breaks = 0
+    done = sum(p.stat().st_size for p in tmp_path.rglob("*.*") if p.is_file())
+    assert done > 0
+    names = ("params.json", "tokenizer.model", "consolidated.00.pth")
+    whole = sum(len(hub.files[f"original/{name}"]) for name in names)
+    usage = shutil.disk_usage(tmp_path)._replace(free=whole - done)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    fetch(data=tmp_path, endpoint=url)
+
+
+def test_a_part_of_another_version(url, hub, tmp_path):
+    """What was begun is not gone on with when the page has another file."""
+    hub.breaks = 1000
+    with pytest.raises(ConnectionError):
+        fetch(data=tmp_path, endpoint=url)
+    hub.breaks = 0
+    name = "original/tokenizer.model"
+    hub.files[name] = hub.files[name].replace(b"AA==", b"/w==", 1)[::-1]
+    fetch_all = tmp_path / "Llama-3.2-1B"
+    fetch(data=tmp_path, endpoint=url)
+    assert (fetch_all / name).read_bytes() == hub.files[name]
+
+
+def test_a_folder_that_may_not_be_written(url, tmp_path, monkeypatch):
+    def refused(*args, **how):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("llamalib.fetch.download", refused)
+    with pytest.raises(PermissionError, match="may not be written to by you"):
+        fetch(data=tmp_path, endpoint=url)
+
+
+def test_a_login_that_has_ended(url, hub, tmp_path):
+    hub.status = 401
+    with pytest.raises(PermissionError, match="login.*hf auth login"):
+        fetch(data=tmp_path, endpoint=url)
+
+
+def test_a_file_where_the_folder_should_be(url, tmp_path):
+    (tmp_path / "data").write_text("mine")
+    with pytest.raises(OSError, match="cannot be written to") as error:
+        fetch(data=tmp_path / "data", endpoint=url)
+    assert not isinstance(error.value, ConnectionError)
+    assert (tmp_path / "data").read_text() == "mine"
 
 
 def test_no_model_of_that_name(url, tmp_path):

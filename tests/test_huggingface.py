@@ -271,6 +271,11 @@ def test_a_folder_of_checkpoints(tmp_path):
         (dict(rope_parameters={"rope_type": "yarn"}), "type 'yarn'"),
         (dict(rope_parameters=5), "rope_scaling is 5"),
         (
+            dict(rope_scaling={"rope_type": "llama3", "factor": 8}),
+            "rope_parameters and rope_scaling say different things",
+        ),
+        (dict(layer_types=5), "layer_types is 5"),
+        (
             dict(rope_parameters={"rope_type": "llama3", "factor": 8}),
             "low_freq_factor is None; wanted 1.0",
         ),
@@ -315,6 +320,16 @@ Q = "model.layers.0.self_attn.q_proj"
             f"{Q}.weight is torch.float8",
         ),
         (lambda t: t.pop(f"{Q}.weight"), "attention.wq.weight"),
+        (
+            lambda t: t.update(
+                {
+                    Q.replace(".0.", ".00.") + ".weight": t[
+                        f"{Q}.weight"
+                    ].clone()
+                }
+            ),
+            "layers.00.self_attn",
+        ),
         (
             lambda t: t.update({"lm_head.weight": torch.ones(556, 64)}),
             "lm_head.weight differs from",
@@ -484,28 +499,102 @@ def test_only_llama_3s_is_rebuilt(folder, change):
     assert type(found) is LibraryTokenizer
 
 
-@pytest.mark.parametrize("text", ["{}", '{"model": 3}', "[]", "<html>", ""])
+NO_TOKENIZERS = [
+    "{}",
+    '{"model": 3}',
+    "[]",
+    "<html>",
+    "",
+    '{"model": {"type": "BPE", "vocab": {}, "merges": []}}',
+    '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b c"]}}',
+]
+
+
+@pytest.mark.parametrize("text", NO_TOKENIZERS)
 def test_no_tokenizer(folder, text):
     (folder / "tokenizer.json").write_text(text)
     with pytest.raises(ValueError, match="tokenizer.json"):
         llamalib.load(folder, **PLAIN)
 
 
-def test_llama_3s_tokenizer_model_comes_first(folder):
-    """… and SentencePiece's, beside a tokenizer.json, is passed over."""
+def test_tokenizer_json_comes_first(folder):
+    """A model that was trained further may have named its tokens anew."""
+    path = folder / "tokenizer.json"
+    text = path.read_text().replace("<|reserved_special_token_0|>", "<|im|>")
+    path.write_text(text)
+    for model in (b"\n\x0e\n\x05<unk>\x15", None):
+        if model:
+            (folder / "tokenizer.model").write_bytes(model)
+        else:
+            write_tokenizer(folder / "tokenizer.model")
+        found = llamalib.load(folder, **PLAIN).tokenizer
+        assert "<|im|>" in found.special_tokens and found.n_words == 556
+    path.unlink()
+    assert llamalib.load(folder, **PLAIN).tokenizer.n_words == 556
     (folder / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>\x15")
-    assert llamalib.load(folder, **PLAIN).tokenizer.n_words == 556
-    write_tokenizer(folder / "tokenizer.model")
-    (folder / "tokenizer.json").unlink()
-    assert llamalib.load(folder, **PLAIN).tokenizer.n_words == 556
+    with pytest.raises(ValueError, match="SentencePiece .*save_pretrained"):
+        llamalib.load(folder, **PLAIN)
 
 
-def test_what_ends_a_turn(folder):
-    """generation_config.json says more than config.json."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"special": False},
+        {"lstrip": True},
+        {"single_word": True},
+    ],
+)
+def test_added_tokens_of_another_kind(folder, change):
+    """Left to the library, which knows what they ask for."""
     path = folder / "tokenizer.json"
     data = json.loads(path.read_text())
-    data["model"]["merges"].pop()
+    data["added_tokens"][7].update(content="<tool>", **change)
     path.write_text(json.dumps(data))
+    ours = huggingface.read_tokenizer_json(path, {})
+    assert type(ours) is LibraryTokenizer
+    library = tokenizers.Tokenizer.from_file(str(path))
+    library.encode_special_tokens = True
+    for text in ("a <tool> b", "a<tool>b"):
+        wanted = library.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, bos=False, eos=False) == wanted
+
+
+def test_a_text_is_given_whole(folder):
+    """Whatever a training had set in the file."""
+    path = folder / "tokenizer.json"
+    library = tokenizers.Tokenizer.from_file(str(path))
+    wanted = library.encode("abc abc abc").ids
+    library.enable_truncation(4)
+    library.enable_padding(length=20)
+    library.model.ignore_merges = False
+    library.save(str(path))
+    ours = huggingface.read_tokenizer_json(path, {})
+    assert type(ours) is LibraryTokenizer
+    assert ours.encode("abc abc abc", bos=False, eos=False) == wanted
+
+
+@pytest.mark.parametrize(
+    "ids", [["x"], [[1]], {}, -1, 1.5, True, 556, [1, None]]
+)
+def test_ends_that_are_no_ids(folder, ids):
+    change_json(folder / "config.json", eos_token_id=ids)
+    if ids == {}:
+        ids = [{}]
+        change_json(folder / "config.json", eos_token_id=ids)
+    with pytest.raises(ValueError, match="eos_token_id is .*wanted ids from"):
+        llamalib.load(folder, **PLAIN)
+
+
+@pytest.mark.parametrize("kind", [Tokenizer, LibraryTokenizer])
+def test_what_ends_a_turn(folder, kind):
+    """generation_config.json says more than config.json."""
+    assert 309 in llamalib.load(folder, **PLAIN).tokenizer.stop_tokens
+    if kind is LibraryTokenizer:
+        path = folder / "tokenizer.json"
+        data = json.loads(path.read_text())
+        data["model"]["merges"].pop()
+        path.write_text(json.dumps(data))
+    assert type(llamalib.load(folder, **PLAIN).tokenizer) is kind
     change_json(folder / "config.json", eos_token_id=301)
     assert llamalib.load(folder, **PLAIN).tokenizer.stop_tokens == {301}
     (folder / "generation_config.json").write_text(

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import zipfile
 
 import pytest
 import torch
@@ -118,6 +119,15 @@ def lines(change):
         (folder / TOKENIZER).write_bytes(b"\n".join(found) + b"\n")
 
     return spoil
+
+
+def compressed(folder):
+    """The archive as a zip program would write it again."""
+    data = zipfile.ZipFile(folder / PTH)
+    with zipfile.ZipFile(folder / "new", "w", zipfile.ZIP_DEFLATED) as new:
+        for name in data.namelist():
+            new.writestr(name, data.read(name))
+    (folder / "new").rename(folder / PTH)
 
 
 def beside(folder):
@@ -254,6 +264,20 @@ TABLE = {
         WRONG,
         f"00.pth has no tensor {WQ}; params.json asks for 21 tensors",
     ),
+    "tensor of fewer numbers": (
+        tensors(
+            lambda t: t.update(
+                {"output.weight": t["output.weight"][:1].expand(556, 64)}
+            )
+        ),
+        WRONG,
+        r"output.weight has strides \(0, 1\)",
+    ),
+    "compressed": (
+        compressed,
+        WRONG,
+        "00.pth cannot be opened .*is compressed",
+    ),
     "tensor surplus": (
         tensors(lambda t: t.update(lora=torch.ones(3))),
         WRONG,
@@ -366,6 +390,12 @@ def test_a_folder(valid, tmp_path, mistake):
     assert str(folder) in str(error.value)
     assert len(str(error.value)) < 700 and "weights_only" not in str(error)
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "x" * 300])
+def test_no_name_of_a_folder(name):
+    with pytest.raises(FileNotFoundError, match="wanted a folder with"):
+        llamalib.load(name)
 
 
 def test_a_file_for_a_folder(valid):

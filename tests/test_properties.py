@@ -38,6 +38,11 @@ def valid(tmp_path_factory):
     write_checkpoint(folder / "metas", llama)
     write_checkpoint(folder / "shards", llama, shards=2)
     write_folder(folder / "hugging face", llama)
+    # with a tokenizer that the library runs
+    other = write_folder(folder / "library", llama) / "tokenizer.json"
+    data = json.loads(other.read_text())
+    data["model"]["merges"].pop()
+    other.write_text(json.dumps(data))
     return folder
 
 
@@ -143,10 +148,10 @@ def try_folder(valid, place, kind, file, change_bytes):
     assert after == data
 
 
-kinds = st.sampled_from(["metas", "shards", "hugging face"])
+kinds = st.sampled_from(["metas", "shards", "hugging face", "library"])
 changes = st.lists(mutation, min_size=1, max_size=3)
 damage = given(kind=kinds, file=st.integers(0, 9), changes=changes)
-others = given(metas=st.booleans(), which=st.integers(0, 40), value=values)
+others = given(kind=kinds, which=st.integers(0, 40), value=values)
 
 
 def try_damage(valid, place, kind, file, changes):
@@ -158,12 +163,12 @@ def try_damage(valid, place, kind, file, changes):
     try_folder(valid, place, kind, file, change_bytes)
 
 
-def try_config(valid, place, metas, which, value):
+def try_config(valid, place, kind, which, value):
     try_folder(
         valid,
         place,
-        "metas" if metas else "hugging face",
-        "params.json" if metas else "config.json",
+        kind,
+        "params.json" if kind in ("metas", "shards") else "config.json",
         partial(changed_json, which=which, value=value),
     )
 
@@ -177,8 +182,8 @@ def test_any_damage_has_an_answer(valid, tmp_path, kind, file, changes):
 
 @settings(ONCE, max_examples=100, derandomize=True)
 @others
-def test_any_config_has_an_answer(valid, tmp_path, metas, which, value):
-    try_config(valid, tmp_path, metas, which, value)
+def test_any_config_has_an_answer(valid, tmp_path, kind, which, value):
+    try_config(valid, tmp_path, kind, which, value)
 
 
 @pytest.mark.slow
@@ -191,8 +196,8 @@ def test_much_damage_has_an_answer(valid, tmp_path, kind, file, changes):
 @pytest.mark.slow
 @settings(ONCE, max_examples=1000)
 @others
-def test_many_configs_have_an_answer(valid, tmp_path, metas, which, value):
-    try_config(valid, tmp_path, metas, which, value)
+def test_many_configs_have_an_answer(valid, tmp_path, kind, which, value):
+    try_config(valid, tmp_path, kind, which, value)
 
 
 POCKET = checkpoint.ROOT / checkpoint.POCKET / "tokenizer.model"
