@@ -253,6 +253,7 @@ def open_hugging_face(folder: Path):
             f"config.json says vocab_size {config.vocab_size}: they are not "
             "of the same model"
         )
+    tokenizer.vocab_size = config.vocab_size
     tensors, places = huggingface.read_tensors(folder, tied)
     check_tensors(tensors, config, 1, folder / "config.json", places)
     pages = Pages(folder)
@@ -335,6 +336,12 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
         raise ValueError(
             f"the model's tokenizer is a {kind}, and Meta's format holds "
             "Llama 3's kind alone: give a tokenizer_file of that kind"
+        )
+    V = llama.config.vocab_size
+    if tokenizer_file is None and llama.tokenizer.n_words != V:
+        raise ValueError(
+            f"the tokenizer has {llama.tokenizer.n_words} tokens, and "
+            f"vocab_size is {V}: Meta's format holds as many of both"
         )
     further = sorted(folder.glob("consolidated.0[1-9].pth"))
     if further:

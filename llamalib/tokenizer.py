@@ -117,7 +117,9 @@ class Tokenizer:
         bos_id, eos_id, eot_id, eom_id: begin of text, end of text, end of
             turn, end of message.
         stop_tokens: the ids that end a generation.
-        n_words: ranks and special tokens together, `vocab_size`.
+        n_words: ranks and special tokens together.
+        vocab_size: rows of the embedding, as many, or more: a model may have
+            rows that are no token's, and decode to nothing.
     """
 
     def __init__(self, ranks: dict[bytes, int], special_tokens=None):
@@ -126,6 +128,7 @@ class Tokenizer:
             name: n + i for i, name in enumerate(SPECIAL_TOKENS)
         }
         self.n_words = n + len(self.special_tokens)
+        self.vocab_size = self.n_words
         self._encoding = tiktoken.Encoding(
             "llama3",
             pat_str=SPLIT_PATTERN,
@@ -213,12 +216,13 @@ class Tokenizer:
         """The bytes of the tokens, one after another."""
         ids = [int(i) for i in ids]
         for i in ids:
-            if not 0 <= i < self.n_words:
+            if not 0 <= i < self.vocab_size:
                 raise ValueError(
                     f"token id {i} is not in the vocabulary; wanted 0 to "
-                    f"{self.n_words - 1}"
+                    f"{self.vocab_size - 1}"
                 )
-        return self._encoding.decode_bytes(ids)
+        tokens = [i for i in ids if i < self.n_words]
+        return self._encoding.decode_bytes(tokens)
 
     def decode(self, ids: Iterable[int]) -> str:
         r"""The text of the tokens.

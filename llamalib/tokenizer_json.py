@@ -53,7 +53,7 @@ def read_tokenizer_json(path, config: dict):
     Args:
         path: of the file.
         config: config.json and generation_config.json, which name the tokens
-            that begin and end a text.
+            that end a text.
 
     Returns:
         a `Tokenizer` if it is Llama 3's, else a `LibraryTokenizer`.
@@ -156,13 +156,14 @@ class LibraryTokenizer:
     Args:
         library: a tokenizers.Tokenizer.
         data: its tokenizer.json.
-        config: config.json, for bos_token_id and eos_token_id.
+        config: for eos_token_id.
 
     Attributes:
         special_tokens: name to id.
-        bos_id, eos_id: begin and end of text; None where it has none.
+        bos_id: what the file puts before a text; None where it puts nothing.
+        eos_id: the end of a text; None where it has none.
         stop_tokens: the ids that end a generation.
-        n_words: the number of ids.
+        n_words, vocab_size: see `Tokenizer`.
     """
 
     def __init__(self, library, data: dict, config: dict):
@@ -173,7 +174,7 @@ class LibraryTokenizer:
         library.no_truncation()
         library.no_padding()
         vocabulary = library.get_vocab(with_added_tokens=True)
-        self.n_words = max(vocabulary.values()) + 1
+        self.n_words = self.vocab_size = max(vocabulary.values()) + 1
         self._pieces = {i: piece for piece, i in vocabulary.items()}
         added = data.get("added_tokens") or []
         self.special_tokens = {
@@ -181,7 +182,7 @@ class LibraryTokenizer:
         }
         self.eot_id = None  # it has no dialogue of Llama 3's
         self._on_bytes = "ByteLevel" in str(data.get("decoder"))
-        self.bos_id = first_id(config.get("bos_token_id"))
+        self.bos_id = self._first_added()
         self.eos_id = first_id(config.get("eos_token_id"))
         self.stop_tokens = frozenset(all_ids(config.get("eos_token_id")))
 
@@ -228,7 +229,7 @@ class LibraryTokenizer:
         for i in ids:
             waiting += self._checked([i])
             piece = self._piece(before, waiting)
-            if piece.endswith("\ufffd"):
+            if not waiting or piece.endswith("\ufffd"):
                 yield ""
                 continue
             yield piece
@@ -244,12 +245,20 @@ class LibraryTokenizer:
     def _checked(self, ids) -> list[int]:
         ids = [int(i) for i in ids]
         for i in ids:
-            if i not in self._pieces:
+            if not 0 <= i < self.vocab_size:
                 raise ValueError(
                     f"token id {i} is not in the vocabulary; wanted 0 to "
-                    f"{self.n_words - 1}"
+                    f"{self.vocab_size - 1}"
                 )
-        return ids
+        return [i for i in ids if i in self._pieces]
+
+    def _first_added(self) -> int | None:
+        """What stands before a text that the library encodes for a model."""
+        plain = self._library.encode("a", add_special_tokens=False).ids
+        added = self._library.encode("a", add_special_tokens=True).ids
+        before = added[: len(added) - len(plain)]
+        is_before = before and added[1 : 1 + len(plain)] == plain
+        return before[0] if is_before else None
 
     def _bytes_of(self, i: int) -> bytes:
         """One token's."""

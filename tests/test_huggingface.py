@@ -16,7 +16,13 @@ from helpers import (
     write_tokenizer,
 )
 from safetensors.torch import load_file, save_file
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import (
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from tokenizers.trainers import BpeTrainer
 
 import llamalib
@@ -455,9 +461,12 @@ def test_other_tokenizers(tmp_path, kind):
             ]
         )
         library.add_special_tokens(special)
+    library.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 1)]
+    )
     path = tmp_path / "tokenizer.json"
     library.save(str(path))
-    ends = dict(bos_token_id=1, eos_token_id=[2])
+    ends = dict(bos_token_id=0, eos_token_id=[2])
     ours = huggingface.read_tokenizer_json(path, ends)
     assert type(ours) is LibraryTokenizer
     assert ours.n_words == library.get_vocab_size()
@@ -466,6 +475,11 @@ def test_other_tokenizers(tmp_path, kind):
     ids = ours.encode("a🦙b</s>c", bos=True, eos=True)
     assert ids[0] == 1 and ids[-1] == 2 and ids.count(2) == 1
     assert "".join(ours.decode_stream(ids[1:-1])) == "a🦙b</s>c"
+    # a row that is no token, in the midst of a text with spaces
+    ours.vocab_size += 1
+    spaced = ours.encode("a b c", bos=False, eos=False)
+    spaced.insert(len(spaced) - 2, ours.n_words)
+    assert "".join(ours.decode_stream(spaced)) == "a b c"
     assert ours.decode_bytes(ids[1:-1]).decode().strip() == "a🦙b</s>c"
     some = dict(bos=False, eos=False, allowed_special=["</s>"])
     assert ours.encode("a</s>", **some)[-1] == 2
@@ -557,6 +571,39 @@ def test_added_tokens_of_another_kind(folder, change):
     for text in ("a <tool> b", "a<tool>b"):
         wanted = library.encode(text, add_special_tokens=False).ids
         assert ours.encode(text, bos=False, eos=False) == wanted
+
+
+@pytest.mark.parametrize("kind", [Tokenizer, LibraryTokenizer])
+def test_rows_that_are_no_tokens(tmp_path, kind, capsys):
+    """Some models have more rows than their tokenizer has tokens."""
+    llama = random_llama(small_config(vocab_size=600))
+    folder = write_folder(tmp_path / "model", llama)
+    if kind is LibraryTokenizer:
+        path = folder / "tokenizer.json"
+        data = json.loads(path.read_text())
+        data["model"]["merges"].pop()
+        path.write_text(json.dumps(data))
+    found = llamalib.load(folder, **PLAIN).tokenizer
+    assert type(found) is kind and found.n_words == 556
+    assert found.decode([97, 599, 98]) == "ab"
+    assert "".join(found.decode_stream([97, 599, 98])) == "ab"
+    with pytest.raises(ValueError, match="600 is not .*wanted 0 to 599"):
+        found.decode([600])
+    if kind is Tokenizer:
+        assert main(["convert", str(folder), str(tmp_path / "new")]) == 1
+        assert "556 tokens, and vocab_size is 600" in capsys.readouterr().err
+
+
+def test_nothing_before_a_text(folder):
+    """Whatever config.json calls the beginning: the file puts nothing."""
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["model"]["merges"].pop()
+    path.write_text(json.dumps(data))
+    ours = huggingface.read_tokenizer_json(path, {"bos_token_id": 5})
+    library = tokenizers.Tokenizer.from_file(str(path))
+    assert ours.bos_id is None
+    assert ours.encode("a", bos=True, eos=False) == library.encode("a").ids
 
 
 def test_a_text_is_given_whole(folder):
