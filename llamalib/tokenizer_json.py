@@ -222,7 +222,11 @@ class LibraryTokenizer:
         return self._library.decode(ids, skip_special_tokens=False)
 
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
-        """The text as it grows; see `Tokenizer.decode_stream`."""
+        r"""The text as it grows; see `Tokenizer.decode_stream`.
+
+        Bytes that make no character may come otherwise than from `decode`:
+        some tokenizers give up a whole run of them for one that is wrong.
+        """
         # decoded behind the piece before, which may say whether a space
         # begins; what ends in half a character waits for the rest
         before, waiting = [], []
