@@ -35,7 +35,9 @@ def hub(source):
 
 @pytest.fixture
 def url(hub, monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)  # before a retry
     # little at a time, so that half a small file can be kept
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
