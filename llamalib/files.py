@@ -23,17 +23,16 @@ def listing(folder: Path, most: int = 6) -> str:
 
 def existing(folder: Path, name: str) -> Path:
     """folder/name, or FileNotFoundError."""
-    if (folder / name).is_dir():
-        raise FileNotFoundError(
-            f"{folder / name} is a folder; wanted the file of that name. "
-            "Download the folder again"
-        )
-    if not (folder / name).is_file():
-        raise FileNotFoundError(
-            f"{folder} has no {name}, it holds: {listing(folder)}. Download "
-            "the folder again"
-        )
-    return folder / name
+    place = folder / name
+    try:
+        if place.is_file():
+            return place
+        said = f"{folder} has no {name}, it holds: {listing(folder)}"
+        if place.is_dir():
+            said = f"{place} is a folder; wanted the file of that name"
+    except OSError as error:  # a name that no file can have
+        said = f"{folder} can have no {name[:60]!r} ({error.strerror})"
+    raise FileNotFoundError(f"{said}. Download the folder again")
 
 
 def read_start(file: Path, size: int = 1024) -> bytes:

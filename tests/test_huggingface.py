@@ -225,6 +225,10 @@ def test_several_files(folder):
     index.write_text(json.dumps({"weight_map": {"x": "../y.safetensors"}}))
     with pytest.raises(ValueError, match="x is said to be in '../y"):
         llamalib.load(folder)
+    listed = {"x": "y" * 300}
+    index.write_text(json.dumps({"weight_map": listed}))
+    with pytest.raises(FileNotFoundError, match="can have no 'yyy"):
+        llamalib.load(folder)
     index.write_text("{}")
     with pytest.raises(ValueError, match="has no weight_map"):
         llamalib.load(folder)
