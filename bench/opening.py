@@ -89,7 +89,7 @@ def write_shards(source, folder, n: int) -> Path:
         for name, tensor in tensors.items():
             axis = shard_axis(name)
             piece = tensor if axis is None else tensor.chunk(n, axis)[i]
-            part[name] = piece.contiguous()
+            part[name] = piece.clone()  # a view would bring the whole
             if name == "output.weight":  # tied: once in the file
                 part[name] = part["tok_embeddings.weight"]
         file = folder / f"consolidated.{i:02d}.pth"

@@ -24,7 +24,7 @@ from .files import (
 )
 from .rope import HIGH_FREQ_FACTOR, LOW_FREQ_FACTOR, ORIGINAL_CONTEXT
 from .tokenizer import Tokenizer, is_sentencepiece
-from .tokenizer_json import all_ids, read_tokenizer_json
+from .tokenizer_json import read_tokenizer_json
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -365,7 +365,7 @@ def read_tokenizer(folder: Path, vocab_size: int):
     model, path = folder / "tokenizer.model", folder / "tokenizer.json"
     if path.is_file() or not model.is_file():
         path = existing(folder, "tokenizer.json")
-        tokenizer = read_tokenizer_json(path, ends_of(folder, vocab_size))
+        tokenizer = read_tokenizer_json(path)
     elif is_sentencepiece(read_start(model)):
         raise ValueError(
             f"{model} is a SentencePiece model, and there is no "
@@ -374,28 +374,28 @@ def read_tokenizer(folder: Path, vocab_size: int):
         )
     else:
         tokenizer = Tokenizer.from_file(model)
-    ends = all_ids(ends_of(folder, vocab_size).get("eos_token_id"))
+    ends = ends_of(folder, vocab_size)
     if ends:  # a model that was trained further may end otherwise
         tokenizer.eos_id, tokenizer.stop_tokens = ends[0], frozenset(ends)
     return tokenizer
 
 
-def ends_of(folder: Path, vocab_size: int) -> dict:
-    """bos_token_id and eos_token_id, checked; generation_config.json says
-    them last, since what ends a turn stands there."""
-    found = {}
+def ends_of(folder: Path, vocab_size: int) -> list[int]:
+    r"""The ids that end a text: eos_token_id, one or several; or none.
+
+    Of generation_config.json where it says so, for what ends a turn stands
+    there; else of config.json.
+    """
+    ends = []
     for name in ("config.json", "generation_config.json"):
-        if not (folder / name).is_file():
+        file = folder / name
+        found = read_json(file).get("eos_token_id") if file.is_file() else None
+        if found is None:
             continue
-        said = read_json(folder / name)
-        for key in ("bos_token_id", "eos_token_id"):
-            if said.get(key) is None:
-                continue
-            for i in all_ids(said[key]):
-                if type(i) is not int or not 0 <= i < vocab_size:
-                    raise ValueError(
-                        f"{folder / name}: {key} is {said[key]!r}; wanted "
-                        f"ids from 0 to {vocab_size - 1}"
-                    )
-            found[key] = said[key]
-    return found
+        ends = found if isinstance(found, list) else [found]
+        if not all(type(i) is int and 0 <= i < vocab_size for i in ends):
+            raise ValueError(
+                f"{file}: eos_token_id is {found!r}; wanted ids from 0 to "
+                f"{vocab_size - 1}"
+            )
+    return ends

@@ -214,13 +214,7 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of the tokens, one after another."""
-        ids = [int(i) for i in ids]
-        for i in ids:
-            if not 0 <= i < self.vocab_size:
-                raise ValueError(
-                    f"token id {i} is not in the vocabulary; wanted 0 to "
-                    f"{self.vocab_size - 1}"
-                )
+        ids = checked_ids(ids, self.vocab_size)
         tokens = [i for i in ids if i < self.n_words]
         return self._encoding.decode_bytes(tokens)
 
@@ -276,6 +270,18 @@ def checked_messages(messages) -> list[tuple[str, str]]:
             )
         found.append((role, content))
     return found
+
+
+def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
+    """The ids as ints, or ValueError for one outside the vocabulary."""
+    ids = [int(i) for i in ids]
+    for i in ids:
+        if not 0 <= i < vocab_size:
+            raise ValueError(
+                f"token id {i} is not in the vocabulary; wanted 0 to "
+                f"{vocab_size - 1}"
+            )
+    return ids
 
 
 def check_text(s) -> None:

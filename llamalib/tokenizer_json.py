@@ -10,7 +10,13 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from .files import read_json
-from .tokenizer import SPLIT_PATTERN, Tokenizer, check_special, check_text
+from .tokenizer import (
+    SPLIT_PATTERN,
+    Tokenizer,
+    check_special,
+    check_text,
+    checked_ids,
+)
 
 
 def byte_letters() -> dict[str, int]:
@@ -47,13 +53,11 @@ LLAMA3_SPLIT = {
 }
 
 
-def read_tokenizer_json(path, config: dict):
+def read_tokenizer_json(path):
     r"""The tokenizer of a tokenizer.json.
 
     Args:
         path: of the file.
-        config: config.json and generation_config.json, which name the tokens
-            that end a text.
 
     Returns:
         a `Tokenizer` if it is Llama 3's, else a `LibraryTokenizer`.
@@ -84,7 +88,7 @@ def read_tokenizer_json(path, config: dict):
         raise ValueError(
             f"{path} has no tokens; take the file that came with the weights"
         )
-    return LibraryTokenizer(library, data, config)
+    return LibraryTokenizer(library, data)
 
 
 def llama3_ranks(data: dict):
@@ -156,17 +160,16 @@ class LibraryTokenizer:
     Args:
         library: a tokenizers.Tokenizer.
         data: its tokenizer.json.
-        config: for eos_token_id.
 
     Attributes:
         special_tokens: name to id.
         bos_id: what the file puts before a text; None where it puts nothing.
-        eos_id: the end of a text; None where it has none.
-        stop_tokens: the ids that end a generation.
+        eos_id, stop_tokens: what ends a text, and a generation. The file
+            does not say: None and empty, for who knows to set them.
         n_words, vocab_size: see `Tokenizer`.
     """
 
-    def __init__(self, library, data: dict, config: dict):
+    def __init__(self, library, data: dict):
         self._library = library
         # special tokens in a text are text, unless `encode` is told otherwise
         library.encode_special_tokens = True
@@ -183,8 +186,7 @@ class LibraryTokenizer:
         self.eot_id = None  # it has no dialogue of Llama 3's
         self._on_bytes = "ByteLevel" in str(data.get("decoder"))
         self.bos_id = self._first_added()
-        self.eos_id = first_id(config.get("eos_token_id"))
-        self.stop_tokens = frozenset(all_ids(config.get("eos_token_id")))
+        self.eos_id, self.stop_tokens = None, frozenset()
 
     def encode(
         self,
@@ -247,13 +249,8 @@ class LibraryTokenizer:
         return self.decode(before + ids)[len(self.decode(before)) :]
 
     def _checked(self, ids) -> list[int]:
-        ids = [int(i) for i in ids]
-        for i in ids:
-            if not 0 <= i < self.vocab_size:
-                raise ValueError(
-                    f"token id {i} is not in the vocabulary; wanted 0 to "
-                    f"{self.vocab_size - 1}"
-                )
+        """Those that are tokens, or ValueError."""
+        ids = checked_ids(ids, self.vocab_size)
         return [i for i in ids if i in self._pieces]
 
     def _first_added(self) -> int | None:
@@ -283,12 +280,3 @@ def split_at(s: str, names: Collection[str]) -> list[str]:
     longest_first = sorted(names, key=len, reverse=True)
     either = "|".join(map(re.escape, longest_first))
     return [part for part in re.split(f"({either})", s) if part]
-
-
-def all_ids(found) -> list[int]:
-    """Of a config's value: an id, a list of them, or none."""
-    return found if isinstance(found, list) else [found] * (found is not None)
-
-
-def first_id(found) -> int | None:
-    return next(iter(all_ids(found)), None)

@@ -413,7 +413,7 @@ def test_the_published_tokenizer_rebuilt(tmp_path):
     if not file:
         pytest.skip("LLAMA3_TOKENIZER names no published tokenizer.model")
     path = tokenizer_json(file, tmp_path / "tokenizer.json")
-    ours = huggingface.read_tokenizer_json(path, {})
+    ours = huggingface.read_tokenizer_json(path)
     assert type(ours) is Tokenizer
     same_ids(ours, tokenizers.Tokenizer.from_file(str(path)))
     assert ours.special_tokens == Tokenizer.from_file(file).special_tokens
@@ -424,7 +424,7 @@ def test_the_pockets_tokenizer_rebuilt(tmp_path):
     path = tokenizer_json(
         file / "tokenizer.model", tmp_path / "tokenizer.json"
     )
-    ours = huggingface.read_tokenizer_json(path, {})
+    ours = huggingface.read_tokenizer_json(path)
     assert type(ours) is Tokenizer
     same_ids(ours, tokenizers.Tokenizer.from_file(str(path)))
 
@@ -470,11 +470,12 @@ def test_other_tokenizers(tmp_path, kind):
     )
     path = tmp_path / "tokenizer.json"
     library.save(str(path))
-    ends = dict(bos_token_id=0, eos_token_id=[2])
-    ours = huggingface.read_tokenizer_json(path, ends)
+    ours = huggingface.read_tokenizer_json(path)
+    assert ours.eos_id is None and not ours.stop_tokens
+    ours.eos_id = 2
     assert type(ours) is LibraryTokenizer
     assert ours.n_words == library.get_vocab_size()
-    assert (ours.bos_id, ours.eos_id, ours.stop_tokens) == (1, 2, {2})
+    assert ours.bos_id == 1
     same_ids(ours, library)
     ids = ours.encode("a🦙b</s>c", bos=True, eos=True)
     assert ids[0] == 1 and ids[-1] == 2 and ids.count(2) == 1
@@ -513,7 +514,7 @@ def test_only_llama_3s_is_rebuilt(folder, change):
     data = json.loads(path.read_text())
     change(data)
     path.write_text(json.dumps(data))
-    found = huggingface.read_tokenizer_json(path, {})
+    found = huggingface.read_tokenizer_json(path)
     assert type(found) is LibraryTokenizer
 
 
@@ -568,7 +569,7 @@ def test_added_tokens_of_another_kind(folder, change):
     data = json.loads(path.read_text())
     data["added_tokens"][7].update(content="<tool>", **change)
     path.write_text(json.dumps(data))
-    ours = huggingface.read_tokenizer_json(path, {})
+    ours = huggingface.read_tokenizer_json(path)
     assert type(ours) is LibraryTokenizer
     library = tokenizers.Tokenizer.from_file(str(path))
     library.encode_special_tokens = True
@@ -604,7 +605,7 @@ def test_nothing_before_a_text(folder):
     data = json.loads(path.read_text())
     data["model"]["merges"].pop()
     path.write_text(json.dumps(data))
-    ours = huggingface.read_tokenizer_json(path, {"bos_token_id": 5})
+    ours = huggingface.read_tokenizer_json(path)
     library = tokenizers.Tokenizer.from_file(str(path))
     assert ours.bos_id is None
     assert ours.encode("a", bos=True, eos=False) == library.encode("a").ids
@@ -619,7 +620,7 @@ def test_a_text_is_given_whole(folder):
     library.enable_padding(length=20)
     library.model.ignore_merges = False
     library.save(str(path))
-    ours = huggingface.read_tokenizer_json(path, {})
+    ours = huggingface.read_tokenizer_json(path)
     assert type(ours) is LibraryTokenizer
     assert ours.encode("abc abc abc", bos=False, eos=False) == wanted
 
