@@ -694,3 +694,12 @@ def stream(
         max_new_tokens: the most that are given.
     """
     return Stream(llama, prompt, max_new_tokens)
+
+
+# -- A training ------------------------------------------------------------
+
+# -- B quantization --------------------------------------------------------
+
+# -- C mixture_of_experts --------------------------------------------------
+
+# -- D long_context --------------------------------------------------------

@@ -45,7 +45,8 @@ def sections(path):
     ]
 
 
-WITH_EXERCISES = [path for path in all_notebooks() if exercises(path)]
+PATHS = {path.stem: path for path in all_notebooks()}
+WITH_EXERCISES = [path for path in PATHS.values() if exercises(path)]
 CASES = [
     (path.stem, number)
     for path in WITH_EXERCISES
@@ -65,7 +66,7 @@ def namespaces():
 
     def namespace(stem):
         if stem not in made:
-            path = ROOT / "notebooks" / f"{stem}.ipynb"
+            path = PATHS[stem]
             names = {"__name__": "__main__", "display": lambda *_: None}
             with contextlib.redirect_stdout(io.StringIO()):
                 for _, source in cells_of(path):
@@ -79,7 +80,7 @@ def namespaces():
 
 def answer(namespaces, stem, number, source):
     """What the check says of a source that stands in the stub's place."""
-    path = ROOT / "notebooks" / f"{stem}.ipynb"
+    path = PATHS[stem]
     stub, check = exercises(path)[number]
     names = namespaces(stem)
     said = io.StringIO()

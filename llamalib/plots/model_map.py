@@ -33,6 +33,14 @@ PARTS = {
     "lm_head": ("norm 3, LM head", "(T, D)", "logits (T, V)"),
     "sampling": ("sample", "logits (V,)", "an id"),
     "generate": (", ".join(BOXES), "text", "text"),
+    "training": (", ".join(BOXES), "texts", "weights by name"),
+    "quantization": (
+        "files, embed, attention, feed-forward, LM head",
+        "matrices of 16 bits a number",
+        "matrices of 8 or 4",
+    ),
+    "mixture_of_experts": ("feed-forward", "(T, D)", "(T, D)"),
+    "long_context": ("rope, attention", "(T, D), T ever larger", "(T, D)"),
 }
 
 
