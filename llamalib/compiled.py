@@ -244,6 +244,11 @@ class CompiledDecode:
     """
 
     def __init__(self, llama, max_seq_len: int, batch_size: int = 1):
+        if llama.quantized:
+            raise ValueError(
+                f"the weights are {llama.quantized}, and what is compiled "
+                "reads floats; load the model without quantize"
+            )
         self.llama = llama
         size = columns_for(max_seq_len - 1)
         # not of inference mode alone, whoever calls: they are written to later

@@ -66,8 +66,8 @@ def generate(
             tokenizer's end tokens; (): go on to max_new_tokens.
         compile: take time before the first token, to be quicker after it:
             on a GPU by `CompiledDecode` (and again when a text outgrows 256,
-            512, 1024, … positions), on a CPU by `Llama.pack`. The text is the
-            same, up to rounding.
+            512, 1024, … positions), on a CPU by `Llama.pack`; with quantized
+            weights by neither. The text is the same, up to rounding.
 
     Returns:
         an iterator of ids; each is computed when it is asked for (on a GPU
@@ -195,7 +195,8 @@ def token_loop(
     size = T + max_new_tokens - 1
     if compile and llama.device.type == "cpu" and not llama._packed:
         llama.pack()
-    compile = compile and llama.device.type in COMPILED
+    can = llama.device.type in COMPILED and not llama.quantized
+    compile = compile and can
     if compile:
         step = CompiledDecode.borrow(llama, size, B, padding)
         cache = step.cache

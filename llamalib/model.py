@@ -164,10 +164,11 @@ class Llama(nn.Module):
 
     def __repr__(self) -> str:
         c = self.config
+        kept = f"{self.quantized} for " if self.quantized else ""
         return (
             f"Llama({self.name or 'fresh weights'}: L={c.n_layers}, "
             f"D={c.dim}, H={c.n_heads}, KV={c.n_kv_heads}, "
-            f"F={c.hidden_dim}, V={c.vocab_size}, {self.dtype}, "
+            f"F={c.hidden_dim}, V={c.vocab_size}, {kept}{self.dtype}, "
             f"{self.device})"
         )
 
@@ -178,8 +179,14 @@ class Llama(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """Of the weights; of quantized ones, of what they stand for."""
         return self.tok_embeddings.weight.dtype
+
+    @property
+    def quantized(self) -> str | None:
+        """int8 or int4, as the blocks' matrices are kept, or None."""
+        weight = self.layers.get_submodule("0.attention.wq").weight
+        return getattr(weight, "kind", None)
 
     def weights(self) -> dict[str, Tensor]:
         """Every parameter by Meta's name: the tensors themselves."""

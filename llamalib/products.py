@@ -308,4 +308,5 @@ def is_worth_it(w: Tensor) -> bool:
         and w.dtype in (torch.bfloat16, torch.float16)
         and w.dim() == 2
         and w.numel() >= SMALL
+        and not getattr(w, "multiplies_itself", False)
     )

@@ -17,15 +17,18 @@ def bytes_per_step(llama, length: int, batch_size: int = 1) -> int:
     values of the positions before it.
 
     Args:
-        llama: its weights' dtype counts, for the cache too.
+        llama: its weights' dtype counts, for the cache too; of quantized
+            ones, the bytes that are kept.
         length: positions that the cache holds.
         batch_size: rows that decode together.
     """
     c = llama.config
     weights = sum(w.nbytes for w in llama.parameters())
-    size = llama.tok_embeddings.weight.itemsize
+    embedding = llama.tok_embeddings.weight
+    size = embedding.itemsize
     if not llama.tied:
-        weights -= (c.vocab_size - batch_size) * c.dim * size
+        a_row = embedding.nbytes // c.vocab_size
+        weights -= (c.vocab_size - batch_size) * a_row
     row = 2 * c.n_layers * length * c.n_kv_heads * c.head_dim * size
     return weights + batch_size * row
 

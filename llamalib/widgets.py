@@ -700,6 +700,62 @@ def stream(
 
 # -- B quantization --------------------------------------------------------
 
+SHOWN = 48  # numbers of a row that can be told apart
+ROWS_SHOWN = 256  # of a matrix, for its errors
+
+
+def quantization(llama) -> Play:
+    r"""A matrix at fewer bits: its first row, and all errors.
+
+    Args:
+        llama: a Llama.
+
+    Returns:
+        a Play of `name`, a matrix; `bits` for each number; `g`, how many
+        numbers share a scale, of which a row's rest may be fewer: 0 stands
+        for a row. Errors are those of the matrix's first 256 rows.
+    """
+    weights = {n: w for n, w in llama.weights().items() if w.dim() == 2}
+
+    def draw(name, bits, g):
+        w = weights[name][:ROWS_SHOWN].detach().float().cpu()  # (M, K)
+        kept = kept_at(w, bits, g or w.shape[1])  # (M, K)
+        lost = ((kept - w).norm() / w.norm()).item()
+        return plots.quantized_row(
+            w[0, :SHOWN],
+            kept[0, :SHOWN],
+            w.flatten(),
+            (kept - w).flatten(),
+            f"error {100 * lost:.2g} % of the matrix",
+        )
+
+    return Play(
+        draw,
+        name=ipw.Dropdown(
+            options=list(weights),
+            value="layers.0.attention.wq.weight",
+            description="matrix",
+        ),
+        bits=ipw.IntSlider(4, 2, 8, description="bits"),
+        g=ipw.Dropdown(
+            options=[("a row", 0), ("128", 128), ("32", 32), ("8", 8)],
+            value=0,
+            description="numbers to a scale",
+        ),
+    )
+
+
+def kept_at(w, bits: int, g: int):
+    """What is kept of (M, K) floats, at g numbers to a scale."""
+    top = 2 ** (bits - 1) - 1
+    kept = []
+    for part in w.split(g, dim=-1):  # (M, g), the last may be narrower
+        scale = part.abs().amax(dim=-1, keepdim=True) / top  # (M, 1)
+        scale = torch.where(scale > 0, scale, 1)
+        kept.append((part / scale).round() * scale)
+    return torch.cat(kept, dim=-1)  # (M, K)
+
+
 # -- C mixture_of_experts --------------------------------------------------
 
 # -- D long_context --------------------------------------------------------

@@ -1,0 +1,270 @@
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import random_llama, small_config, write_checkpoint
+
+import llamalib
+from llamalib import quantization
+from llamalib.quantization import (
+    QuantizedWeight,
+    dequantize_groups,
+    dequantize_rows,
+    pack_nibbles,
+    quantize_groups,
+    quantize_rows,
+    unpack_nibbles,
+)
+
+FLOATS = torch.float32, torch.bfloat16, torch.float16
+
+
+def some(*shape, seed=0, dtype=torch.float32):
+    chance = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=chance).to(dtype)
+
+
+def nearest(numbers, step, top):
+    """Of the steps -top … top the one that is nearest to each number."""
+    steps = step.double()[..., None] * torch.arange(-top, top + 1)
+    gaps = (numbers.double()[..., None] - steps).abs()
+    return steps.gather(-1, gaps.argmin(-1, keepdim=True))[..., 0]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_row_stands_on_the_nearest_steps(dtype):
+    w = some(7, 50, dtype=dtype)
+    q, scale = quantize_rows(w)
+    assert (q.dtype, scale.dtype, scale.shape) == (torch.int8, dtype, (7,))
+    assert (q.abs().amax(1) >= 126).all() and q.min() >= -127
+    wanted = nearest(w, scale[:, None].expand(w.shape), 127)
+    assert (dequantize_rows(q, scale) - wanted).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_so_does_a_group(dtype):
+    w = some(5, 96, dtype=dtype)
+    w[:, :32] *= 100  # its neighbours must not feel it
+    q, scale = quantize_groups(w)
+    assert (q.shape, scale.shape) == ((5, 96), (5, 3))
+    assert q.abs().max() == 7
+    wanted = nearest(w, scale.repeat_interleave(32, 1), 7)
+    error = (dequantize_groups(q, scale) - wanted).abs().max()
+    assert error < 1e-6 * wanted.abs().max()
+
+
+def test_zeros_stay_zeros():
+    w = torch.zeros(2, 32)
+    w[1, 0] = 3
+    assert torch.equal(dequantize_rows(*quantize_rows(w)), w)
+    assert torch.equal(dequantize_groups(*quantize_groups(w, 8)), w)
+
+
+def test_a_row_that_no_group_fits():
+    with pytest.raises(ValueError, match="50 numbers; wanted a multiple of"):
+        quantize_groups(some(2, 50))
+
+
+def test_nibbles_come_back():
+    q = torch.arange(-8, 8, dtype=torch.int8).repeat(3, 1)
+    packed = pack_nibbles(q)
+    assert packed.shape == (3, 8) and packed.dtype == torch.uint8
+    assert packed[0].tolist() == [
+        low + 16 * (low + 1) for low in range(0, 16, 2)
+    ]
+    assert torch.equal(unpack_nibbles(packed), q)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("dtype", FLOATS)
+class TestWeight:
+    def test_stands_for_the_floats(self, kind, dtype):
+        w = some(300, 64, dtype=dtype)
+        kept = QuantizedWeight.of(w, kind)
+        assert (kept.shape, kept.dtype, kept.kind) == (w.shape, dtype, kind)
+        pair = quantize_rows(w) if kind == "int8" else quantize_groups(w)
+        back = dequantize_rows if kind == "int8" else dequantize_groups
+        assert torch.equal(kept.rows(), back(*pair).to(dtype))
+        assert torch.equal(kept[3:5], kept.rows()[3:5])
+        assert torch.equal(kept + 1, kept.rows() + 1)
+        assert type(kept + 1) is torch.Tensor
+        small = 300 * 64 // (1 if kind == "int8" else 2)
+        scales = 300 * (1 if kind == "int8" else 2)
+        assert kept.nbytes == small + scales * dtype.itemsize
+
+    @pytest.mark.parametrize("rows", [1, 3, 20, 70])
+    def test_multiplies(self, kind, dtype, rows):
+        w = QuantizedWeight.of(some(320, 128, dtype=dtype), kind)
+        x = some(2, rows, 128, seed=1, dtype=dtype)
+        wanted = x.float() @ w.rows().float().T
+        error = (F.linear(x, w).float() - wanted).abs().max()
+        assert error < 0.01 * wanted.abs().max()
+        assert F.linear(x, w).dtype == dtype
+
+    def test_looks_rows_up(self, kind, dtype):
+        w = QuantizedWeight.of(some(50, 32, dtype=dtype), kind)
+        ids = torch.tensor([[3, 49], [0, 3]])
+        assert torch.equal(F.embedding(ids, w), w.rows()[ids])
+
+    def test_copies_are_quantized_too(self, kind, dtype):
+        w = QuantizedWeight.of(some(50, 32, dtype=dtype), kind)
+        parameter = torch.nn.Parameter(w, requires_grad=False)
+        copies = [w.clone(), w.detach(), w.cpu(), parameter.data]
+        copies += [copy.deepcopy(parameter), pickle.loads(pickle.dumps(w))]
+        for each in copies:
+            assert each.kind == kind
+            assert torch.equal(each.rows(), w.rows())
+        as_float = w.to(torch.float32)
+        assert as_float.kind == kind and as_float.dtype == torch.float32
+        assert (as_float.rows() - w.rows().float()).abs().max() < 0.02
+
+    def test_gradients_go_through(self, kind, dtype):
+        w = QuantizedWeight.of(some(6, 32, dtype=dtype), kind)
+        x = some(2, 32, seed=2, dtype=dtype).requires_grad_()
+        F.linear(x, w).sum().backward()
+        wanted = w.rows().sum(0).expand(2, -1)
+        assert (x.grad - wanted).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_every_way_gives_the_product(kind):
+    w = QuantizedWeight.of(some(320, 128, dtype=torch.bfloat16), kind)
+    x = some(3, 128, seed=1, dtype=torch.bfloat16)
+    wanted = x.float() @ w.rows().float().T
+    ways = [quantization.by_floats, quantization.in_strips]
+    if quantization.kernel_is_right(x, w):
+        ways.append(quantization.by_kernel)
+    for way in ways:
+        error = (way(x, w).float() - wanted).abs().max()
+        assert error < 0.01 * wanted.abs().max(), way.__name__
+
+
+def test_a_kernel_that_is_wrong_is_not_taken(monkeypatch):
+    w = QuantizedWeight.of(some(320, 128, dtype=torch.bfloat16), "int8")
+    x = some(3, 128, seed=1, dtype=torch.bfloat16)
+    monkeypatch.setattr(
+        quantization, "by_kernel", lambda x, w: 1.2 * (x @ w.rows().T)
+    )
+    assert not quantization.kernel_is_right(x, w)
+
+    def missing(x, w):
+        raise NotImplementedError("no kernel for this processor")
+
+    monkeypatch.setattr(quantization, "by_kernel", missing)
+    assert not quantization.kernel_is_right(x, w)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "not"])
+def folder(request, tmp_path_factory):
+    config = small_config(dim=64, multiple_of=16)
+    folder = tmp_path_factory.mktemp("checkpoint") / "small"
+    write_checkpoint(folder, random_llama(config, tied=request.param))
+    return folder
+
+
+class TestLoad:
+    @pytest.mark.parametrize("kind", ["int8", "int4"])
+    def test_which_matrices_have_how_many_bits(self, folder, kind):
+        llama = llamalib.load(folder, device="cpu", quantize=kind)
+        assert llama.quantized == kind and f"{kind} for torch" in repr(llama)
+        for name, w in llama.weights().items():
+            if w.dim() == 1:
+                assert not isinstance(w, QuantizedWeight)
+            else:
+                inside = name.startswith("layers.")
+                assert w.kind == (kind if inside else "int8"), name
+
+    @pytest.mark.parametrize("kind, most", [("int8", 0.3), ("int4", 2.5)])
+    def test_logits_are_those_of_the_floats_it_stands_for(
+        self, folder, kind, most
+    ):
+        whole = llamalib.load(folder, device="cpu", dtype=torch.float32)
+        llama = llamalib.load(
+            folder, device="cpu", dtype=torch.float32, quantize=kind
+        )
+        tokens = torch.arange(2 * 20).view(2, 20)
+        found = llama(tokens)
+        assert (found - whole(tokens)).abs().max() < most
+        with torch.no_grad():
+            for name, w in whole.weights().items():
+                w.copy_(llama.weights()[name])
+        assert (found - whole(tokens)).abs().max() < 1e-3
+
+    @pytest.mark.parametrize("kind", ["int8", "int4"])
+    @pytest.mark.parametrize("compile", [False, True])
+    def test_generates(self, folder, kind, compile):
+        llama = llamalib.load(
+            folder, device="cpu", dtype=torch.float32, quantize=kind
+        )
+        ids, how = [5, 6, 7], dict(max_new_tokens=8, stop=(), compile=compile)
+        found = list(llamalib.generate(llama, ids, **how))
+        wanted = list(ids)
+        for _ in range(8):
+            wanted.append(llama(torch.tensor(wanted))[-1].argmax().item())
+        assert found == wanted[3:]
+        together = llamalib.generate_batch(llama, [ids, ids[:2]], **how)
+        assert together[0] == found
+
+    def test_bytes_of_a_step(self, folder):
+        llama = llamalib.load(folder, device="cpu", quantize="int8")
+        kept = sum(w.nbytes for w in llama.parameters())
+        c = llama.config
+        if not llama.tied:
+            kept -= (c.vocab_size - 1) * (c.dim + 2)
+        cache = 2 * c.n_layers * 10 * c.n_kv_heads * c.head_dim * 2
+        assert llamalib.bytes_per_step(llama, 10) == kept + cache
+
+    def test_to_another_dtype(self, folder):
+        llama = llamalib.load(folder, device="cpu", quantize="int8")
+        tokens = torch.arange(9)
+        before = llama(tokens)
+        moved = llama.to(torch.float32)
+        assert moved.dtype == torch.float32 and moved.quantized == "int8"
+        w = moved.layers.get_submodule("0.attention.wq").weight
+        assert w.scale.dtype == torch.float32
+        assert (moved(tokens) - before).abs().max() < 0.2
+        if moved.tied:
+            assert moved.output.weight is moved.tok_embeddings.weight
+
+    def test_cannot_be_compiled_or_saved(self, folder, tmp_path):
+        llama = llamalib.load(folder, device="cpu", quantize="int4")
+        with pytest.raises(ValueError, match="int4.*without quantize"):
+            llamalib.CompiledDecode(llama, 8)
+        with pytest.raises(ValueError, match="int4.*without quantize"):
+            llamalib.save(llama, tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+
+    @pytest.mark.parametrize("kind", ["int5", 8, True, ""])
+    def test_bad_kind(self, folder, kind):
+        with pytest.raises(ValueError, match="wanted 'int8', 'int4' or None"):
+            llamalib.load(folder, quantize=kind)
+
+
+def test_rows_that_no_group_fits_have_eight_bits(tmp_path):
+    config = small_config(dim=48, n_heads=6, n_kv_heads=3)
+    write_checkpoint(tmp_path / "odd", random_llama(config))
+    llama = llamalib.load(tmp_path / "odd", device="cpu", quantize="int4")
+    w = llama.weights()
+    assert w["layers.0.attention.wq.weight"].kind == "int8"
+    assert llama(torch.arange(5)).isfinite().all()
+
+
+def test_on_the_pocket_eight_bits_change_nothing(pocket):
+    from llamalib.experiment import STORY, loss
+
+    ids = pocket.tokenizer.encode("The capital of France is", bos=1, eos=0)
+    wanted = list(llamalib.generate(pocket, ids, max_new_tokens=20))
+    for kind, most in (("int8", 0.01), ("int4", 0.05)):
+        llama = llamalib.load(
+            llamalib.checkpoint.ROOT / "data" / "pocket-llama",
+            device="cpu",
+            dtype=torch.float32,
+            quantize=kind,
+        )
+        assert abs(loss(llama, STORY) - loss(pocket, STORY)) < most
+        found = list(llamalib.generate(llama, ids, max_new_tokens=20))
+        assert found[:1] == wanted[:1]
+        if kind == "int8":
+            assert found == wanted
