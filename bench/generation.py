@@ -31,14 +31,22 @@ from plan import PLANS, PROMPT, Row, Section
 from worker import vocabulary_ids
 
 import llamalib
+from llamalib.checkpoint import quantized
 
 HERE = Path(__file__).resolve().parent
 LONG = 24  # ids of the prompt whose answer is compared
 # The most that logits may differ from ours: the norm of the difference over
 # the norm of ours. Rounding to bfloat16 makes a hundredth, to 8 bits (of what
 # the weights are multiplied by, too) less than a tenth.
-TOLERANCE = {"bfloat16": 0.05, "float32": 0.05, "q8_0": 0.15}
-WEIGHT_BYTES = {"bfloat16": 2, "float32": 4, "q8_0": 34 / 32, "int8": 1}
+# Of 4 bits a number there is more rounding than of anything else here.
+TOLERANCE = {
+    "bfloat16": 0.05,
+    "float32": 0.05,
+    "q8_0": 0.15,
+    "int8": 0.15,
+    "int4": 0.5,
+}
+WEIGHT_BYTES = {"bfloat16": 2, "float32": 4, "q8_0": 34 / 32}
 PATIENCE = 300  # seconds for any answer; compiling has no other end
 
 
@@ -289,7 +297,20 @@ def step_bytes(llama, row: Row, length: int, rows: int = 1) -> float:
     if row.peer == "llama.cpp":
         cache_size = 2
     cache = (whole - weights) * cache_size
-    return weights * WEIGHT_BYTES[row.dtype] + cache
+    return weights * weight_bytes(llama, row.dtype) + cache
+
+
+def weight_bytes(llama, dtype: str) -> float:
+    """Bytes a number of the weights takes, with its part of the scales."""
+    if dtype in WEIGHT_BYTES:
+        return WEIGHT_BYTES[dtype]
+    kept = 0
+    for name, w in llama.named_parameters():
+        shape = torch.empty(w.shape, dtype=torch.bfloat16, device="meta")
+        kept += (
+            quantized(name, shape, dtype) if w.dim() == 2 else shape
+        ).nbytes
+    return kept / sum(w.numel() for w in llama.parameters())
 
 
 def all_step_bytes(llama, section: Section, row: Row) -> dict[str, float]:

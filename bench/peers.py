@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 import llamalib
+from llamalib.quantization import KINDS
 
 
 class NotMeasured(Exception):
@@ -38,7 +39,8 @@ class Peer:
     Args:
         source: a folder of Meta's files.
         beside: what `checkpoint.write_for_peers` wrote of the same weights.
-        dtype: "bfloat16", "float32" or "q8_0", of the weights.
+        dtype: "bfloat16", "float32", "q8_0", "int8" or "int4", of the
+            weights.
         device: "cpu" or "cuda".
         threads: on the CPU.
     """
@@ -94,7 +96,7 @@ class TorchPeer(Peer):
 
     def __init__(self, source, beside, dtype, device, threads):
         if dtype not in ("bfloat16", "float32"):
-            raise NotMeasured(f"it has no {dtype} weights yet")
+            raise NotMeasured(f"it has no {dtype} weights")
         torch.set_num_threads(threads)
         self.device, self.dtype = device, getattr(torch, dtype)
 
@@ -106,8 +108,12 @@ class Ours(TorchPeer):
     """llamalib, by what it exports."""
 
     def __init__(self, source, beside, dtype, device, threads):
+        small = dtype if dtype in KINDS else None  # of 8 or 4 bits
+        dtype = "bfloat16" if small else dtype
         super().__init__(source, beside, dtype, device, threads)
-        self.llama = llamalib.load(source, device=device, dtype=self.dtype)
+        self.llama = llamalib.load(
+            source, device=device, dtype=self.dtype, quantize=small
+        )
 
     def start(self, rows, room):
         self.cache = self.llama.new_cache(room, batch_size=rows)

@@ -17,6 +17,8 @@ PEERS = {
     "gpt-fast": COLOURS["token"],
 }
 
+MARKS = {"q8_0": "s", "int8": "D", "int4": "^"}
+
 
 def colour(name: str) -> str:
     return next(c for peer, c in PEERS.items() if name.startswith(peer))
@@ -59,7 +61,8 @@ def lines(ax, section: dict) -> None:
             more = "compile" in row["name"]
             style = "x:" if more else "o-"
             name = row["name"]
-            style = "s-" if "q8_0" in name else style
+            if row["dtype"] in MARKS:  # fewer bits
+                style = f"{MARKS[row['dtype']]}-"
             ax.plot(*zip(*points), style, color=colour(name), label=name)
     ours = by_name(section, "ours bfloat16") or {}
     said = [by_bytes(section, ours, p) for p in POSITIONS]

@@ -63,6 +63,7 @@ CPU = Plan(
                 Row("ours", "bfloat16"),
                 Row("ours compile=True", "bfloat16"),
                 Row("ours", "int8"),
+                Row("ours", "int4"),
                 Row("transformers", "bfloat16"),
                 # compiled for one shape: minutes for each of the others
                 Row("transformers compiled", "bfloat16", ("generate",)),
@@ -109,7 +110,6 @@ CUDA = Plan(
             (
                 Row("ours", "bfloat16"),
                 Row("ours compile=True", "bfloat16"),
-                Row("ours", "int8"),
                 Row("transformers", "bfloat16"),
                 Row("transformers compiled", "bfloat16"),
                 Row("gpt-fast", "bfloat16"),

@@ -20,6 +20,7 @@ README = ROOT / "README.md"
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 NOT = "not measured"
 OURS, COMPILED = "ours bfloat16", "ours compile=True bfloat16"
+INT8 = "ours int8"
 HF, HF32 = "transformers bfloat16", "transformers float32"
 CPP = "llama.cpp bfloat16"
 NO_GPU = "not yet run on a machine with a GPU"
@@ -323,6 +324,13 @@ def cpu_targets(result: dict) -> list[tuple]:
             lambda row: ratio(row, cpp, "first"),
             "≤",
             2,
+            "times",
+        ),
+        (
+            "tokens/s of int8 ÷ bfloat16",
+            ratio(by_name(one, INT8) or {}, by_name(one, OURS), "decode"),
+            "≥",
+            1.2,
             "times",
         ),
         ("tokens/s of the pocket Llama", best, "≥", 400, "3"),
