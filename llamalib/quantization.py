@@ -44,7 +44,7 @@ def dequantize_rows(q: Tensor, scale: Tensor) -> Tensor:
     return q.float() * scale.float()[:, None]
 
 
-def quantize_groups(w: Tensor, g: int = GROUP) -> tuple[Tensor, Tensor]:
+def quantize_groups(w: Tensor, g: int = 32) -> tuple[Tensor, Tensor]:
     r"""4 bits a number: every g of a row by the largest of them, symmetric.
 
     Args:
@@ -137,7 +137,9 @@ class QuantizedWeight(Tensor):
         fours = kind == "int4" and w.shape[-1] % GROUP == 0
         parts = []
         for part in w.split(AT_ONCE):  # in between it is float32
-            q, scale = quantize_groups(part) if fours else quantize_rows(part)
+            q, scale = (
+                quantize_groups(part, GROUP) if fours else quantize_rows(part)
+            )
             parts.append((pack_nibbles(q) if fours else q, scale))
         numbers, scales = zip(*parts)
         return cls(torch.cat(numbers), torch.cat(scales))
