@@ -229,7 +229,9 @@ def load(
 def quantized(name: str, weight, kind: str) -> QuantizedWeight:
     """A matrix of 8 or 4 bits: what stands outside of the blocks has 8."""
     inside = name.startswith("layers.")
-    return QuantizedWeight.of(weight, kind if inside else "int8")
+    made = QuantizedWeight.of(weight, kind if inside else "int8")
+    made.prepare()
+    return made
 
 
 @contextmanager

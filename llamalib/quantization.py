@@ -100,7 +100,10 @@ class QuantizedWeight(Tensor):
 
     `F.linear` multiplies by it, `F.embedding` looks rows up. Every other
     function is given the floats that it stands for. Shape, dtype and device
-    are those of the matrix; `nbytes` is what is kept.
+    are those of the matrix; `nbytes` is what a product of few rows reads.
+
+    Of int4 on a CPU in bfloat16 there is a second copy of the numbers, for
+    few rows, as `kernels_order` has them.
 
     Attributes:
         multiplies_itself: for `products`, which has ways for other weights.
@@ -123,7 +126,7 @@ class QuantizedWeight(Tensor):
 
     def __init__(self, numbers: Tensor, scale: Tensor):
         self.numbers, self.scale = numbers, scale
-        self._in_kernels_order = None  # see int4_kernel
+        self._in_kernels_order = None
 
     @classmethod
     def of(cls, w: Tensor, kind: str):
@@ -154,6 +157,12 @@ class QuantizedWeight(Tensor):
         """Bytes of the small numbers and of their scales."""
         return self.numbers.nbytes + self.scale.nbytes
 
+    def prepare(self) -> None:
+        """Do now what the first product would wait for."""
+        if self.kind == "int4" and self.device.type == "cpu":
+            if quickest_way(1, self.dtype, "int4") is by_kernel:
+                self._in_kernels_order = kernels_order(self)
+
     def rows(self, which=slice(None)) -> Tensor:
         r"""Some of its rows, all without `which`, as floats of its dtype."""
         numbers, scale = self.numbers[which], self.scale[which]
@@ -168,12 +177,9 @@ class QuantizedWeight(Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if not kwargs and len(args) == 2 and isinstance(args[1], cls):
-            if func is F.linear and not learns(args[0]):
-                return multiply(*args)
-            if func is F.embedding:
-                ids, w = args
-                return w.rows(ids.flatten()).unflatten(0, ids.shape)
+        product = func is F.linear and len(args) == 2 and not kwargs
+        if product and isinstance(args[1], cls) and not learns(args[0]):
+            return multiply(*args)
         with plain():
             return func(*args, **(kwargs or {}))
 
@@ -183,7 +189,13 @@ class QuantizedWeight(Tensor):
         aten, kwargs = torch.ops.aten, kwargs or {}
         if func in (aten.detach.default, aten.clone.default):
             w = args[0]
-            return cls(func(w.numbers, **kwargs), func(w.scale, **kwargs))
+            made = cls(func(w.numbers, **kwargs), func(w.scale, **kwargs))
+            if func is aten.detach.default:  # the same memory
+                made._in_kernels_order = w._in_kernels_order
+            return made
+        if func is aten.embedding.default:  # some rows, not all
+            w, ids = args[:2]
+            return w.rows(ids.flatten()).unflatten(0, ids.shape)
         dtype = kwargs.get("dtype")
         if func is aten._to_copy.default and (
             dtype is None or dtype.is_floating_point
@@ -260,8 +272,13 @@ def kernels_order(w: QuantizedWeight) -> tuple[Tensor, Tensor]:
         the numbers, 0 … 15, as the processor's kernel reads them; and
         (K/g, M, 2), scales and what is added, 0.
     """
-    numbers = unpack_nibbles(w.numbers).int() + 8  # (M, K)
-    packed = torch._convert_weight_to_int4pack_for_cpu(numbers, 1)
+    convert = torch._convert_weight_to_int4pack_for_cpu
+    packed = torch.cat(
+        [
+            convert(unpack_nibbles(part).int() + 8, 1)
+            for part in w.numbers.split(AT_ONCE)  # it has blocks of fewer rows
+        ]
+    )
     scale = w.scale.T  # (K/g, M)
     return packed, torch.stack([scale, torch.zeros_like(scale)], dim=-1)
 

@@ -106,7 +106,16 @@ class TestWeight:
     def test_looks_rows_up(self, kind, dtype):
         w = QuantizedWeight.of(some(50, 32, dtype=dtype), kind)
         ids = torch.tensor([[3, 49], [0, 3]])
-        assert torch.equal(F.embedding(ids, w), w.rows()[ids])
+        wanted, asked, rows = w.rows()[ids], [], QuantizedWeight.rows
+
+        def noting(w, which=slice(None)):
+            asked.append(which)
+            return rows(w, which)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(QuantizedWeight, "rows", noting)
+            assert torch.equal(F.embedding(ids, w), wanted)
+        assert [each.tolist() for each in asked] == [[3, 49, 0, 3]]
 
     def test_copies_are_quantized_too(self, kind, dtype):
         w = QuantizedWeight.of(some(50, 32, dtype=dtype), kind)
@@ -206,6 +215,16 @@ class TestLoad:
         assert found == wanted[3:]
         together = llamalib.generate_batch(llama, [ids, ids[:2]], **how)
         assert together[0] == found
+
+    def test_int4_is_ready_when_it_is_loaded(self, folder):
+        llama = llamalib.load(
+            folder, device="cpu", dtype=torch.bfloat16, quantize="int4"
+        )
+        way = quantization.quickest_way(1, torch.bfloat16, "int4")
+        for w in llama.parameters():
+            if w.dim() == 2 and w.kind == "int4":
+                ready = w._in_kernels_order is not None
+                assert ready == (way is quantization.by_kernel)
 
     def test_bytes_of_a_step(self, folder):
         llama = llamalib.load(folder, device="cpu", quantize="int8")
