@@ -17,7 +17,7 @@ from . import huggingface
 from .config import QUANTIZATION_KEYS, VISION_KEYS, ModelArgs
 from .files import Pages, check_all_records, existing, listing
 from .model import Llama
-from .quantization import KINDS, QuantizedWeight
+from .quantization import QuantizedWeight, check_kind
 from .shards import (
     DTYPES,
     check_numbers,
@@ -171,8 +171,9 @@ def load(
             where the file says so, and that every number is finite.
         quantize: "int8": of every matrix 8 bits a number are kept; "int4":
             4 bits in the blocks, 8 in the embedding and the output. Fewer
-            bytes, and on a CPU in bfloat16 quicker to decode. See
-            `quantization`.
+            bytes, and on a CPU in bfloat16 quicker to decode; a prompt of
+            many tokens takes longer. (int4 then keeps its numbers in two
+            orders, 9 bits each.) See `quantization`.
 
     Returns:
         a Llama in eval mode, its weights without gradient. On the CPU, in
@@ -189,10 +190,8 @@ def load(
         raise ValueError(
             f"dtype is {dtype}; wanted torch.bfloat16, float16 or float32"
         )
-    if quantize is not None and quantize not in KINDS:
-        raise ValueError(
-            f"quantize is {quantize!r}; wanted 'int8', 'int4' or None"
-        )
+    if quantize is not None:
+        check_kind(quantize)
     device = best_device() if device is None else check_device(device)
     folder = find_checkpoint(path)
     is_metas = (folder / "params.json").is_file()
@@ -204,7 +203,7 @@ def load(
         check_numbers(folder, tensors)
     if dtype is None:  # of all: a file may hold its norms in float32
         dtype = tensors["tok_embeddings.weight"][0].dtype
-    check_room(device, tensors, dtype)
+    check_room(device, tensors, dtype, quantize)
     pages = Pages(folder)
     for name, parts in tensors.items():  # one at a time: never two copies
         with room_for(name):
@@ -286,18 +285,20 @@ def open_hugging_face(folder: Path):
     return config, tokenizer, parts, tied
 
 
-def check_room(device: torch.device, tensors, dtype: torch.dtype) -> None:
+def check_room(device, tensors, dtype, quantize=None) -> None:
     """MemoryError if a GPU has less free memory than the weights take."""
     if device.type != "cuda":
         return
-    numbers = sum(part.numel() for parts in tensors.values() for part in parts)
-    needed = numbers * dtype.itemsize
+    sizes = [sum(part.numel() for part in parts) for parts in tensors.values()]
+    needed = sum(sizes) * dtype.itemsize
+    if quantize:  # a byte each at the most, and one matrix as it was
+        needed = sum(sizes) + 2 * max(sizes) * dtype.itemsize
     free, _ = torch.cuda.mem_get_info(device)
     if needed > free:
         raise MemoryError(
             f"the weights take {needed:,} bytes in {dtype}, and {device} has "
             f"{free:,} free: end what else runs there, ask for "
-            "dtype=torch.bfloat16, or take device='cpu'"
+            "dtype=torch.bfloat16 or quantize='int8', or take device='cpu'"
         )
 
 

@@ -14,6 +14,7 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from .products import ROWS, STRIP, plain, quickest
 
@@ -30,11 +31,12 @@ def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         q: (M, K) int8, -127 … 127.
-        scale: (M,) in the dtype of w; row m counts as q[m] · scale[m].
+        scale: (M,) in the dtype of w; row m counts as q[m] · scale[m]. (In
+            float16 a row under 1e-4 loses more: its scale has few bits.)
     """
     floats = w.float()  # (M, K)
     scale = (floats.abs().amax(dim=-1) / 127).to(w.dtype)  # (M,)
-    scale = torch.where(scale > 0, scale, 1)  # a row of zeros
+    scale = torch.where(scale == 0, 1, scale)  # a row of zeros
     q = (floats / scale.float()[:, None]).round()  # (M, K)
     return q.clamp(-127, 127).to(torch.int8), scale
 
@@ -64,7 +66,7 @@ def quantize_groups(w: Tensor, g: int = 32) -> tuple[Tensor, Tensor]:
         )
     groups = w.float().unflatten(-1, (-1, g))  # (M, K/g, g)
     scale = (groups.abs().amax(dim=-1) / 7).to(w.dtype)  # (M, K/g)
-    scale = torch.where(scale > 0, scale, 1)  # a group of zeros
+    scale = torch.where(scale == 0, 1, scale)  # a group of zeros
     q = (groups / scale.float()[..., None]).round()  # (M, K/g, g)
     return q.clamp(-7, 7).to(torch.int8).flatten(-2), scale
 
@@ -136,7 +138,16 @@ class QuantizedWeight(Tensor):
             w: (M, K).
             kind: "int8" or "int4"; int8 is taken where K is no multiple of
                 `GROUP`.
+
+        Raises:
+            ValueError: for what is no matrix of floats, and no kind.
         """
+        check_kind(kind)
+        if w.dim() != 2 or not w.is_floating_point():
+            raise ValueError(
+                f"w is {w.dtype} of shape {tuple(w.shape)}; wanted a matrix "
+                "of floats"
+            )
         fours = kind == "int4" and w.shape[-1] % GROUP == 0
         parts = []
         for part in w.split(AT_ONCE):  # in between it is float32
@@ -159,18 +170,20 @@ class QuantizedWeight(Tensor):
 
     def prepare(self) -> None:
         """Do now what the first product would wait for."""
-        if self.kind == "int4" and self.device.type == "cpu":
+        on_cpu = self.device.type == "cpu"
+        if self.kind == "int4" and on_cpu and fits_kernel(self):
             if quickest_way(1, self.dtype, "int4") is by_kernel:
                 self._in_kernels_order = kernels_order(self)
 
     def rows(self, which=slice(None)) -> Tensor:
         r"""Some of its rows, all without `which`, as floats of its dtype."""
+        # small whole numbers are exact in any dtype, and a product of two
+        # is rounded once: this is what `dequantize_rows` gives, rounded
         numbers, scale = self.numbers[which], self.scale[which]
-        if self.kind == "int4":
-            floats = dequantize_groups(unpack_nibbles(numbers), scale)
-        else:
-            floats = dequantize_rows(numbers, scale)
-        return floats.to(self.dtype)
+        if self.kind == "int8":
+            return numbers.to(self.dtype) * scale[:, None]
+        groups = unpack_nibbles(numbers).unflatten(-1, (scale.shape[-1], -1))
+        return (groups.to(self.dtype) * scale[..., None]).flatten(-2)
 
     def __repr__(self) -> str:
         return f"QuantizedWeight({tuple(self.shape)}, {self.kind})"
@@ -180,6 +193,8 @@ class QuantizedWeight(Tensor):
         product = func is F.linear and len(args) == 2 and not kwargs
         if product and isinstance(args[1], cls) and not learns(args[0]):
             return multiply(*args)
+        if func is Tensor.__setitem__ and isinstance(args[0], cls):
+            refuse(func.__name__)
         with plain():
             return func(*args, **(kwargs or {}))
 
@@ -203,8 +218,9 @@ class QuantizedWeight(Tensor):
             w, device = args[0], kwargs.get("device")
             scale = w.scale.to(device, dtype, copy=True)
             return cls(w.numbers.to(device, copy=True), scale)
-        plain = [a.rows() if isinstance(a, cls) else a for a in args]
-        return func(*plain, **kwargs)
+        if func._schema.is_mutable and isinstance(args[0], cls):
+            return write(*args) if func is aten.copy_.default else refuse(func)
+        return func(*as_floats(args), **as_floats(kwargs))
 
     # with these two, PyTorch knows that it is made of other tensors
 
@@ -214,6 +230,36 @@ class QuantizedWeight(Tensor):
     @classmethod
     def __tensor_unflatten__(cls, parts, meta, size, stride):
         return cls(parts["numbers"], parts["scale"])
+
+
+def as_floats(arguments):
+    """The same arguments, however nested, without a QuantizedWeight."""
+    return tree_map_only(QuantizedWeight, QuantizedWeight.rows, arguments)
+
+
+def write(to: QuantizedWeight, source: QuantizedWeight, *_):
+    """`copy_` of a quantized weight of the same kind."""
+    same = isinstance(source, QuantizedWeight) and source.kind == to.kind
+    if not same or source.shape != to.shape:
+        refuse("copy_")
+    to.numbers.copy_(source.numbers)
+    to.scale.copy_(source.scale)
+    to._in_kernels_order = None
+    return to
+
+
+def refuse(function):
+    """RuntimeError: what is rounded on the way in is not what was written."""
+    raise RuntimeError(
+        f"{function} would write to a quantized weight, which can only be "
+        "made as a whole: by QuantizedWeight.of, or load(quantize=…)"
+    )
+
+
+def check_kind(kind) -> None:
+    """ValueError unless it is one of KINDS."""
+    if kind not in KINDS:
+        raise ValueError(f"quantize is {kind!r}; wanted 'int8' or 'int4'")
 
 
 def learns(x: Tensor) -> bool:
@@ -237,7 +283,16 @@ def multiply(x: Tensor, w: QuantizedWeight) -> Tensor:
         way = quickest_way(
             ROWS[bisect_right(ROWS, len(rows)) - 1], x.dtype, w.kind
         )
+    if way is by_kernel and not fits_kernel(w):
+        way = in_strips
     return way(rows, w).reshape(*x.shape[:-1], len(w))
+
+
+def fits_kernel(w: QuantizedWeight) -> bool:
+    """Whether PyTorch's kernels take the shape; of others they read beyond
+    the end, or end the process."""
+    M, K = w.shape
+    return M % 16 == 0 and K % 32 == 0
 
 
 def by_floats(x: Tensor, w: QuantizedWeight) -> Tensor:

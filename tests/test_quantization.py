@@ -257,7 +257,7 @@ class TestLoad:
 
     @pytest.mark.parametrize("kind", ["int5", 8, True, ""])
     def test_bad_kind(self, folder, kind):
-        with pytest.raises(ValueError, match="wanted 'int8', 'int4' or None"):
+        with pytest.raises(ValueError, match="wanted 'int8' or 'int4'"):
             llamalib.load(folder, quantize=kind)
 
 
@@ -287,3 +287,100 @@ def test_on_the_pocket_eight_bits_change_nothing(pocket):
         assert found[:1] == wanted[:1]
         if kind == "int8":
             assert found == wanted
+
+
+def test_a_number_that_is_none_stays_none():
+    for bad in (float("nan"), float("inf")):
+        w = some(4, 64)
+        w[1, 3] = bad
+        for kind in ("int8", "int4"):
+            found = QuantizedWeight.of(w, kind).rows()
+            assert not found[1, :32].isfinite().all()
+            assert found[[0, 2, 3]].isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+@pytest.mark.parametrize("shape", [(64, 172), (300, 96), (33, 64), (16, 31)])
+def test_shapes_that_no_kernel_takes(kind, shape):
+    """They would end the process."""
+    w = QuantizedWeight.of(some(*shape, dtype=torch.bfloat16), kind)
+    w.prepare()
+    x = some(1, shape[1], seed=1, dtype=torch.bfloat16)
+    wanted = x.float() @ w.rows().float().T
+    error = (F.linear(x, w).float() - wanted).abs().max()
+    assert error < 0.02 * wanted.abs().max()
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_a_model_with_such_shapes(tmp_path, kind):
+    config = small_config(multiple_of=4, ffn_dim_multiplier=1.0)
+    assert config.hidden_dim % 16
+    write_checkpoint(tmp_path / "odd", random_llama(config))
+    llama = llamalib.load(
+        tmp_path / "odd", device="cpu", dtype=torch.bfloat16, quantize=kind
+    )
+    how = dict(max_new_tokens=4, stop=())
+    assert len(list(llamalib.generate(llama, [1, 2], **how))) == 4
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_nothing_is_written_and_lost(kind):
+    w = QuantizedWeight.of(some(32, 64), kind)
+    other = QuantizedWeight.of(some(32, 64, seed=1), kind)
+    before = w.rows()
+    writes = [
+        lambda: w.zero_(),
+        lambda: w.mul_(2),
+        lambda: w.copy_(torch.zeros(32, 64)),
+        lambda: w.__setitem__(0, 5.0),
+        lambda: torch.nn.init.normal_(w),
+    ]
+    for each in writes:
+        with pytest.raises(RuntimeError, match="QuantizedWeight.of"):
+            each()
+    assert torch.equal(w.rows(), before)
+    w.copy_(other)
+    assert torch.equal(w.rows(), other.rows())
+
+
+def test_a_state_of_floats_is_not_half_loaded(folder):
+    llama = llamalib.load(folder, device="cpu", quantize="int8")
+    floats = llamalib.load(folder, device="cpu").state_dict()
+    with pytest.raises(RuntimeError, match="quantized weight"):
+        llama.load_state_dict(floats)
+    llama.load_state_dict(llama.state_dict())
+
+
+def test_lists_of_it():
+    w = QuantizedWeight.of(some(4, 32), "int8")
+    twice = w.rows().repeat(2, 1)
+    assert torch.equal(torch.cat([w, w]), twice)
+    assert torch.equal(torch.cat(tensors=[w, w]), twice)
+    assert torch.stack([w, w]).shape == (2, 4, 32)
+
+
+@pytest.mark.parametrize(
+    "w, kind", [(some(4), "int8"), (some(2, 2).int(), "int8"), (some(2, 2), 8)]
+)
+def test_what_cannot_be_quantized(w, kind):
+    with pytest.raises(ValueError, match="wanted"):
+        QuantizedWeight.of(w, kind)
+
+
+def test_room_on_a_gpu(monkeypatch):
+    """Half of the bytes need half of the room."""
+    from llamalib.checkpoint import check_room
+
+    free = [0, 0]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: free)
+    gpu = torch.device("cuda")
+    matrices = {
+        str(i): [torch.empty(1000, 1000, device="meta")] for i in range(20)
+    }
+    free[0] = 25_000_000
+    with pytest.raises(MemoryError, match="quantize='int8'"):
+        check_room(gpu, matrices, torch.bfloat16)
+    check_room(gpu, matrices, torch.bfloat16, "int8")
+    free[0] = 20_000_000
+    with pytest.raises(MemoryError):
+        check_room(gpu, matrices, torch.bfloat16, "int8")
