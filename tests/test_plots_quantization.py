@@ -4,16 +4,14 @@ import torch
 from llamalib import plots
 
 
-def ends(collection):
-    return [tuple(segment[:, 1]) for segment in collection.get_segments()]
-
-
 def test_stairs():
     fig = plots.stairs([0.1, -0.3], [0.0, -0.25], [-0.25, 0.0, 0.25], "name")
-    (ax,) = fig.axes
+    ax, below = fig.axes
     lines = {line.get_label(): list(line.get_ydata()) for line in ax.lines}
     assert lines["number"] == [0.1, -0.3] and lines["kept"] == [0.0, -0.25]
-    assert ends(ax.collections[0]) == [(0.1, 0.0), (-0.3, -0.25)]
+    bars = [bar.get_height() for bar in below.containers[0]]
+    assert bars == pytest.approx([-0.1, 0.05])
+    assert [0.125, 0.125] in [list(each.get_ydata()) for each in below.lines]
     assert len(ax.lines) == 2 + 3
     many = plots.stairs([0.1], [0.1], torch.linspace(-1, 1, 255)).axes[0]
     assert len(many.lines) == 2  # so many steps would be a grey area
@@ -48,9 +46,12 @@ def test_drift():
 
 
 def test_speed_by_rows():
-    (ax,) = plots.speed_by_rows([1, 8], {"int8": [1.9, 0.9]}).axes
+    (ax,) = plots.speed_by_rows(
+        [1, 8], {"int8": [1.9, 0.9]}, {"int8": 2.0}
+    ).axes
     (line,) = [each for each in ax.lines if each.get_label() == "int8"]
     assert list(line.get_ydata()) == [1.9, 0.9]
+    assert [2.0, 2.0] in [list(each.get_ydata()) for each in ax.lines]
     assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "8"]
     assert "bfloat16" in [t.get_text() for t in ax.texts]
 

@@ -36,19 +36,26 @@ def stairs(numbers, kept, steps, name=""):
             none is drawn.
         name: over the picture.
     """
-    fig, ax = canvas(2.9)
     numbers, kept, steps = array(numbers), array(kept), array(steps)
+    fig, ((ax,), (below,)) = canvas(
+        4.0, 2, 1, sharex=True, height_ratios=(2, 1)
+    )
     if len(steps) <= 40:
         for step in steps:
             ax.axhline(step, color=COLOURS["other"], lw=0.5, zorder=0)
     at = np.arange(len(numbers))
-    ax.vlines(at, numbers, kept, color=COLOURS["token"], lw=2, label="error")
-    ax.plot(at, numbers, "o", ms=4, color=COLOURS["plain"], label="number")
-    ax.plot(at, kept, "_", ms=9, mew=2, color=COLOURS["query"], label="kept")
-    ax.set_xlabel("number of the row")
+    ax.plot(at, kept, "_", ms=12, mew=2, color=COLOURS["query"], label="kept")
+    ax.plot(at, numbers, "o", ms=3, color=COLOURS["plain"], label="number")
+    below.bar(at, kept - numbers, color=COLOURS["token"], width=0.5)
+    below.axhline(0, color=COLOURS["plain"], lw=0.8)
+    height = steps[1] - steps[0]
+    for half in (-height / 2, height / 2):
+        below.axhline(half, color=COLOURS["other"], lw=0.8, ls="--")
+    below.set_xlabel("number of the row")
+    below.set_ylabel("error, and\nhalf a step")
     ax.set_ylabel("value")
     title(ax, name)
-    legend_above(ax, 3)
+    legend_above(ax, 2)
     return fig
 
 
@@ -69,7 +76,7 @@ def error_by_bits(curves):
     ax.set_xlabel("bits a number, its share of the scales counted")
     ax.set_ylabel("error, ‖ŵ − w‖ / ‖w‖")
     ax.legend(frameon=False, fontsize=9, title="numbers to a scale")
-    title(ax, "Every bit halves the error")
+    title(ax, "From four bits on every bit halves the error")
     return fig
 
 
@@ -108,18 +115,19 @@ def drift(errors):
     many = len(next(iter(errors.values())))
     ax.set_xticks(range(0, many, -(-many // 18)))
     ax.set_xlabel("blocks run")
-    ax.set_ylabel("error of the\nresidual stream")
+    ax.set_ylabel("error of a token's\nvector, median")
     ax.legend(frameon=False)
-    title(ax, "What the errors of all matrices add up to")
+    title(ax, "How far the residual stream has moved")
     return fig
 
 
-def speed_by_rows(rows, times):
+def speed_by_rows(rows, times, bytes_less):
     r"""How many times as fast as bfloat16, by rows that are multiplied.
 
     Args:
         rows: n ints.
         times: kind to n numbers.
+        bytes_less: kind to how many times fewer bytes it has.
     """
     fig, ax = canvas(3.0)
     ax.axhline(1, color=COLOURS["plain"], lw=2)
@@ -132,6 +140,7 @@ def speed_by_rows(rows, times):
     )
     for kind, values in times.items():
         ax.plot(rows, values, "o-", color=KINDS[kind], lw=2, label=kind)
+        ax.axhline(bytes_less[kind], color=KINDS[kind], lw=1, ls="--")
     ax.set_xscale("log", base=2)
     ax.set_xticks(rows, [str(n) for n in rows])
     ax.minorticks_off()

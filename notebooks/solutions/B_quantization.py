@@ -15,7 +15,7 @@ def bits_a_number(bits, g, scale_bits, offset_bits):
 def best_scale(row, bits):
     top = 2 ** (bits - 1) - 1
     best, least = None, float("inf")
-    for c in range(100, 49, -1):
+    for c in range(100, 19, -1):
         s = c / 100 * row.abs().max() / top
         kept = s * (row / s).round().clamp(-top, top)
         error = (kept - row).pow(2).sum()

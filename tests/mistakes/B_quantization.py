@@ -6,7 +6,7 @@ def stairs_from_to(w):
     return low + s * ((w - low) / s).round()
 
 
-# %% exercise 1: 255 steps, not 256
+# %% exercise 1: 255 steps up, not 256
 def stairs_from_to(w):
     low, high = w.aminmax(dim=1, keepdim=True)
     s = (high - low) / 256
@@ -30,6 +30,21 @@ def stairs_from_to(w):
     low, high = w.aminmax(dim=1, keepdim=True)
     s = (high - low) / 255
     return low + s * ((w - low) / s).int()
+
+
+# %% exercise 1: q itself is not
+def stairs_from_to(w):
+    low, high = w.aminmax(dim=1, keepdim=True)
+    return ((w - low) * 255 / (high - low)).round()
+
+
+# %% exercise 1: a is kept as it is
+def stairs_from_to(w):
+    low, high = w.aminmax(dim=1, keepdim=True)
+    s = (high - low) / 255
+    zero = (low / s).round()
+    q = ((w - low) / s).round()
+    return s * (q + zero)
 
 
 # %% exercise 1: shape (50, 4), wanted (4, 50)
@@ -90,7 +105,7 @@ def best_scale(row, bits):
 # %% exercise 3: squares of the errors
 def best_scale(row, bits):
     top = 2 ** (bits - 1) - 1
-    scales = [c / 100 * row.abs().max() / top for c in range(100, 49, -1)]
+    scales = [c / 100 * row.abs().max() / top for c in range(100, 19, -1)]
 
     def error(s):
         return (s * (row / s).round().clamp(-top, top) - row).abs().sum()
@@ -101,14 +116,14 @@ def best_scale(row, bits):
 # %% exercise 3: cut off at the last step
 def best_scale(row, bits):
     top = 2 ** (bits - 1) - 1
-    scales = [c / 100 * row.abs().max() / top for c in range(100, 49, -1)]
+    scales = [c / 100 * row.abs().max() / top for c in range(100, 19, -1)]
     return min(scales, key=lambda s: (s * (row / s).round() - row).norm())
 
 
 # %% exercise 3: top is
 def best_scale(row, bits):
     top = 2 ** (bits - 1)
-    scales = [c / 100 * row.abs().max() / top for c in range(100, 49, -1)]
+    scales = [c / 100 * row.abs().max() / top for c in range(100, 19, -1)]
 
     def error(s):
         return (s * (row / s).round().clamp(-top, top) - row).norm()
@@ -119,6 +134,44 @@ def best_scale(row, bits):
 # %% exercise 3: wanted
 def best_scale(row, bits):
     return 1.0
+
+
+# %% exercise 3: the largest of |w|
+def best_scale(row, bits):
+    top = 2 ** (bits - 1) - 1
+    scales = [c / 100 * row.max() / top for c in range(100, 19, -1)]
+
+    def error(s):
+        return (s * (row / s).round().clamp(-top, top) - row).norm()
+
+    return min(scales, key=error)
+
+
+# %% exercise 3: down to 0.20
+def best_scale(row, bits):
+    top = 2 ** (bits - 1) - 1
+    scales = [c / 100 * row.abs().max() / top for c in range(100, 49, -1)]
+
+    def error(s):
+        return (s * (row / s).round().clamp(-top, top) - row).norm()
+
+    return min(scales, key=error)
+
+
+# %% exercise 3: the scale, not c
+def best_scale(row, bits):
+    top = 2 ** (bits - 1) - 1
+
+    def error(c):
+        s = c * row.abs().max() / top
+        return (s * (row / s).round().clamp(-top, top) - row).norm()
+
+    return min([c / 100 for c in range(100, 19, -1)], key=error)
+
+
+# %% exercise 3: one number
+def best_scale(row, bits):
+    return row if bits > 2 else None
 
 
 # %% exercise 3: one number
