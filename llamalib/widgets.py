@@ -714,11 +714,11 @@ def training(llama, snapshots, ids, head=(0, 0)) -> Play:
     labels = [llama.tokenizer.decode([i]) for i in ids]
     shots = {shot.step: shot for shot in snapshots}
     L, H = snapshots[0].maps.shape[:2]
-    heads = {
-        f"layer {layer}, head {h}": (layer, h)
+    heads = [
+        (f"layer {layer}, head {h}", (layer, h))
         for layer in range(L)
         for h in range(H)
-    }
+    ]
 
     def draw(step, head):
         shot = shots[step]

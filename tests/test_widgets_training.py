@@ -75,5 +75,5 @@ def test_controls_change_the_picture(run, play):
         assert not play.message.value
         seen.add(bytes(play.picture.value))
     assert len(seen) == 4
-    heads = play.controls["head"].options
+    heads = dict(play.controls["head"].options)
     assert heads["layer 1, head 7"] == (1, 7) and len(heads) == 16
