@@ -698,6 +698,53 @@ def stream(
 
 # -- A training ------------------------------------------------------------
 
+
+def training(llama, snapshots, ids, head=(0, 0)) -> Play:
+    r"""A training, step by step: what was written, expected, looked at.
+
+    Args:
+        llama: the model that was trained; its tokenizer has the words.
+        snapshots: Snapshots in the order of their steps.
+        ids: the T ids of the text that they were taken on.
+        head: layer and head to open with.
+
+    Returns:
+        a Play of `step`, which opens with the last, and `head`.
+    """
+    labels = [llama.tokenizer.decode([i]) for i in ids]
+    shots = {shot.step: shot for shot in snapshots}
+    L, H = snapshots[0].maps.shape[:2]
+    heads = [
+        (f"layer {layer}, head {h}", (layer, h))
+        for layer in range(L)
+        for h in range(H)
+    ]
+
+    def draw(step, head):
+        shot = shots[step]
+        top = shot.probs.topk(min(8, len(shot.probs)))
+        layer, h = head
+        return plots.snapshot(
+            f"step {step}: loss {shot.loss:.2f}, held out {shot.held:.2f}",
+            shot.sample,
+            [llama.tokenizer.decode([i]) for i in top.indices.tolist()],
+            top.values,
+            shot.maps[layer, h],
+            labels,
+            f"where layer {layer}, head {h} looks",
+        )
+
+    return Play(
+        draw,
+        step=ipw.SelectionSlider(
+            options=list(shots), value=snapshots[-1].step, description="step"
+        ),
+        head=ipw.Dropdown(
+            options=heads, value=tuple(head), description="head"
+        ),
+    )
+
+
 # -- B quantization --------------------------------------------------------
 
 SHOWN = 48  # numbers of a row that can be told apart

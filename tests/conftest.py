@@ -25,6 +25,7 @@ def no_real_weights(monkeypatch):
     pocket = ROOT / "data" / "pocket-llama"
     monkeypatch.setenv("LLAMA_DIR", str(pocket))
     monkeypatch.delenv("LLAMA_PROMPT", raising=False)
+    monkeypatch.delenv("LLAMA_TEXT", raising=False)
 
 
 @pytest.fixture(scope="session")

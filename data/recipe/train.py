@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
+from llamalib import training
 from llamalib.model import Llama
 
 ROW = 256  # tokens a row: the length trained at
@@ -38,10 +39,7 @@ def pack_rows(documents, tokenizer, n_rows: int) -> np.ndarray:
 
 def learning_rate(step: int, steps: int) -> float:
     """Up in a line over the warm-up, down on a half cosine to a tenth."""
-    if step < WARM_UP:
-        return PEAK_LR * (step + 1) / WARM_UP
-    done = (step - WARM_UP) / max(1, steps - WARM_UP)
-    return PEAK_LR * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
+    return training.learning_rate(step, steps, PEAK_LR, WARM_UP)
 
 
 def fresh_model(config) -> Llama:
