@@ -62,6 +62,13 @@ def test_a_row_starts_with_a_document_and_has_a_target_more(pocket):
         assert row == (document * 11)[:11]
 
 
+def test_a_document_that_just_fills_a_row(pocket):
+    """Its end is the last id read: the target is the next one's begin."""
+    document = pocket.tokenizer.encode("one two", bos=True, eos=True)
+    rows = long_rows(["one two"] * 9, pocket.tokenizer, 2, len(document))
+    assert rows.tolist() == [[*document, document[0]]] * 2
+
+
 def test_too_few_documents(pocket):
     with pytest.raises(ValueError, match="fill 1 of 2 rows"):
         long_rows(["one two three"] * 9, pocket.tokenizer, 2, 24)

@@ -12,8 +12,8 @@ XS = torch.tensor([100.0, 300.0])
 
 def choices():
     return {
-        (way, factor): (FREQS / factor, XS, XS / 100 + factor)
-        for way in ("positions divided", "by wavelength")
+        (way, factor): (FREQS / factor / slow, XS, XS / 100 + factor + slow)
+        for way, slow in (("positions divided", 1), ("by wavelength", 3))
         for factor in (2, 8)
     }
 
@@ -51,11 +51,13 @@ def test_what_is_drawn_is_the_choice():
         (4 * torch.pi / FREQS).tolist()
     )
     found = lines(right)
-    assert found["positions divided"] == [3, 5]
+    assert found["positions divided"] == [4, 6]
     assert found["as it is"] == [2, 6]
     assert found["last keys only"] == pytest.approx([1 / 3, 1])
     names = [text.get_text() for text in left.texts]
     assert names == ["trained: 256", "2 times: 512"]
+    across = [ys[0] for name, ys in lines(left).items() if name[0] == "_"]
+    assert {256, 512} <= set(across)
 
 
 def test_controls_change_the_picture():

@@ -69,7 +69,7 @@ def losses_along(panels, marks=(), heading="", height=3.4):
     for ax in axes:
         for handle, name in zip(*ax.get_legend_handles_labels()):
             handles.setdefault(name, handle)
-    columns = min(4, len(handles))
+    columns = min(5, len(handles))
     fig.legend(
         handles.values(),
         handles,
