@@ -806,3 +806,43 @@ def kept_at(w, bits: int, g: int):
 # -- C mixture_of_experts --------------------------------------------------
 
 # -- D long_context --------------------------------------------------------
+
+
+def longer(freqs, trained: int, choices, as_it_is, known=None) -> Play:
+    r"""A way to a longer text, and a factor: wavelengths and loss.
+
+    Nothing is run: what is shown was measured before.
+
+    Args:
+        freqs: (hd/2,) of the model as it is, radians a position.
+        trained: the length it was trained at.
+        choices: (way, factor) to ((hd/2,) frequencies, positions, losses).
+        as_it_is: (positions, losses) without any change.
+        known: name to (positions, losses) of lines to compare with; or None.
+
+    Returns:
+        a Play of `way` and `factor`.
+    """
+    ways = list(dict.fromkeys(way for way, _ in choices))
+    factors = sorted({factor for _, factor in choices})
+    before = math.tau / freqs  # (hd/2,)
+
+    def draw(way, factor):
+        slowed, *line = choices[way, factor]
+        lines = [(f"trained: {trained:,}", trained)]
+        lines.append(
+            (f"{factor} times: {factor * trained:,}", factor * trained)
+        )
+        along = {"as it is": as_it_is, way: line} | (known or {})
+        heading = f"{way}, factor {factor}"
+        return plots.stretched(
+            before, math.tau / slowed, along, lines, heading
+        )
+
+    return Play(
+        draw,
+        way=ipw.Dropdown(options=ways, value=ways[-1], description="way"),
+        factor=ipw.SelectionSlider(
+            options=factors, value=factors[-1], description="factor"
+        ),
+    )
