@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .config import ModelArgs
+
 # by another name: `experiment.replaced` may put a mixture in its place
 from .feed_forward import feed_forward as swiglu
 from .model import tensor_shapes
@@ -231,8 +232,8 @@ def within_capacity(chosen: Tensor, n_experts: int, capacity: int) -> Tensor:
     Returns:
         (T, k) bool: False where the choice is dropped.
 
-    Source: Lepikhin et al. 2020, "GShard", arXiv:2006.16668, and Fedus et al.
-    2021, for the capacity; their orders of service are others.
+    Source: for the capacity Lepikhin et al. 2020, "GShard",
+    arXiv:2006.16668, and Fedus et al. 2021.
     """
     asked = F.one_hot(chosen.flatten(), n_experts)  # (T·k, E)
     before = asked.cumsum(dim=0) - asked  # who asked the same one earlier

@@ -106,7 +106,7 @@ def active_parameters(models, batches, read, drawn=None):
     right.minorticks_off()
     right.set_ylim(bottom=0)
     right.set_xlabel("tokens in one step")
-    right.set_ylabel("experts of a layer that are read")
+    right.set_ylabel("experts of a layer read")
     title(left, "One token")
     title(right, "Several tokens together")
     handles = left.get_legend_handles_labels()
