@@ -69,6 +69,7 @@ def main():
         "neurons": lambda: widgets.neurons(llama, STORY),
         "next_token": lambda: widgets.next_token(llama),
         "sampling": lambda: widgets.sampling(llama, prompt),
+        "quantization": lambda: widgets.quantization(llama),
     }
     print("# How long each widget takes to answer\n")
     print(f"{llama.name}, {torch.get_num_threads()} threads, ", end="")

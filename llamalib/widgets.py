@@ -796,13 +796,13 @@ def quantization(llama) -> Play:
 
 def kept_at(w, bits: int, g: int):
     """What is kept of (M, K) floats, at g numbers to a scale."""
-    top = 2 ** (bits - 1) - 1
-    kept = []
-    for part in w.split(g, dim=-1):  # (M, g), the last may be narrower
-        scale = part.abs().amax(dim=-1, keepdim=True) / top  # (M, 1)
-        scale = torch.where(scale > 0, scale, 1)
-        kept.append((part / scale).round() * scale)
-    return torch.cat(kept, dim=-1)  # (M, K)
+    top, K = 2 ** (bits - 1) - 1, w.shape[-1]
+    # zeros behind the row's rest: they set no scale
+    groups = F.pad(w, (0, -K % g)).unflatten(-1, (-1, g))  # (M, n, g)
+    scale = groups.abs().amax(dim=-1, keepdim=True) / top  # (M, n, 1)
+    scale = torch.where(scale > 0, scale, 1)
+    kept = (groups / scale).round() * scale  # (M, n, g)
+    return kept.flatten(-2)[:, :K]  # (M, K)
 
 
 # -- C mixture_of_experts --------------------------------------------------
