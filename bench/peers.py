@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 import llamalib
+from llamalib.generate import prepare
 from llamalib.quantization import KINDS
 
 
@@ -138,14 +139,15 @@ class Ours(TorchPeer):
 
 class OursCompiled(Ours):
     """llamalib as `compile=True` has it: on a GPU its step compiled, on a CPU
-    a second copy of the weights in the processor's order."""
+    a second copy of the weights in the processor's order, and attention of
+    one query in C."""
 
     compiled = None
 
     def __init__(self, source, beside, dtype, device, threads):
         super().__init__(source, beside, dtype, device, threads)
         if device == "cpu":
-            self.llama.pack()
+            prepare(self.llama)
 
     def give_back(self):
         if self.compiled is not None:

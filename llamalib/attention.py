@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .native import by_group_in_c, is_built
 from .products import by_onednn, quickest
 from .rope import apply_rotary_emb
 
-LONG = 2048  # positions from which one query's ways differ by much
+LONG = 1024  # positions from which one query's ways differ by much
 PIECE = 4096  # positions of keys, or of values, at once
 SCRATCH = 2**27  # bytes that ways are timed on
 
@@ -113,13 +114,13 @@ def fused_attention(
     if mask is not None:
         mask = mask.type_as(q)
     if q.shape[-2] == 1 or q.is_cuda:
-        out = way_by_group(q, k)(q, k, v, mask)
+        out = way_by_group(q, k, mask)(q, k, v, mask)
     else:
         out = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
     return out.transpose(-3, -2).flatten(-2)  # (..., T, H·hd)
 
 
-def way_by_group(q: Tensor, k: Tensor):
+def way_by_group(q: Tensor, k: Tensor, mask: Tensor | None):
     """`fused_by_group`, or what is quicker for one query on this CPU."""
     one_of_many = q.shape[-2] == 1 and k.shape[-2] >= LONG
     sixteen_bits = q.dtype in (torch.bfloat16, torch.float16)
@@ -128,12 +129,13 @@ def way_by_group(q: Tensor, k: Tensor):
         return fused_by_group
     H, KV, hd = q.shape[-3], k.shape[-3], k.shape[-1]
     on = torch.backends.mkldnn.enabled  # the fused kernel may use it too
-    return quickest_by_group(H, KV, hd, q.dtype, on)
+    in_c = q.dtype == torch.bfloat16 and mask is None and is_built(H // KV, hd)
+    return quickest_by_group(H, KV, hd, q.dtype, on, in_c)
 
 
 @cache
 def quickest_by_group(
-    H: int, KV: int, hd: int, dtype: torch.dtype, onednn: bool
+    H: int, KV: int, hd: int, dtype: torch.dtype, onednn: bool, in_c: bool
 ):
     """Of the ways for one query of 16 bits: timed, as for `products`."""
     S = 2 * PIECE
@@ -143,6 +145,8 @@ def quickest_by_group(
     pages = torch.full((many, 2, KV, S, hd), 0.01, **like)
     q = torch.ones(H, 1, hd, **like)
     ways = [fused_by_group, by_group_in_pieces]
+    if in_c:
+        ways.append(by_group_in_c)
     with by_onednn(onednn):
         return quickest(ways, [(q, k, v, None) for k, v in pages])
 

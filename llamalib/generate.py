@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from . import native
 from .cache import KVCache
 from .compiled import CompiledDecode
 from .model import Llama
@@ -66,8 +67,8 @@ def generate(
             tokenizer's end tokens; (): go on to max_new_tokens.
         compile: take time before the first token, to be quicker after it:
             on a GPU by `CompiledDecode` (and again when a text outgrows 256,
-            512, 1024, … positions), on a CPU by `Llama.pack`; with quantized
-            weights by neither. The text is the same, up to rounding.
+            512, 1024, … positions), on a CPU by `prepare`. Quantized weights
+            stay as they are. The text is the same, up to rounding.
 
     Returns:
         an iterator of ids; each is computed when it is asked for (on a GPU
@@ -193,8 +194,8 @@ def token_loop(
     B, T = tokens.shape
     # the last new token is given out and never goes in
     size = T + max_new_tokens - 1
-    if compile and llama.device.type == "cpu" and not llama._packed:
-        llama.pack()
+    if compile and llama.device.type == "cpu":
+        prepare(llama)
     can = llama.device.type in COMPILED and not llama.quantized
     compile = compile and can
     if compile:
@@ -219,6 +220,19 @@ def token_loop(
     finally:
         if compile:
             step.give_back()
+
+
+def prepare(llama: Llama) -> None:
+    r"""What `compile=True` takes time for on a CPU, if it is not yet done.
+
+    The weights in the order of the processor's own 16-bit products
+    (`Llama.pack`), and attention behind a long text in C (`native`): each
+    where the machine has what it needs.
+    """
+    if not llama._packed:
+        llama.pack()
+    if llama.dtype == torch.bfloat16:
+        native.build(llama.config.n_rep, llama.config.head_dim)
 
 
 def on_the_way(token: Tensor):
