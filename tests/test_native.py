@@ -69,12 +69,14 @@ def test_is_attention(G, hd, S):
 @in_c
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("S", [2, 7, 50, 301])
-def test_runs_are_put_together(monkeypatch, threads, S):
-    """However many; also where they differ in their highest score by much."""
+@pytest.mark.parametrize("last", [0, 1, 30])
+def test_runs_are_put_together(monkeypatch, threads, S, last):
+    """However many; also where they differ in their highest score by much,
+    and where every position counts as much as any other."""
     monkeypatch.setattr(native, "RUN", 3)
     native.build(4, 16)
     q, k, v = qkv(KV=1, S=S)
-    k = k * torch.linspace(0, 30, S)[:, None].bfloat16()
+    k = k * torch.linspace(0, last, S)[:, None].bfloat16()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -123,6 +125,7 @@ def test_what_it_is_not_made_for():
         ((q.float(), k.float(), v.float()), "float32"),
         ((q, k, v, torch.zeros(1, 300)), "mask"),
         ((q, k.mT.contiguous().mT, v), "strides"),
+        ((q, qkv(room=301)[1], v), "strides"),
         ((q[:, :6], k, v), r"build\(3, 16\)"),
     ):
         with pytest.raises(ValueError, match=said):
