@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from plan import POSITIONS
 
 import llamalib
 from llamalib.generate import prepare
@@ -147,7 +148,7 @@ class OursCompiled(Ours):
     def __init__(self, source, beside, dtype, device, threads):
         super().__init__(source, beside, dtype, device, threads)
         if device == "cpu":
-            prepare(self.llama)
+            prepare(self.llama, max(POSITIONS))
 
     def give_back(self):
         if self.compiled is not None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .native import by_group_in_c, is_built
+from .native import by_group_in_c, takes
 from .products import by_onednn, quickest
 from .rope import apply_rotary_emb
 
@@ -114,13 +114,13 @@ def fused_attention(
     if mask is not None:
         mask = mask.type_as(q)
     if q.shape[-2] == 1 or q.is_cuda:
-        out = way_by_group(q, k, mask)(q, k, v, mask)
+        out = way_by_group(q, k, v, mask)(q, k, v, mask)
     else:
         out = F.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
     return out.transpose(-3, -2).flatten(-2)  # (..., T, H·hd)
 
 
-def way_by_group(q: Tensor, k: Tensor, mask: Tensor | None):
+def way_by_group(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None):
     """`fused_by_group`, or what is quicker for one query on this CPU."""
     one_of_many = q.shape[-2] == 1 and k.shape[-2] >= LONG
     sixteen_bits = q.dtype in (torch.bfloat16, torch.float16)
@@ -129,8 +129,7 @@ def way_by_group(q: Tensor, k: Tensor, mask: Tensor | None):
         return fused_by_group
     H, KV, hd = q.shape[-3], k.shape[-3], k.shape[-1]
     on = torch.backends.mkldnn.enabled  # the fused kernel may use it too
-    in_c = q.dtype == torch.bfloat16 and mask is None and is_built(H // KV, hd)
-    return quickest_by_group(H, KV, hd, q.dtype, on, in_c)
+    return quickest_by_group(H, KV, hd, q.dtype, on, takes(q, k, v, mask))
 
 
 @cache

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import native
+from .attention import LONG
 from .cache import KVCache
 from .compiled import CompiledDecode
 from .model import Llama
@@ -195,7 +196,7 @@ def token_loop(
     # the last new token is given out and never goes in
     size = T + max_new_tokens - 1
     if compile and llama.device.type == "cpu":
-        prepare(llama)
+        prepare(llama, size)
     can = llama.device.type in COMPILED and not llama.quantized
     compile = compile and can
     if compile:
@@ -222,16 +223,19 @@ def token_loop(
             step.give_back()
 
 
-def prepare(llama: Llama) -> None:
+def prepare(llama: Llama, size: int) -> None:
     r"""What `compile=True` takes time for on a CPU, if it is not yet done.
 
     The weights in the order of the processor's own 16-bit products
     (`Llama.pack`), and attention behind a long text in C (`native`): each
     where the machine has what it needs.
+
+    Args:
+        size: the most positions that there will be.
     """
     if not llama._packed:
         llama.pack()
-    if llama.dtype == torch.bfloat16:
+    if llama.dtype == torch.bfloat16 and size >= LONG:
         native.build(llama.config.n_rep, llama.config.head_dim)
 
 

@@ -34,8 +34,8 @@ static inline void soon(const bfloat16 *row) {
 
 /* p (G, BLOCK): scores of n keys. */
 static inline void scores(float p[G][BLOCK], const float q[G][HD],
-                          const bfloat16 *k, const bfloat16 *v, long n) {
-    for (long s = 0; s < n; s++, k += HD, v += HD) {
+                          const bfloat16 *k, const bfloat16 *v, int64_t n) {
+    for (int64_t s = 0; s < n; s++, k += HD, v += HD) {
         soon(v);
         for (int g = 0; g < G; g++) {
             float sum = 0;
@@ -47,12 +47,12 @@ static inline void scores(float p[G][BLOCK], const float q[G][HD],
 
 /* Scores to weights, all of them relative to the highest so far: what was
    added up before is made less where a higher one has come. */
-static inline void weigh(float p[BLOCK], long n, float *high, float *total,
+static inline void weigh(float p[BLOCK], int64_t n, float *high, float *total,
                          float out[HD]) {
     float now = *high, sum = 0;
-    for (long s = 0; s < n; s++) now = p[s] > now ? p[s] : now;
+    for (int64_t s = 0; s < n; s++) now = p[s] > now ? p[s] : now;
     float less = expf(*high - now);
-    for (long s = 0; s < n; s++) {
+    for (int64_t s = 0; s < n; s++) {
         p[s] = expf(p[s] - now);
         sum += p[s];
     }
@@ -63,10 +63,10 @@ static inline void weigh(float p[BLOCK], long n, float *high, float *total,
 
 /* out (G, HD): n values more, by their weights. */
 static inline void add_values(float out[G][HD], float p[G][BLOCK],
-                              const bfloat16 *k, const bfloat16 *v, long n) {
+                              const bfloat16 *k, const bfloat16 *v, int64_t n) {
     float sum[G][HD]; /* of their own, or each row would go to memory */
     memcpy(sum, out, sizeof sum);
-    for (long s = 0; s < n; s++, k += HD, v += HD) {
+    for (int64_t s = 0; s < n; s++, k += HD, v += HD) {
         soon(k + BLOCK * HD);
         for (int g = 0; g < G; g++)
             for (int d = 0; d < HD; d++) sum[g][d] += p[g][s] * widened(v[d]);
@@ -78,27 +78,27 @@ static inline void add_values(float out[G][HD], float p[G][BLOCK],
    `stride` numbers from one head to the next. Written: out (heads, runs, G,
    HD), sums of values by weight; total, high (heads, runs, G), the sum of a
    run's weights and the score that they are relative to. */
-void one_query(const float *q, const bfloat16 *k, const bfloat16 *v,
-               long heads, long S, long stride, long runs, float *out,
-               float *total, float *high, int threads) {
+__attribute__((visibility("default"))) void
+one_query(const float *q, const bfloat16 *k, const bfloat16 *v, int64_t heads,
+          int64_t S, int64_t stride, int64_t runs, float *out, float *total,
+          float *high, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
-    for (long i = 0; i < heads * runs; i++) {
-        long head = i / runs, r = i % runs;
-        long start = S * r / runs, end = S * (r + 1) / runs;
+    for (int64_t i = 0; i < heads * runs; i++) {
+        int64_t head = i / runs, r = i % runs;
+        int64_t start = S * r / runs, end = S * (r + 1) / runs;
         const bfloat16 *kh = k + head * stride, *vh = v + head * stride;
-        float p[G][BLOCK], sum[G][HD] = {0};
-        for (int g = 0; g < G; g++) {
-            high[i * G + g] = -FLT_MAX;
-            total[i * G + g] = 0;
-        }
-        for (long s = start; s < end; s += BLOCK) {
-            long n = end - s < BLOCK ? end - s : BLOCK;
+        float p[G][BLOCK], sum[G][HD] = {0}, all[G] = {0}, most[G];
+        for (int g = 0; g < G; g++) most[g] = -FLT_MAX;
+        for (int64_t s = start; s < end; s += BLOCK) {
+            int64_t n = end - s < BLOCK ? end - s : BLOCK;
             const bfloat16 *ks = kh + s * HD, *vs = vh + s * HD;
             scores(p, (const float(*)[HD])(q + head * G * HD), ks, vs, n);
             for (int g = 0; g < G; g++)
-                weigh(p[g], n, high + i * G + g, total + i * G + g, sum[g]);
+                weigh(p[g], n, most + g, all + g, sum[g]);
             add_values(sum, p, ks, vs, n);
         }
         memcpy(out + i * G * HD, sum, sizeof sum);
+        memcpy(total + i * G, all, sizeof all);
+        memcpy(high + i * G, most, sizeof most);
     }
 }

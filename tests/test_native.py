@@ -1,7 +1,11 @@
 import math
 import os
+import shlex
 import shutil
+import subprocess
+import sys
 import threading
+import time
 from importlib import import_module
 
 import pytest
@@ -17,8 +21,11 @@ attention, generate = map(
 )
 
 COMPILER = os.environ.get("CC") or "cc"
+# elsewhere a compiler may know no OpenMP; on Linux it must work
+EXPECTED = sys.platform == "linux" and shutil.which(shlex.split(COMPILER)[0])
 in_c = pytest.mark.skipif(
-    shutil.which(COMPILER.split()[0]) is None, reason="no C compiler here"
+    not (EXPECTED or native.build(4, 16)),
+    reason="no C compiler of PyTorch's kind here",
 )
 
 
@@ -67,15 +74,16 @@ def test_is_attention(G, hd, S):
 
 
 @in_c
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("S", [2, 7, 50, 301])
 @pytest.mark.parametrize("last", [0, 1, 30])
-def test_runs_are_put_together(monkeypatch, threads, S, last):
+@pytest.mark.parametrize("B, KV", [(1, 1), (2, 3)])
+def test_runs_are_put_together(monkeypatch, threads, S, last, B, KV):
     """However many; also where they differ in their highest score by much,
     and where every position counts as much as any other."""
     monkeypatch.setattr(native, "RUN", 3)
     native.build(4, 16)
-    q, k, v = qkv(KV=1, S=S)
+    q, k, v = qkv(B, KV, S=S)
     k = k * torch.linspace(0, last, S)[:, None].bfloat16()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -118,22 +126,86 @@ def test_leaves_small_numbers_alone(nothing_built):
 
 
 @in_c
-def test_what_it_is_not_made_for():
-    native.build(4, 16)
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("what", ["q", "k", "v"])
+@pytest.mark.parametrize("S", [1, 130, 301])
+def test_what_is_no_number_stays_none(monkeypatch, number, what, S):
+    """Fast arithmetic promises nothing here; a sum that went wrong must not
+    look like one that went well."""
+    monkeypatch.setattr(native, "RUN", 100)
+    q, k, v = qkv(S=S)
+    {"q": q, "k": k, "v": v}[what][..., S // 2 % len(q), 0] = number
+    found, right = native.by_group_in_c(q, k, v), wanted(q, k, v)
+    assert not right.isfinite().all()
+    assert (found.isfinite() == right.isfinite()).all()
+    assert (found.isnan() == right.isnan()).all()
+
+
+def not_for_c():
+    """By name: q, k, v and mask, of four heads of 16 for each KV head."""
     q, k, v = qkv()
-    for wrong, said in (
-        ((q.float(), k.float(), v.float()), "float32"),
-        ((q, k, v, torch.zeros(1, 300)), "mask"),
-        ((q, k.mT.contiguous().mT, v), "strides"),
-        ((q, qkv(room=301)[1], v), "strides"),
-        ((q[:, :6], k, v), r"build\(3, 16\)"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            native.by_group_in_c(*wrong)
+    learned = q.clone().requires_grad_()
+    yield "float32", (q.float(), k.float(), v.float())
+    yield "mask", (q, k, v, torch.zeros(1, 300))
+    yield "columns", (q, k.mT.contiguous().mT, v.mT.contiguous().mT)
+    yield "as written", (q, *(x.mT.mT.contiguous() for x in (k, k[:, :1])))
+    yield "unlike", (q, qkv(room=301)[1], v)
+    yield "shorter", (q, k, v[:, :, :200])
+    yield "ten heads", (torch.cat([q] * 2, 1)[:, :10], k, v)
+    yield "seven", (torch.cat([q] * 2, 1)[:, :7], k, v)
+    yield "two queries", (torch.cat([q, q], -2), k, v)
+    yield "smaller", (q[..., :8], k, v)
+    yield "other batch", (torch.cat([q, q]), k, v)
+    yield "nobody", (q[:0], k[:0], v[:0])
+    yield "nothing", (q, k[:, :, :0], v[:, :, :0])
+    yield "learned", (learned, k, v)
+    yield "with other signs", (q, torch._neg_view(k), torch._neg_view(v))
+    yield "nowhere", tuple(x.to("meta") for x in (q, k, v))
 
 
-def test_without_a_compiler_all_goes_on(monkeypatch, nothing_built):
-    monkeypatch.setenv("CC", "no-such-compiler")
+@in_c
+@pytest.mark.parametrize("case", list(not_for_c()), ids=lambda case: case[0])
+def test_what_it_is_not_made_for(case):
+    """Is refused, before any memory is read."""
+    assert native.build(4, 16) and native.build(3, 16)
+    assert native.takes(*qkv())
+    assert not native.takes(*case[1])
+    with pytest.raises(ValueError, match="wanted one bfloat16 query"):
+        native.by_group_in_c(*case[1])
+
+
+@in_c
+def test_is_not_traced():
+    """Tensors that stand for others have no memory of their own."""
+    q, k, v = qkv(B=3)
+    seen = []
+
+    def look(q):
+        seen.append(native.takes(q, k[0], v[0]))
+        return q
+
+    torch.func.vmap(look)(q)
+    with torch.no_grad():
+        torch.fx.experimental.proxy_tensor.make_fx(look)(q[0])
+        look(q[0])
+    assert seen == [False, False, True]
+
+
+BROKEN = {
+    "none": "no-such-compiler",
+    "not a command": "cc 'never closed",
+    "fails": "false",
+    "makes nothing": "true",
+    "hides it": f"{COMPILER} -Done_query=another",
+    "never ends": "sh -c 'sleep 9'",
+}
+
+
+@pytest.mark.parametrize("compiler", BROKEN.values(), ids=BROKEN)
+def test_without_a_compiler_all_goes_on(monkeypatch, nothing_built, compiler):
+    monkeypatch.setenv("CC", compiler)
+    monkeypatch.setattr(native, "PATIENCE", 0.2)
+    monkeypatch.setattr(generate, "LONG", 4)
     assert not native.build(2, 8) and not native.is_built(2, 8)
     assert not native.build(2, 8)  # asked once, not again
     assert native._built == {(2, 8): None}
@@ -142,41 +214,66 @@ def test_without_a_compiler_all_goes_on(monkeypatch, nothing_built):
     how = dict(max_new_tokens=9, stop=())
     quick = llamalib.generate(llama, ids, compile=True, **how)
     assert list(quick) == list(llamalib.generate(llama, ids, **how))
+    assert len(native._built) == 2
+
+
+def test_a_compiler_is_waited_for_once(monkeypatch, nothing_built):
+    asked = []
+
+    def never_ends(folder, options):
+        asked.append(options)
+        raise subprocess.TimeoutExpired("cc", native.PATIENCE)
+
+    monkeypatch.setattr(native, "compiled_in", never_ends)
+    assert not native.build(2, 8) and len(asked) == 1
+
+
+def test_without_room_all_goes_on(monkeypatch, nothing_built):
+    def none(**how):
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(native.tempfile, "TemporaryDirectory", none)
+    assert not native.build(2, 8)
 
 
 @in_c
-def test_a_compiler_that_knows_less(monkeypatch, nothing_built, tmp_path):
-    """Without OpenMP it is one thread, and right."""
+def test_a_compiler_that_knows_less(
+    monkeypatch, nothing_built, tmp_path, caplog
+):
+    """The next options; and what it said is told to who asks."""
     asked = tmp_path / "asked"
     compiler = tmp_path / "a compiler"
     compiler.write_text(
         f'#!/bin/sh\necho "$@" >> {asked}\n'
-        'case "$*" in *fopenmp*) exit 1;; esac\n'
+        'case "$*" in *prefer*) echo "unknown: $*" >&2; exit 1;; esac\n'
         f'exec {COMPILER} "$@"\n'
     )
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", f"'{compiler}'")
-    assert native.build(4, 16)
+    with caplog.at_level("INFO", "llamalib.native"):
+        assert native.build(4, 16)
     lines = asked.read_text().splitlines()
-    assert [("-fopenmp" in line) for line in lines] == [True, True] + 2 * [
-        False
-    ]
+    assert ["prefer" in line for line in lines] == [True, False, False]
+    assert "unknown: -O3" in caplog.text
     q, k, v = qkv()
     assert near(native.by_group_in_c(q, k, v), wanted(q, k, v))
 
 
 @in_c
 def test_built_once_by_all_threads(monkeypatch, nothing_built):
-    tried = []
+    tried, start = [], threading.Barrier(5)
 
-    def attempts(G, hd):
+    def compiled(G, hd):
+        time.sleep(0.05)
         tried.append((G, hd))
-        yield print
+        return print
 
-    monkeypatch.setattr(native, "attempts", attempts)
-    threads = [
-        threading.Thread(target=native.build, args=(2, 8)) for _ in range(5)
-    ]
+    def build():
+        start.wait()
+        assert native.build(2, 8)
+
+    monkeypatch.setattr(native, "compiled", compiled)
+    threads = [threading.Thread(target=build) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -193,7 +290,8 @@ def by_c_where_it_can(monkeypatch):
         calls.append(k.shape)
         return way(q, k, v, mask)
 
-    monkeypatch.setattr(attention, "LONG", 4)
+    for module in (attention, generate):
+        monkeypatch.setattr(module, "LONG", 4)
     monkeypatch.setattr(attention, "by_group_in_c", counted)
     monkeypatch.setattr(attention, "quickest", lambda ways, calls: ways[-1])
     attention.quickest_by_group.cache_clear()
@@ -218,8 +316,7 @@ def test_the_model_runs_on_it(nothing_built, by_c_where_it_can):
 
     before = next_logits()
     assert not by_c_where_it_can
-    generate.prepare(llama)
-    attention.quickest_by_group.cache_clear()
+    generate.prepare(llama, 9)
     after = next_logits()
     assert len(by_c_where_it_can) == L
     assert (after - before).norm() < 0.02 * before.norm()
@@ -231,15 +328,21 @@ def test_the_model_runs_on_it(nothing_built, by_c_where_it_can):
 
 
 @in_c
-def test_compile_prepares(nothing_built):
-    """Asked for by `generate`, in bfloat16 alone."""
-    llama = random_llama()
-    ids = random_ids(3)
-    how = dict(max_new_tokens=2, stop=())
-    list(llamalib.generate(llama, ids, compile=True, **how))
-    list(llamalib.generate(llama.to(torch.bfloat16), ids, **how))
+def test_compile_prepares(monkeypatch, nothing_built):
+    """Asked for by `generate`, in bfloat16, for a long text alone."""
+    monkeypatch.setattr(generate, "LONG", 5)
+    llama, ids = random_llama(), random_ids(3)
+
+    def run(new, **how):
+        how = dict(max_new_tokens=new, stop=()) | how
+        assert len(list(llamalib.generate(llama, ids, **how))) == new
+
+    run(9, compile=True)
+    llama = llama.to(torch.bfloat16)
+    run(9)
+    run(2, compile=True)  # 4 positions: the last goes out, not in
     assert native._built == {}
-    list(llamalib.generate(llama, ids, compile=True, **how))
+    run(3, compile=True)
     assert native.is_built(llama.config.n_rep, llama.config.head_dim)
 
 
