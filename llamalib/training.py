@@ -54,8 +54,8 @@ def next_token_labels(tokens: Tensor, lengths: Tensor, end_id: int) -> Tensor:
 def training_mask(real: Tensor) -> Tensor:
     r"""What to add to the scores: no look ahead, and none at padding.
 
-    A padded query may look at itself too: a row with nothing to look at
-    has no softmax.
+    A query may always look at itself: with padding at the left a padded one
+    would have nothing else to look at, and an empty row has no softmax.
 
     Args:
         real: (B, T) bool, False at padding, on whichever side it is.
@@ -168,7 +168,8 @@ def adamw_step(
         the new weight, m and v.
 
     Source: Kingma and Ba 2014, arXiv:1412.6980; decoupled decay: Loshchilov
-    and Hutter 2017, arXiv:1711.05101.
+    and Hutter 2017, arXiv:1711.05101, where the decay is multiplied by the
+    schedule's factor alone; by lr as a whole, as here, in PyTorch.
     """
     beta1, beta2 = betas
     m = beta1 * m + (1 - beta1) * grad

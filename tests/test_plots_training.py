@@ -55,6 +55,7 @@ def test_loss_by_scale():
         assert list(lines[name].get_ydata()) == values
         predicted = name.startswith("ln")
         assert (lines[name].get_linestyle() == "-") == predicted
+        assert predicted or lines[name].get_markerfacecolor() == "none"
     assert lines["ln V"].get_ydata()[0] == 6.9
     assert texts(ax.get_xticklabels()) == ["0.02", "0.2"]
 
@@ -108,10 +109,16 @@ def test_training_curve():
     assert texts(left.texts)[:2] == ["blind guess: 7.00", "bigram: 3.00"]
     assert list(right.lines[0].get_ydata()) == norms
     assert right.get_yscale() == "log"
+    assert right.get_ylim() == (0.1, 10)
     # the axes are those of the whole run from the start
     assert left.get_xlim() == right.get_xlim() == (0, 100)
     assert texts(fig.texts) == [r"A cat. \$5"]
     fig.canvas.draw()
+
+
+def test_a_long_gradient_stays_on_the_picture():
+    fig = plots.training_curve(9, [5.0], [], {"a": 6.0}, [40.0], 1.0)
+    assert fig.axes[1].get_ylim() == (0.1, 100)
 
 
 def test_training_curve_before_anything_is_known():
@@ -161,15 +168,20 @@ def test_attention_by_step():
 def test_heads_by_step():
     weights = torch.zeros(3, 2, 2)
     weights[:, 1, 0] = torch.tensor([0.1, 0.2, 0.4])
+    weights[:, 0, 1] = torch.tensor([0.1, 0.3, 0.3])
     losses = {"again": [5, 4, 3], "others": [5, 1, 1]}
     fig = plots.heads_by_step([0, 10, 20], weights, losses)
     left, right = fig.axes
     assert len(left.lines) == 4
-    (said,) = left.get_legend().get_texts()
-    assert said.get_text() == "layer 1, head 0"
-    best = left.lines[2]
+    said = texts(left.get_legend().get_texts())
+    assert said == ["layer 1, head 0", "layer 0, head 1"]
+    *others, best, second = left.lines
     assert list(best.get_ydata()) == pytest.approx([0.1, 0.2, 0.4])
+    assert list(second.get_ydata()) == pytest.approx([0.1, 0.3, 0.3])
     assert colour(best) == plots.COLOURS["attention"].lower()
+    assert colour(second) == plots.COLOURS["probability"].lower()
+    assert second.get_linestyle() == "--"
+    assert not any(any(line.get_ydata()) for line in others)
     assert [list(line.get_ydata()) for line in right.lines] == list(
         losses.values()
     )
@@ -177,7 +189,7 @@ def test_heads_by_step():
 
 
 def test_training_log():
-    read = [4_000_000 * i for i in range(1, 5)]
+    read = [4_000, 90_000, 1_000_000, 16_000_000]
     losses, rates = [8.0, 3.0, 1.0, 0.7], [0.1, 0.2, 0.1, 0.0]
     fig = plots.training_log(read, losses, rates, {"ln V": 8.1, "pairs": 3.6})
     above, below = fig.axes
@@ -186,10 +198,9 @@ def test_training_log():
     assert texts(above.texts) == ["ln V: 8.10", "pairs: 3.60"]
     assert above.get_yscale() == "log"
     assert list(below.lines[0].get_ydata()) == rates
-    assert texts(below.get_xticklabels()) == [
-        "0",
-        *(f"{m} million" for m in (4, 8, 12, 16)),
-    ]
+    assert below.get_xscale() == above.get_xscale() == "log"
+    ticks = ["10,000", "100,000", "1 million", "10 million"]
+    assert texts(below.get_xticklabels()) == ticks
 
 
 def test_snapshot():

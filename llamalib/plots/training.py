@@ -1,6 +1,5 @@
 r"""The pictures of appendix A."""
 
-import math
 import textwrap
 
 import matplotlib.pyplot as plt
@@ -111,7 +110,9 @@ def loss_by_scale(scales, curves, blind):
             ax.plot(scales, values, color=COLOURS["other"], lw=2, label=name)
         else:
             marker, colour = next(styles)
-            ax.plot(scales, values, marker, color=colour, ms=7, label=name)
+            # hollow: where two points lie on each other both are seen
+            how = dict(color=colour, ms=8, mfc="none", mew=1.8, label=name)
+            ax.plot(scales, values, marker, **how)
     ax.axhline(blind, color="black", ls="--", lw=1, label="ln V")
     ax.set_xscale("log")
     ax.set_xticks(scales, [f"{scale:g}" for scale in scales])
@@ -202,14 +203,17 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
     left.set_ylim(0, 1.1 * top)
     left.set_ylabel("loss (nats a token)", fontsize=9)
     at = dict(transform=left.transAxes, fontsize=9, va="top")
-    left.text(0.33, 0.83, "text that is learned", color=LEARNED, **at)
+    mean = "text that is learned: mean of 20 (grey: each)"
+    left.text(0.33, 0.83, mean, color=LEARNED, **at)
     left.text(0.33, 0.75, "text kept from it", color=HELD, **at)
     right.plot(done, norms, color="#bbbbbb", lw=0.8)
     right.plot(done, running_mean(norms), color=LEARNED, lw=1.8)
     right.axhline(clip, color="black", ls=":", lw=1)
     right.set_yscale("log")
-    right.set_ylim(0.1, 100)
-    right.set_yticks([0.1, 1, 10, 100], ["0.1", "1", "10", "100"])
+    most = 10 if max(norms, default=0) <= 10 else 100
+    right.set_ylim(0.1, most)
+    ticks = [tick for tick in (0.1, 1, 10, 100) if tick <= most]
+    right.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     right.minorticks_off()
     right.set_ylabel("norm of the gradient", fontsize=9, labelpad=2)
     for ax in (left, right):
@@ -295,15 +299,16 @@ def heads_by_step(steps, weights, losses):
     weights = array(weights)
     fig, ((left, right),) = canvas(3.1, 1, 2)
     _, L, H = weights.shape
-    best = weights[-1].argmax()
-    for each in range(L * H):
-        most = each == best
-        style = dict(color=COLOURS["attention"] if most else "#bbbbbb")
-        said = f"layer {each // H}, head {each % H}" if most else None
-        values = weights.reshape(len(steps), -1)[:, each]
-        wide = 2.2 if most else 1
-        order = 2 if most else 1
-        left.plot(steps, values, lw=wide, label=said, zorder=order, **style)
+    flat = weights.reshape(len(steps), -1)
+    best = [int(each) for each in flat[-1].argsort()[::-1][:2]]
+    for each in set(range(L * H)) - set(best):
+        left.plot(steps, flat[:, each], color="#bbbbbb", lw=1)
+    # the second is dashed: the two may lie on each other
+    looks = (COLOURS["attention"], "-"), (COLOURS["probability"], "--")
+    for each, (colour, style) in zip(best, looks):
+        said = f"layer {each // H}, head {each % H}"
+        how = dict(color=colour, ls=style, lw=2.2, label=said)
+        left.plot(steps, flat[:, each], **how)
     left.set_ylim(0, None)
     left.set_ylabel("weight on the token due")
     left.legend(frameon=False, fontsize=9, loc="upper left")
@@ -346,9 +351,12 @@ def training_log(tokens, losses, rates, levels):
     below.set_ylim(0, 1.1 * max(rates))
     below.set_ylabel("learning rate")
     below.set_xlabel("tokens read")
-    millions = range(0, math.floor(tokens[-1] / 1e6) + 1, 4)
-    ticks = [m * 1e6 for m in millions]
-    below.set_xticks(ticks, [f"{m} million" if m else "0" for m in millions])
+    below.set_xscale("log")  # else the first hundred steps are not seen
+    ticks = {10_000: "10,000", 100_000: "100,000"}
+    ticks |= {m * 1_000_000: f"{m} million" for m in (1, 10, 100)}
+    seen = [n for n in ticks if tokens[0] <= n <= tokens[-1]]
+    below.set_xticks(seen, [ticks[n] for n in seen])
+    below.minorticks_off()
     fig.align_ylabels()
     return fig
 

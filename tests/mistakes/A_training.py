@@ -43,7 +43,7 @@ def packed_labels(ids, end_id):
     return ids[1:].masked_fill(ids[:-1] == end_id, IGNORE)
 
 
-# %% exercise 1: list returned, (9,) wanted
+# %% exercise 1: list returned, a tensor wanted
 def packed_labels(ids, end_id):
     return [*ids[1:].tolist(), IGNORE]
 
@@ -51,6 +51,31 @@ def packed_labels(ids, end_id):
 # %% exercise 1: gives
 def packed_labels(ids, end_id):
     return torch.full_like(ids, IGNORE)
+
+
+# %% exercise 1: (end 3) gives
+def packed_labels(ids, end_id):
+    labels = ids.roll(-1)
+    labels[-1] = IGNORE
+    return labels.masked_fill(ids == 2, IGNORE)
+
+
+# %% exercise 2: begin 3: the entry
+def same_text_mask(ids, begin_id):
+    text = (ids == 1).cumsum(0)
+    return (text[:, None] == text).tril()
+
+
+# %% exercise 2: for [5, 6, 1, 1, 9], begin 1: the entry [0, 0] is wrong
+def same_text_mask(ids, begin_id):
+    text = (ids == begin_id).cumsum(0)
+    return ((text[:, None] == text) & (text > 0)).tril()
+
+
+# %% exercise 2: ndarray returned, a tensor wanted
+def same_text_mask(ids, begin_id):
+    text = (ids == begin_id).cumsum(0)
+    return (text[:, None] == text).tril().numpy()
 
 
 # %% exercise 2: a query sees the texts before its own
@@ -135,12 +160,12 @@ def loss_of_parts(parts):
     )
 
 
-# %% exercise 3: one number wanted
+# %% exercise 3: (2,) returned, () wanted
 def loss_of_parts(parts):
     return torch.stack([next_token_loss(z, y) for z, y in parts])
 
 
-# %% exercise 3: list returned, one number wanted
+# %% exercise 3: list returned, a tensor wanted
 def loss_of_parts(parts):
     return [next_token_loss(z, y) for z, y in parts]
 
@@ -148,6 +173,27 @@ def loss_of_parts(parts):
 # %% exercise 3: wanted
 def loss_of_parts(parts):
     return 1.0
+
+
+# %% exercise 3: no gradient can go back from it
+def loss_of_parts(parts):
+    total, n = 0.0, 0
+    for z, y in parts:
+        labels = (y != IGNORE).sum().item()
+        if labels:
+            total += next_token_loss(z, y).item() * labels
+        n += labels
+    return total / n
+
+
+# %% exercise 3: its gradient at the logits is not
+def loss_of_parts(parts):
+    total, n = 0.0, 0
+    for z, y in parts:
+        each = F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="sum")
+        total = total.detach() + each if n else each  # the last part's alone
+        n += (y != IGNORE).sum()
+    return total / n
 
 
 # %% exercise 4: those are nats: divide by ln 2
