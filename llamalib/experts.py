@@ -103,8 +103,8 @@ def route(
     Raises:
         ValueError: for a top_k that is not from 1 to E.
 
-    Source: Shazeer et al. 2017, arXiv:1701.06538; so in Mixtral (Jiang et al.
-    2024, arXiv:2401.04088).
+    Source: Shazeer et al. 2017, arXiv:1701.06538, who add noise to the logits
+    before; without it in Mixtral (Jiang et al. 2024, arXiv:2401.04088).
     """
     check_top_k(top_k, len(router))
     logits = F.linear(x, router).float()  # (..., E)
@@ -144,8 +144,9 @@ def mixture_feed_forward(
 def balance_loss(logits: Tensor, chosen: Tensor) -> Tensor:
     r"""E times the sum over experts of f (tokens taken) times P (wished for).
 
-    1 where all experts are alike; with one expert alone for all tokens, E.
-    Only P has a gradient: f is a count.
+    1 where all experts are alike. E/k where k of them have every choice and
+    one of those all the probability; about 1 where they have every choice by
+    a hair. Only P has a gradient: f is a count.
 
     Args:
         logits: (..., E), of all experts.
@@ -155,8 +156,9 @@ def balance_loss(logits: Tensor, chosen: Tensor) -> Tensor:
         a tensor of no dimensions.
 
     Source: Fedus et al. 2021, "Switch Transformers", arXiv:2101.03961,
-    equations 4 to 6; here f is a share of the choices, so that it sums to 1
-    for any k. (The transformers library sums f to k.)
+    equations 4 to 6, without their factor alpha; here f is a share of the
+    choices, so that it sums to 1 for any k. (The transformers library sums f
+    to k, and takes f and P over the tokens of all layers together.)
     """
     n_experts = logits.shape[-1]
     taken = F.one_hot(chosen, n_experts).float()  # (..., k, E)
@@ -179,7 +181,7 @@ def mixture_parameters(
 
     Returns:
         total; active, those that one token meets (the embedding is counted
-        whole).
+        whole, as is usual).
 
     Raises:
         ValueError: for a top_k that is not from 1 to E.
@@ -200,7 +202,8 @@ def mixture_parameters(
 def experts_read(n_experts: int, top_k: int, n_tokens: int) -> float:
     r"""How many experts of a layer some tokens need, in the mean.
 
-    If each token's k are any k of the E, with equal chance.
+    If every token's k are drawn independently, all k of the E with the same
+    chance. (Tokens that follow one another share experts, and need fewer.)
 
     Args:
         n_experts: E.
@@ -222,7 +225,8 @@ def within_capacity(chosen: Tensor, n_experts: int, capacity: int) -> Tensor:
     r"""Which choices an expert of so many places can take.
 
     Who comes first is served first: by token, and of one token's choices
-    the first before the second.
+    the first before the second. (GShard serves all tokens' first choices
+    before any second.)
 
     Args:
         chosen: (T, k) int64.

@@ -164,6 +164,13 @@ def test_against_transformers():
     theirs = load_balancing_loss_func((logits,), E, 2)
     assert torch.allclose(2 * balance_loss(logits, chosen), theirs)
 
+    # of two layers: over the tokens of both together
+    other = draw(9, E, seed=7)
+    both = torch.stack([logits, other])  # (2, 9, E)
+    theirs = load_balancing_loss_func((logits, other), E, 2)
+    ours = balance_loss(both, both.topk(2).indices)
+    assert torch.allclose(2 * ours, theirs)
+
 
 # -- upcycling ----------------------------------------------------------------
 
@@ -294,6 +301,13 @@ def test_balance_loss_at_its_ends():
     sure = torch.zeros(6, E)
     sure[:, 0] = 50
     assert balance_loss(sure, alone).item() == pytest.approx(E)
+    two = torch.tensor([[0, 1]]).expand(6, 2)
+    assert balance_loss(sure, two).item() == pytest.approx(E / 2)
+    hair = (1e-6 * sure).requires_grad_()  # every choice, P even
+    low = balance_loss(hair, alone)
+    low.backward()
+    assert low.item() == pytest.approx(1, abs=1e-3)
+    assert (hair.grad != 0).all()
     # of any leading dimensions
     assert balance_loss(sure.view(2, 3, E), alone.view(2, 3, 1)) == E
 

@@ -68,6 +68,7 @@ def test_active_parameters():
         [2, 3, 5],
     ]
     assert texts(right.get_xticklabels()) == ["1", "2", "4"]
+    assert texts(right.get_legend().get_texts()) == ["drawn at random"]
     fig.canvas.draw()
 
 
@@ -108,10 +109,16 @@ def test_taken():
     before, after = fig.axes[:2]
     assert texts(before.texts) == ["50", "25", "25", "0", "100", "0"]
     assert texts(after.texts) == ["25", "12", "12", "0", "50", "0"]
-    # one scale for both
-    assert before.images[0].get_clim() == after.images[0].get_clim() == (0, 1)
+    # one scale for both, in the numbers' unit
+    both = before.images[0].get_clim(), after.images[0].get_clim()
+    assert both == ((0, 100), (0, 100))
+    assert fig.axes[2].get_ylabel() == "% of the row"
+    assert not before.lines
     assert texts(before.get_yticklabels()) == [r"\$a", "b"]
     fig.canvas.draw()
+    lined = plots.taken({"a": values, "b": values}, ["a", "b"], line_after=1)
+    for ax in lined.axes[:2]:
+        assert list(ax.lines[0].get_ydata()) == [0.5, 0.5]  # between the rows
 
 
 def boxes(ax):
@@ -140,13 +147,15 @@ def test_routed_tokens():
 
 def test_dropped_by_capacity():
     shares = {"a": [0.7, 0.5], "b": torch.tensor([0.1, 0.0]), "c": [0.0, 0.0]}
+    shares["d"] = [0.2, 0.1]
     (ax,) = plots.dropped_by_capacity([1.0, 2.0], shares).axes
-    for line, (name, values) in zip(ax.lines, shares.items()):
+    for line, (name, values) in zip(ax.lines, shares.items(), strict=True):
         assert line.get_label() == name
         assert list(line.get_ydata()) == pytest.approx(
             list(map(float, values))
         )
-    assert len({line.get_color() for line in ax.lines}) == 3
+    looks = {(line.get_color(), line.get_marker()) for line in ax.lines}
+    assert len(looks) == 4
 
 
 def test_routing():

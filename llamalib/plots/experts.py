@@ -74,7 +74,7 @@ def active_parameters(models, batches, read, drawn=None):
             parameters.
         batches: n ints, tokens of one decode step.
         read: n numbers: experts of a layer that they need, as expected.
-        drawn: n numbers, the same as counted, or None.
+        drawn: n numbers, the same counted in random choices, or None.
     """
     fig, ((left, right),) = canvas(3.1, 1, 2)
     parts = (
@@ -99,7 +99,8 @@ def active_parameters(models, batches, read, drawn=None):
     left.set_xlabel("share of the parameters")
     right.plot(batches, read, color=COLOURS["feed-forward"], lw=2)
     if drawn is not None:
-        right.plot(batches, drawn, "o", color="black", ms=5, label="counted")
+        name = "drawn at random"
+        right.plot(batches, drawn, "o", color="black", ms=5, label=name)
         right.legend(frameon=False, fontsize=9, loc="lower right")
     right.set_xscale("log", base=2)
     right.set_xticks(batches, [str(n) for n in batches])
@@ -158,33 +159,36 @@ def loads_over_training(panels, steps):
     return fig
 
 
-def taken(panels, rows):
-    r"""To which experts each kind of token goes, before and after.
+def taken(panels, rows, line_after=None):
+    r"""To which experts each kind of token goes, before and after, in %.
 
     Args:
         panels: name to (n, E) shares, each row with the sum 1.
         rows: n names of kinds.
+        line_after: a line below so many rows; None: no line.
     """
+    panels = {name: 100 * array(values) for name, values in panels.items()}
     fig, axes = canvas(1.1 + 0.28 * len(rows), 1, len(panels), sharey=True)
-    limit = max(float(array(values).max()) for values in panels.values())
+    limit = max(float(values.max()) for values in panels.values())
     for ax, (name, values) in zip(axes[0], panels.items()):
-        values = array(values)
         image = heatmap(ax, values, limit=limit)
         for (row, column), value in _entries(values):
             ax.text(
                 column,
                 row,
-                f"{100 * value:.0f}",
+                f"{value:.0f}",
                 ha="center",
                 va="center",
                 fontsize=7.5,
                 color="white" if value > 0.45 * limit else "black",
             )
+        if line_after is not None:
+            ax.axhline(line_after - 0.5, color="black", lw=1.5)
         ax.set_xticks(range(values.shape[1]))
         ax.set_xlabel("expert")
         title(ax, name)
     axes[0, 0].set_yticks(range(len(rows)), [plain(row) for row in rows])
-    fig.colorbar(image, ax=axes, label="share of the row")
+    fig.colorbar(image, ax=axes, label="% of the row")
     return fig
 
 
@@ -257,10 +261,11 @@ def dropped_by_capacity(factors, shares):
 
     Args:
         factors: n capacities, as multiples of an even share.
-        shares: name of a run to n shares from 0 to 1.
+        shares: name of a run to n shares from 0 to 1; up to four runs.
     """
     fig, ax = canvas(2.9)
-    styles = zip(("feed-forward", "plain", "other"), ("o-", "s--", "^:"))
+    roles = "feed-forward", "plain", "plain", "other"
+    styles = zip(roles, ("o-", "s--", "D-.", "^:"))
     for (name, values), (role, style) in zip(shares.items(), styles):
         ax.plot(factors, values, style, color=COLOURS[role], label=name, lw=2)
     ax.set_ylim(bottom=-0.01)

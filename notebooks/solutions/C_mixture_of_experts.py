@@ -9,9 +9,10 @@ def expert_sizes(D, F, L, E, k, shared):
 
 # %% exercise 2
 def expert_weights(logits, k):
-    best, chosen = logits.topk(k, dim=-1)  # (T, k)
-    weights = torch.zeros_like(logits)  # (T, E)
-    return weights.scatter(-1, chosen, best.softmax(-1))
+    chosen = logits.topk(k, dim=-1).indices  # (T, k)
+    picked = F.one_hot(chosen, logits.shape[-1]).sum(1)  # (T, E) of 0 and 1
+    kept = logits.softmax(-1) * picked  # (T, E)
+    return kept / kept.sum(-1, keepdim=True)  # (T, E)
 
 
 # %% exercise 3
