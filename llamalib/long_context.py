@@ -160,8 +160,9 @@ def capped_attention(
     r"""Attention in which no key seems further away than `cap`.
 
     Every key is seen. One at a distance over `cap` is met at the angle of
-    the distance `cap`. (Han et al. 2023, arXiv:2308.16137, put such a
-    ceiling on the distance.)
+    the distance `cap`. This is ReRoPE (Su 2023, a blog post,
+    kexue.fm/archives/9708). Han et al. 2023, arXiv:2308.16137, put the same
+    ceiling on the first few tokens, and hide those in the middle.
 
     Args:
         freqs: (hd/2,), those of the turns that queries and keys come with,
@@ -181,15 +182,15 @@ def capped_attention(
         q, _ = apply_rotary_emb(q, k, turns_at(freqs, torch.full((T,), cap)))
         far, heads = at[:, None] - at > cap, []  # (T, T)
         for h in range(xq.shape[-2]):
-            g = h // n_rep
-            near_by = xq[..., h, :] @ xk[..., g, :].mT  # (..., T, T)
-            far_off = q[..., h, :] @ k[..., g, :].mT  # (..., T, T)
+            group = h // n_rep
+            near_by = xq[..., h, :] @ xk[..., group, :].mT  # (..., T, T)
+            far_off = q[..., h, :] @ k[..., group, :].mT  # (..., T, T)
             scores = torch.where(far, far_off, near_by)
             scores = scores / math.sqrt(xq.shape[-1]) + mask
             weights = scores.softmax(-1)  # (..., T, T)
             if note is not None:
                 note(weights)
-            heads.append(weights @ xv[..., g, :])  # (..., T, hd)
+            heads.append(weights @ xv[..., group, :])  # (..., T, hd)
         return torch.cat(heads, dim=-1)  # (..., T, H·hd)
 
     return attend

@@ -50,6 +50,19 @@ def test_losses_along():
     fig = plots.losses_along({"$1": panels["two"]}, [(64, "64"), (99, "99")])
     assert texts(fig.axes[0].texts) == [" 64", " 99"]
     fig.canvas.draw()
+    fig = plots.losses_along(panels, [(64, "64"), (150, "end")])
+    assert texts(fig.axes[0].texts) == [" 64", "end "]
+    sides = [text.get_ha() for text in fig.axes[0].texts]
+    assert sides == ["left", "right"]  # the last one's words within the axes
+
+
+def test_no_line_hides_a_narrower_one():
+    xs, ys = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0])
+    names = ("as it is", "a", "b", "c", "wide and grey")
+    fig = plots.losses_along({"": dict.fromkeys(names, (xs, ys))})
+    drawn = sorted(fig.axes[0].lines, key=lambda line: line.get_zorder())
+    widths = [line.get_linewidth() for line in drawn]
+    assert widths == sorted(widths, reverse=True) and len(widths) == 5
 
 
 def test_loss_by_gap():
@@ -63,6 +76,17 @@ def test_loss_by_gap():
     assert texts(lower.texts) == ["   1 turn", "   2 turns", "   1 turn"]
     names = texts(lower.get_yticklabels())
     assert names == ["pair 3: 90 a turn", "pair 4: 150 a turn"]
+    assert len(upper.collections) == 1 and not upper.get_legend()
+    fig.canvas.draw()
+
+
+def test_loss_by_gap_beside_the_half_alone():
+    fig = plots.loss_by_gap([0, 9], [1.0, 5.0], None, {3: 5.0}, alone=1.5)
+    upper, _ = fig.axes
+    assert not upper.collections  # of one text there is no standard error
+    line = lines(upper)["first half not seen"]
+    assert list(line.get_ydata()) == [1.5, 1.5]
+    assert len(upper.get_legend().get_texts()) == 1
     fig.canvas.draw()
 
 
@@ -99,6 +123,8 @@ def test_slowed_pairs():
     ]
     for ax in fig.axes:
         assert ax.get_yscale() == "log" and texts(ax.texts) == ["2,048"]
+        assert not ax.get_legend()  # one, of the whole picture
+    assert texts(fig.legends[0].get_texts()) == ["before", "after"]
 
 
 def test_cache_and_weights():
@@ -109,6 +135,7 @@ def test_cache_and_weights():
     }
     fig = plots.cache_and_weights(lengths, models)
     (ax,) = fig.axes
+    assert "dots" in ax.get_title(loc="left")
     drawn = lines(ax)
     assert list(drawn["small: cache"].get_ydata()) == [1e6, 2e6, 4e6, 8e6]
     assert list(drawn["small: weights, 3 MB"].get_ydata()) == [3e6, 3e6]
@@ -138,25 +165,28 @@ def test_attention_share():
 
 
 def test_needle_maps():
-    shares = torch.tensor([[1.0, 0.25], [0.5, 0.0], [0.75, 0.125]])
+    counts = torch.tensor([[8, 2], [4, 0], [6, 1]])
     fig = plots.needle_maps(
-        {"as it is": shares, "slowed": 1 - shares},
+        {"as it is": counts, "slowed": 8 - counts},
         ["start", "middle", "end"],
         [128, 256],
+        trials=8,
         trained=128,
     )
     left, right = fig.axes
     (image,) = left.images
-    assert image.get_array().tolist() == shares.tolist()
-    assert image.get_clim() == (0, 1)
-    written = ["100", "25", "50", "0", "75", "12"]
-    assert texts(left.texts) == written
+    assert image.get_array().tolist() == counts.tolist()
+    assert image.get_clim() == (0, 8)
+    assert texts(left.texts) == ["8", "2", "4", "0", "6", "1"]
+    assert "of 8" in fig.get_suptitle()
     inks = [text.get_color() for text in left.texts]
     assert inks == ["white", "black", "black", "black", "white", "black"]
     assert left.lines[0].get_xdata()[0] == 0.5  # behind 128
     assert texts(left.get_yticklabels()) == ["start", "middle", "end"]
     assert right.get_title(loc="left") == "slowed"
-    plain = plots.needle_maps({"a": shares}, ["x", "y", "z"], [1, 2], 131072)
+    plain = plots.needle_maps(
+        {"a": counts}, ["x", "y", "z"], [1, 2], 8, trained=131072
+    )
     assert not plain.axes[0].lines
 
 

@@ -46,18 +46,22 @@ def losses_along(panels, marks=(), heading="", height=3.4):
     for ax, (name, series) in zip(axes, panels.items()):
         for place, (way, (xs, ys, *error)) in enumerate(series.items()):
             style, xs, ys = look(way, place), array(xs), array(ys)
-            ax.plot(xs, ys, label=way, **style)
+            # a wide line below a narrow one, which else it would hide
+            ax.plot(xs, ys, label=way, zorder=3 - style["lw"] / 10, **style)
             for e in map(array, error):
                 shade = dict(color=style["color"], alpha=0.2, lw=0)
                 ax.fill_between(xs, ys - e, ys + e, **shade)
+        right = max(float(xs[-1]) for xs, *_ in series.values())
         for place, text in marks[name] if isinstance(marks, dict) else marks:
             ax.axvline(place, color="#777777", ls=":", lw=1.2, zorder=0)
+            at_end = place > 0.9 * right  # no room for words behind it
             ax.text(
                 place,
                 1.0,
-                f" {text}",
+                f"{text} " if at_end else f" {text}",
                 fontsize=8,
                 va="top",
+                ha="right" if at_end else "left",
                 transform=ax.get_xaxis_transform(),
             )
         ax.set_ylim(bottom=0)
@@ -83,24 +87,29 @@ def losses_along(panels, marks=(), heading="", height=3.4):
     return fig
 
 
-def loss_by_gap(gaps, means, errors, waves):
+def loss_by_gap(gaps, means, errors, waves, alone=None):
     r"""The loss where part of a text is moved away from the rest.
 
     Args:
         gaps: n numbers of positions that were left out.
-        means, errors: n losses, and their standard errors.
+        means, errors: n losses, and their standard errors; or None.
         waves: pair to its wavelength: where it has turned once, twice … a
             mark is put, a row for each pair.
+        alone: the loss where the other half is not seen at all; or None.
     """
     fig, (upper, lower) = canvas(
         4.2, 2, 1, sharex=True, height_ratios=[3, 0.4 * len(waves)]
     )
     upper, lower = upper[0], lower[0]
-    gaps, means, errors = map(array, (gaps, means, errors))
+    gaps, means = map(array, (gaps, means))
     colour = COLOURS["plain"]
-    upper.fill_between(
-        gaps, means - errors, means + errors, color=colour, alpha=0.2, lw=0
-    )
+    if errors is not None:
+        edges = means - array(errors), means + array(errors)
+        upper.fill_between(gaps, *edges, color=colour, alpha=0.2, lw=0)
+    if alone is not None:
+        other = dict(color=COLOURS["key"], ls="--", lw=1.4)
+        upper.axhline(float(alone), label="first half not seen", **other)
+        upper.legend(frameon=False, fontsize=9, loc="upper right")
     upper.plot(gaps, means, "o-", color=colour, ms=3, lw=1.4)
     upper.set_ylim(bottom=0)
     upper.set_ylabel("loss of the second half\n(nats a token)")
@@ -129,7 +138,7 @@ def loss_by_gap(gaps, means, errors, waves):
 
 
 def shares_along(panels, ylabels):
-    r"""Two measures of attention along a text, side by side.
+    r"""Measures of the model along a text, side by side.
 
     Args:
         panels: a panel's title to {name: (positions, values)}.
@@ -161,7 +170,7 @@ def slowed_pairs(panels, lines):
         panels: a panel's title to (before, after): hd/2 wavelengths each.
         lines: (name, positions) of horizontal lines.
     """
-    fig, axes = canvas(4.0, 1, len(panels), sharey=True)
+    fig, axes = canvas(4.4, 1, len(panels), sharey=True)
     axes = [axes] if len(panels) == 1 else list(axes.flat)
     for ax, (name, (before, after)) in zip(axes, panels.items()):
         before, after = array(before), array(after)
@@ -174,7 +183,13 @@ def slowed_pairs(panels, lines):
         ax.set_xlabel("pair k")
         title(ax, name)
     axes[0].set_ylabel("positions to a full turn")
-    axes[0].legend(frameon=False, fontsize=9, loc="lower right")
+    fig.legend(
+        *axes[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+    )
     return fig
 
 
@@ -220,7 +235,7 @@ def cache_and_weights(lengths, models):
     fig.legend(
         loc="outside right upper", frameon=False, fontsize=8, labelspacing=0.7
     )
-    title(ax, "The cache grows, the weights do not")
+    title(ax, "The cache grows, the weights do not (dots: both are equal)")
     return fig
 
 
@@ -254,30 +269,31 @@ def attention_share(lengths, models):
     return fig
 
 
-def needle_maps(panels, depths, lengths, trained=None):
+def needle_maps(panels, depths, lengths, trials, trained=None):
     r"""Right answers by where the needle stands and how long the text is.
 
     Args:
-        panels: a panel's title to (depths, lengths) shares from 0 to 1.
+        panels: a panel's title to (depths, lengths) numbers of right answers.
         depths: names of the rows.
         lengths: of the columns.
+        trials: how many were asked for in each cell.
         trained: the length of training; a line stands behind its column.
     """
     fig, axes = canvas(3.1, 1, len(panels), sharey=True)
     axes = [axes] if len(panels) == 1 else list(axes.flat)
-    for ax, (name, shares) in zip(axes, panels.items()):
-        shares = array(shares)
-        ax.imshow(shares, cmap=AMOUNT, vmin=0, vmax=1, aspect="auto")
-        for row, values in enumerate(shares):
+    for ax, (name, counts) in zip(axes, panels.items()):
+        counts = array(counts)
+        ax.imshow(counts, cmap=AMOUNT, vmin=0, vmax=trials, aspect="auto")
+        for row, values in enumerate(counts):
             for column, value in enumerate(values):
                 ax.text(
                     column,
                     row,
-                    f"{100 * value:.0f}",
+                    f"{value:.0f}",
                     ha="center",
                     va="center",
                     fontsize=8,
-                    color="white" if value > 0.55 else "black",
+                    color="white" if value > 0.55 * trials else "black",
                 )
         ax.set_xticks(range(len(lengths)), [f"{n:,}" for n in lengths])
         ax.set_yticks(range(len(depths)), depths)
@@ -289,9 +305,8 @@ def needle_maps(panels, depths, lengths, trained=None):
         ax.set_xlabel("tokens of the text")
         title(ax, name)
     axes[0].set_ylabel("where the number\nis told")
-    fig.suptitle(
-        "Numbers recalled, in percent", x=0.01, ha="left", fontsize=11
-    )
+    heading = f"Numbers recalled, of {trials} in each cell"
+    fig.suptitle(heading, x=0.01, ha="left", fontsize=11)
     return fig
 
 
@@ -318,7 +333,9 @@ def stretched(before, after, along, lines, heading=""):
     left.set_xlabel("pair k")
     left.set_ylabel("positions to a full turn")
     for place, (way, (xs, ys)) in enumerate(along.items()):
-        right.plot(array(xs), array(ys), label=way, **look(way, place))
+        style = look(way, place)
+        above = 3 - style["lw"] / 10  # a wide line below a narrow one
+        right.plot(array(xs), array(ys), label=way, zorder=above, **style)
     end = max(float(xs[-1]) for xs, _ in along.values())
     sides = (("top", 0.85), ("bottom", 1.15))  # the first below its line
     for (text, value), (side, by) in zip(lines, sides):

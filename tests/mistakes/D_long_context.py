@@ -42,6 +42,13 @@ def longest(c, gigabytes):
     return max(0, (gigabytes * 10**9 - weight_bytes(c)) // each)
 
 
+# %% exercise 1: not 131,072
+def longest(c, gigabytes):
+    each = 2 * c.n_layers * c.n_kv_heads * c.head_dim * 2
+    free = gigabytes * 10**9 - weight_bytes(c)
+    return min(c.max_seq_len, max(0, free // each))
+
+
 # %% exercise 1: below 0
 def longest(c, gigabytes):
     each = 2 * c.n_layers * c.n_kv_heads * c.head_dim * 2
@@ -158,14 +165,57 @@ def interpolated(head_dim, length, theta, original):
     return torch.outer(plain_frequencies(head_dim, theta), at)
 
 
-# %% exercise 3: shape ()
+# %% exercise 3: wanted angles
 def interpolated(head_dim, length, theta, original):
     return "nonsense"
+
+
+# %% exercise 3: shape (0,), not (12, 4)
+def interpolated(head_dim, length, theta, original):
+    return []
+
+
+# %% exercise 3: positions are divided, not multiplied
+def interpolated(head_dim, length, theta, original):
+    at = torch.arange(length) * max(1, length / original)
+    return torch.outer(at, plain_frequencies(head_dim, theta)).numpy()
+
+
+# %% exercise 3: at position 1, pair 1
+def interpolated(head_dim, length, theta, original):
+    pairs = torch.arange(head_dim // 2) / head_dim  # the 2 of 2k is lost
+    at = torch.arange(length) / max(1, length / original)
+    return torch.outer(at, theta**-pairs).tolist()
 
 
 # %% exercise 4: where every pair has made a turn
 def factor_for(freqs, original, length):
     return max(1.0, length / original)
+
+
+# %% exercise 4: 1, not 4
+def factor_for(freqs, original, length):
+    turns = original * freqs / (2 * math.pi)
+    return 1.0 if (turns >= 4).all() else max(1.0, length / original)
+
+
+# %% exercise 4: 2π is missing
+def factor_for(freqs, original, length):
+    return 1.0 if (original * freqs >= 1).all() else max(1, length / original)
+
+
+# %% exercise 4: within `original`, not `length`
+def factor_for(freqs, original, length):
+    turns = length * freqs / (2 * math.pi)
+    return 1.0 if (turns >= 1).all() else max(1.0, length / original)
+
+
+# %% exercise 4: here it is p / C
+def factor_for(freqs, original, length):
+    turns = original * freqs / (2 * math.pi)
+    if (turns >= 1).all():
+        return 1.0
+    return max(1.0, (length - 1) / (original - 1))
 
 
 # %% exercise 4: at least 1
