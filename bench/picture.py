@@ -2,7 +2,7 @@
 
 import matplotlib
 from plan import POSITIONS
-from report import by_bytes, by_name, median
+from report import by_bytes, by_name, median, share
 
 from llamalib.plots import COLOURS
 
@@ -25,11 +25,13 @@ def colour(name: str) -> str:
 
 
 def limit(section: dict, row: dict) -> float | None:
-    """tokens/s at which memory gives the bytes of a row's step."""
-    speeds = sorted(section["bandwidth"].get("decode", []))
-    if not speeds:
-        return None
-    return speeds[len(speeds) // 2] / row["step bytes"]["decode"]
+    """tokens/s at which memory gave the bytes of a row's step.
+
+    While that row was measured: where the memory's speed changes from round
+    to round, the others' limit would be another.
+    """
+    part = share(section, row, "decode")
+    return None if part is None else median(row, "decode") / part
 
 
 def bars(ax, section: dict) -> None:

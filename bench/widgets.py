@@ -2,23 +2,28 @@
 
     python bench/widgets.py > bench/results/widgets.md
 
-Moves every control of every widget to and fro, on the checkpoint that
-`llamalib.find_checkpoint()` takes, and prints the median and the longest time
-from a new value to a new picture, as a table in Markdown.
+Runs every notebook up to its widget, on the checkpoint that
+`llamalib.find_checkpoint()` takes, moves each of its controls to and fro, and
+prints the median and the longest time from a new value to a new picture, as a
+table in Markdown.
 """
 
+import ast
+import contextlib
+import io
+import json
 import platform
 import statistics
 import time
 
 import matplotlib
 import torch
+from matplotlib import pyplot as plt
 
 matplotlib.use("agg")
 
 import llamalib  # noqa: E402
-from llamalib import widgets  # noqa: E402
-from llamalib.experiment import STORY  # noqa: E402
+from llamalib.__main__ import all_notebooks  # noqa: E402
 
 ROUNDS = 6
 
@@ -55,37 +60,50 @@ def answer_times(play):
     return times
 
 
+def code_cells(path):
+    """The sources of a notebook's code cells."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+
+
+def widget_of(path):
+    """A notebook's own widget, and the seconds that it took to open.
+
+    Its cells are run up to the one that ends in `widgets.…(…)`.
+    """
+    names = {"__name__": "__main__", "display": lambda *_: None}
+    for source in code_cells(path):
+        lines = source.splitlines()
+        start = ast.parse(source).body[-1].lineno - 1  # of what it shows
+        shows = lines[start].startswith("widgets.")
+        last = "\n".join(lines[start:])
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec("\n".join(lines[:start]) if shows else source, names)
+            plt.close("all")
+            if shows:
+                began = time.perf_counter()
+                widget = eval(last, names)
+                return widget, time.perf_counter() - began
+    raise ValueError(f"{path.name} shows no widget")
+
+
 def main():
     llama = llamalib.load(device="cpu", dtype=torch.float32)
-    prompt = "The capital of France is"
-    ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
-    plays = {
-        "tensors": lambda: widgets.tensors(llama),
-        "tokens": lambda: widgets.tokens(llama),
-        "nearest": lambda: widgets.nearest(llama),
-        "norm": lambda: widgets.norm(llama, ids),
-        "rotation": lambda: widgets.rotation(llama, prompt),
-        "heads": lambda: widgets.heads(llama, ids),
-        "neurons": lambda: widgets.neurons(llama, STORY),
-        "next_token": lambda: widgets.next_token(llama),
-        "sampling": lambda: widgets.sampling(llama, prompt),
-        "quantization": lambda: widgets.quantization(llama),
-    }
     print("# How long each widget takes to answer\n")
     print(f"{llama.name}, {torch.get_num_threads()} threads, ", end="")
     print(f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}\n")
-    print("| widget | opens in ms | answers in ms, median | longest |")
+    print("| notebook | opens in ms | answers in ms, median | longest |")
     print("| --- | --- | --- | --- |")
-    for name, make in plays.items():
-        start = time.perf_counter()
-        play = make()
-        opened = time.perf_counter() - start
+    for path in all_notebooks():
+        play, opened = widget_of(path)
+        if not hasattr(play, "picture"):
+            continue  # it writes a text, a token at a time
         times = answer_times(play)
         ms = [
             f"{1000 * t:.0f}"
             for t in (opened, statistics.median(times), max(times))
         ]
-        print(f"| `{name}` | {' | '.join(ms)} |")
+        print(f"| {path.stem} | {' | '.join(ms)} |", flush=True)
 
 
 if __name__ == "__main__":
