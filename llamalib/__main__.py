@@ -125,9 +125,20 @@ def executed(path: Path):
     try:
         return client.execute()
     except CellExecutionError as error:
+        count, line = failed(notebook)
         raise RuntimeError(
-            f"a cell of {path.name} failed: {error.ename}: {error.evalue}"
+            f"cell [{count}] of {path.name} failed, which begins {line!r}: "
+            f"{error.ename}: {error.evalue}"
         ) from None
+
+
+def failed(notebook) -> tuple[int, str]:
+    """The number of the cell that failed, and its first line."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if output.output_type == "error":
+                return cell.execution_count, cell.source.split("\n")[0]
+    return 0, ""
 
 
 def execute_in_place(path: Path) -> None:

@@ -99,6 +99,22 @@ widgets.Play(
 """
 
 
+def test_execute_says_which_cell_failed(tmp_path):
+    cells = [nbformat.v4.new_markdown_cell("# Not code")]
+    for source in ("x = 1", "y = 0\nx / y", "x"):
+        cells.append(nbformat.v4.new_code_cell(source))
+    path = tmp_path / "three.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    before = path.read_text(encoding="utf-8")
+    with pytest.raises(RuntimeError) as caught:
+        execute_in_place(path)
+    assert str(caught.value) == (
+        "cell [2] of three.ipynb failed, which begins 'y = 0': "
+        "ZeroDivisionError: division by zero"
+    )
+    assert path.read_text(encoding="utf-8") == before
+
+
 def test_execute_saves_what_needs_no_kernel(tmp_path, monkeypatch):
     """A still picture for a widget, no prompt, no name of the machine."""
     monkeypatch.setenv("LLAMA_PROMPT", "from outside")
