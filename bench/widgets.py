@@ -72,18 +72,22 @@ def widget_of(path):
     Its cells are run up to the one that ends in `widgets.…(…)`.
     """
     names = {"__name__": "__main__", "display": lambda *_: None}
+
+    def run(source):
+        start = time.perf_counter()
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(source, names)
+        plt.close("all")
+        return time.perf_counter() - start
+
     for source in code_cells(path):
         lines = source.splitlines()
-        start = ast.parse(source).body[-1].lineno - 1  # of what it shows
-        shows = lines[start].startswith("widgets.")
-        last = "\n".join(lines[start:])
-        with contextlib.redirect_stdout(io.StringIO()):
-            exec("\n".join(lines[:start]) if shows else source, names)
-            plt.close("all")
-            if shows:
-                began = time.perf_counter()
-                widget = eval(last, names)
-                return widget, time.perf_counter() - began
+        last = ast.parse(source).body[-1].lineno - 1
+        if lines[last].startswith("widgets."):
+            run("\n".join(lines[:last]))
+            seconds = run("shown = " + "\n".join(lines[last:]))
+            return names["shown"], seconds
+        run(source)
     raise ValueError(f"{path.name} shows no widget")
 
 

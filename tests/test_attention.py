@@ -171,7 +171,7 @@ def test_one_query_takes_the_quicker_way(monkeypatch, no_way_known):
     monkeypatch.setattr(attention_module, "PIECE", 8)
     monkeypatch.setattr(attention_module, "by_group_in_pieces", quicker)
     monkeypatch.setattr(attention_module, "quickest", quickest)
-    monkeypatch.setattr(attention_module, "is_built", lambda G, hd: False)
+    monkeypatch.setattr(attention_module, "takes", lambda *qkv_mask: False)
     for T, S, dtype in (
         (1, 8, torch.bfloat16),
         (1, 9, torch.float32),

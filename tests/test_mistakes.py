@@ -479,8 +479,8 @@ def test_nothing_asks_to_run_code():
                 before = text[: match.start()]
                 if not before.endswith("."):  # model.eval(): another thing
                     found.append(f"{path.name} {match[0]}")
-    # the project's own notebook, by `python -m llamalib generate`
-    assert found == ["__main__.py exec("], found
+    # the project's own notebooks, by `python -m llamalib run` and a bench
+    assert found == ["__main__.py exec(", "widgets.py exec("], found
 
 
 # -- what is asked of a model ------------------------------------------------

@@ -133,9 +133,10 @@ def test_make_installs_once(tmp_path):
     test = dry_run("test", tmp_path)
     assert "-e '.[dev]'" in test and "-m venv" not in test
     (tmp_path / "dev.done").touch()
+    spread = "-n auto --maxprocesses 8 --dist loadfile"
     assert dry_run("test", tmp_path).splitlines() == [
-        f"{tmp_path}/bin/python -m pytest tests",
-        f"{tmp_path}/bin/python -m pytest --nbval notebooks",
+        f"{tmp_path}/bin/python -m pytest {spread} tests",
+        f"{tmp_path}/bin/python -m pytest {spread} --nbval notebooks",
     ]
 
 
