@@ -34,8 +34,9 @@ test-slow: $(VENV)/dev.done ## the tests that need gigabytes or minutes
 	$(BIN)/python -m pytest tests -m slow
 
 test-browser: export LLAMA_DIR := $(POCKET)
+test-browser: export OMP_NUM_THREADS := 1
 test-browser: $(VENV)/browser.done ## the widgets in JupyterLab, by headless Chromium
-	$(BIN)/python -m pytest tests -m browser
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests -m browser
 
 # root, as in a container, must say so
 LAB_FLAGS ?= $(shell test "$$(id -u)" != 0 || echo --allow-root)

@@ -182,7 +182,7 @@ def open_and_run_all(server, driver, path, widget):
     wait_for("pictures", lambda: elements(driver, ".jp-RenderedImage img"))
     assert not elements(driver, ".jupyter-widgets")
     click_menu(driver, "Run", "Run All Cells")
-    wait_for("the widget", lambda: elements(driver, widget))
+    wait_for("the widget", lambda: elements(driver, widget), seconds=400)
     wait_for(
         "the last cell",
         lambda: (
@@ -190,6 +190,7 @@ def open_and_run_all(server, driver, path, widget):
                 e for e in elements(driver, ".jp-InputPrompt") if "*" in e.text
             ]
         ),
+        seconds=400,  # an appendix trains
     )
     errors = elements(driver, '[data-mime-type*="stderr"]')
     assert [e.text for e in errors] == []
