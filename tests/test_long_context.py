@@ -4,6 +4,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
+from checkpoint import LLAMA_1B
 from helpers import random_ids, random_llama, small_config
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -282,17 +283,6 @@ def test_operations_of_wide_heads():
 
 
 def test_the_1b_at_full_length():
-    one_b = ModelArgs(
-        dim=2048,
-        n_layers=16,
-        n_heads=32,
-        n_kv_heads=8,
-        vocab_size=128256,
-        multiple_of=256,
-        ffn_dim_multiplier=1.5,
-        norm_eps=1e-5,
-        rope_theta=500000.0,
-        use_scaled_rope=True,
-    )
+    one_b = ModelArgs(**LLAMA_1B)
     weights, mixing = prefill_operations(one_b, 131072)
     assert round(mixing / (weights + mixing), 3) == 0.898

@@ -2,7 +2,16 @@ r"""The pictures of notebook 05."""
 
 from matplotlib.colors import to_rgb
 
-from .base import COLOURS, GROUPS, canvas, heatmap, plain, title, visible
+from .base import (
+    COLOURS,
+    GROUPS,
+    canvas,
+    cell_texts,
+    heatmap,
+    plain,
+    title,
+    visible,
+)
 
 
 def group_colour(kv_head: int) -> str:
@@ -65,11 +74,9 @@ def attention_map(ax, weights, labels, name, colour=None):
     image = heatmap(ax, weights.tolist(), limit=1.0)
     heatmap_ticks(ax, labels, labels)
     if len(labels) <= 12:
-        for t, row in enumerate(weights.tolist()):
-            for s, weight in enumerate(row[: t + 1]):
-                ink = "white" if weight > 0.55 else "black"
-                at = dict(ha="center", va="center", fontsize=8)
-                ax.text(s, t, f"{weight:.2f}", color=ink, **at)
+        seen = [row[: t + 1] for t, row in enumerate(weights.tolist())]
+        texts = [[f"{weight:.2f}" for weight in row] for row in seen]
+        cell_texts(ax, texts, (weights > 0.55).tolist())
     if colour:
         _frame(ax, colour)
     title(ax, name)

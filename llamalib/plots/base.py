@@ -157,3 +157,18 @@ def heatmap(ax, values, rows=(), columns=(), *, signed=False, limit=None):
         )
     ax.spines[:].set_visible(False)
     return image
+
+
+def cell_texts(ax, texts, dark, size=8):
+    r"""A text in the middle of each cell of a `heatmap`.
+
+    Args:
+        texts: rows of texts, which need not be as long as the matrix is wide.
+        dark: rows of booleans, where the colour behind asks for white.
+        size: of the letters, in points.
+    """
+    style = dict(ha="center", va="center", fontsize=size)
+    for row, (line, behind) in enumerate(zip(texts, dark)):
+        for column, (text, is_dark) in enumerate(zip(line, behind)):
+            ink = "white" if is_dark else "black"
+            ax.text(column, row, text, color=ink, **style)

@@ -8,6 +8,7 @@ from .base import (
     GROUPS,
     array,
     canvas,
+    cell_texts,
     heatmap,
     plain,
     title,
@@ -172,16 +173,8 @@ def taken(panels, rows, line_after=None):
     limit = max(float(values.max()) for values in panels.values())
     for ax, (name, values) in zip(axes[0], panels.items()):
         image = heatmap(ax, values, limit=limit)
-        for (row, column), value in _entries(values):
-            ax.text(
-                column,
-                row,
-                f"{value:.0f}",
-                ha="center",
-                va="center",
-                fontsize=7.5,
-                color="white" if value > 0.45 * limit else "black",
-            )
+        texts = [[f"{value:.0f}" for value in row] for row in values]
+        cell_texts(ax, texts, values > 0.45 * limit, size=7.5)
         if line_after is not None:
             ax.axhline(line_after - 0.5, color="black", lw=1.5)
         ax.set_xticks(range(values.shape[1]))
@@ -190,13 +183,6 @@ def taken(panels, rows, line_after=None):
     axes[0, 0].set_yticks(range(len(rows)), [plain(row) for row in rows])
     fig.colorbar(image, ax=axes, label="% of the row")
     return fig
-
-
-def _entries(values):
-    """((row, column), value) of a matrix."""
-    for row, numbers in enumerate(values):
-        for column, value in enumerate(numbers):
-            yield (row, column), float(value)
 
 
 def routed_tokens(labels, rows, heading=""):

@@ -6,6 +6,7 @@ from .base import (
     COLOURS,
     WIDTH,
     canvas,
+    cell_texts,
     heatmap,
     legend_above,
     plain,
@@ -98,17 +99,12 @@ def stream_norms(norms, labels):
     image.set_clim(low, high)
     ax.set_yticks(range(len(rows)), rows)
     middle = (low * high) ** 0.5  # from here on the colour is dark
-    for row, values in enumerate(norms if len(labels) <= 12 else ()):
-        for column, value in enumerate(values):
-            ax.text(
-                column,
-                row,
-                f"{value:.3g}" if value < 1000 else f"{value:.0f}",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="white" if value > middle else "black",
-            )
+    if len(labels) <= 12:
+        texts = [
+            [f"{x:.3g}" if x < 1000 else f"{x:.0f}" for x in row]
+            for row in norms
+        ]
+        cell_texts(ax, texts, [[x > middle for x in row] for row in norms])
     ax.set_xlabel("token")
     title(ax, "Length of the residual stream, ‖x‖")
     fig.colorbar(image, ax=ax, label="length (logarithmic)")

@@ -2,7 +2,7 @@ r"""The pictures of notebook 07."""
 
 import matplotlib.pyplot as plt
 
-from .base import COLOURS, canvas, heatmap, plain, title, visible
+from .base import COLOURS, canvas, cell_texts, heatmap, plain, title, visible
 
 
 def next_token_bars(labels, probabilities, title=""):
@@ -48,17 +48,9 @@ def lens_map(words, probabilities, columns, title_text=""):
     ax.invert_yaxis()
     ax.set_yticks(range(n), ["embedding: 0", *map(str, range(1, n))])
     size = min(8.5, 58 / T)
-    for row in range(n):
-        for column in range(T):
-            ax.text(
-                column,
-                row,
-                visible(words[row][column]),
-                ha="center",
-                va="center",
-                fontsize=size,
-                color="white" if probabilities[row][column] > 0.5 else "black",
-            )
+    texts = [[visible(word) for word in line] for line in words]
+    dark = [[p > 0.5 for p in line] for line in probabilities]
+    cell_texts(ax, texts, dark, size)
     ax.set_xlabel("token of the prompt")
     ax.set_ylabel("blocks done")
     fig.colorbar(image, ax=ax, label="probability of the top token", pad=0.01)

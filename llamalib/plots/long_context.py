@@ -3,7 +3,16 @@ r"""The pictures of appendix D."""
 import matplotlib.pyplot as plt
 
 from .attention import size_text
-from .base import AMOUNT, COLOURS, WIDTH, array, canvas, legend_above, title
+from .base import (
+    COLOURS,
+    WIDTH,
+    array,
+    canvas,
+    cell_texts,
+    heatmap,
+    legend_above,
+    title,
+)
 
 # The ways to a longer text, as lines: the same in every picture.
 WAYS = {
@@ -283,21 +292,11 @@ def needle_maps(panels, depths, lengths, trials, trained=None):
     axes = [axes] if len(panels) == 1 else list(axes.flat)
     for ax, (name, counts) in zip(axes, panels.items()):
         counts = array(counts)
-        ax.imshow(counts, cmap=AMOUNT, vmin=0, vmax=trials, aspect="auto")
-        for row, values in enumerate(counts):
-            for column, value in enumerate(values):
-                ax.text(
-                    column,
-                    row,
-                    f"{value:.0f}",
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color="white" if value > 0.55 * trials else "black",
-                )
+        heatmap(ax, counts, limit=trials)
+        texts = [[f"{count:.0f}" for count in row] for row in counts]
+        cell_texts(ax, texts, counts > 0.55 * trials)
         ax.set_xticks(range(len(lengths)), [f"{n:,}" for n in lengths])
         ax.set_yticks(range(len(depths)), depths)
-        ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
         if trained in lengths:
             at = list(lengths).index(trained) + 0.5
