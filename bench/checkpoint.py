@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import llamalib
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 from llamalib.rope import scale_frequencies
 from llamalib.tokenizer import read_ranks, write_ranks
 

@@ -31,7 +31,7 @@ from plan import PLANS, PROMPT, Row, Section
 from worker import vocabulary_ids
 
 import llamalib
-from llamalib.checkpoint import quantized
+from llamalib.formats.find import quantized
 
 HERE = Path(__file__).resolve().parent
 LONG = 24  # ids of the prompt whose answer is compared

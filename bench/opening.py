@@ -19,7 +19,7 @@ import checkpoint
 import torch
 
 import llamalib
-from llamalib.shards import shard_axis
+from llamalib.formats.meta import shard_axis
 
 RESULT = Path(__file__).resolve().parent / "results" / "opening.md"
 ROUNDS = 3

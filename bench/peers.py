@@ -16,8 +16,8 @@ import torch
 from plan import POSITIONS
 
 import llamalib
-from llamalib.generate import prepare
-from llamalib.quantization import KINDS
+from llamalib.decoding import prepare
+from llamalib.fast.quantize import KINDS
 
 
 class NotMeasured(Exception):

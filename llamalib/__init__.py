@@ -5,59 +5,48 @@ model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
 dim of the feed-forward network, `V` vocabulary, `L` layers.
 """
 
-from .attention import (
+from .cache import KVCache
+from .config import LLAMA_1B, ModelArgs
+from .decoding import decode_one, generate, generate_batch, pad_left, prefill
+from .experiment import break_it
+from .gqa import (
     attention,
     attention_weights,
     causal_mask,
     repeat_kv,
+    sdpa_attention,
     self_attention,
 )
-from .cache import KVCache
-from .checkpoint import find_checkpoint, load, save
-from .compiled import CompiledDecode
-from .config import ModelArgs
-from .experiment import break_it
-from .feed_forward import feed_forward, ffn_hidden_dim
-from .generate import decode_one, generate, generate_batch, prefill
-from .model import Llama, attention_maps, tensor_shapes, transformer_block
-from .normalization import rms_norm
+from .loading import load
+from .model import (
+    Llama,
+    attention_maps,
+    forward,
+    record,
+    tensor_shapes,
+    transformer_block,
+)
+from .rmsnorm import rms_norm
 from .roofline import bytes_per_step, memory_bandwidth
 from .rope import apply_rotary_emb, precompute_freqs_cis, scale_frequencies
 from .sampling import keep_top_k, keep_top_p, next_token_probs, pick
+from .swiglu import feed_forward, ffn_hidden_dim
 from .tokenizer import Tokenizer
 
-__all__ = [
-    "CompiledDecode",
-    "KVCache",
-    "Llama",
-    "ModelArgs",
-    "Tokenizer",
-    "apply_rotary_emb",
-    "attention",
-    "attention_maps",
-    "attention_weights",
-    "break_it",
-    "bytes_per_step",
-    "causal_mask",
-    "decode_one",
-    "feed_forward",
-    "ffn_hidden_dim",
-    "find_checkpoint",
-    "generate",
-    "generate_batch",
-    "keep_top_k",
-    "keep_top_p",
-    "load",
-    "memory_bandwidth",
-    "next_token_probs",
-    "pick",
-    "precompute_freqs_cis",
-    "prefill",
-    "repeat_kv",
-    "rms_norm",
-    "save",
-    "scale_frequencies",
-    "self_attention",
-    "tensor_shapes",
-    "transformer_block",
-]
+__version__ = "0.2.0"
+_FORMATS = ("find_checkpoint", "save")  # imported when they are first used
+_OURS = {
+    name: getattr(value, "__module__", None) or ""
+    for name, value in globals().items()
+    if not name.startswith("_")
+}
+__all__ = [n for n, m in _OURS.items() if m.startswith("llamalib.")]
+__all__ += _FORMATS
+
+
+def __getattr__(name):
+    if name in _FORMATS:
+        from .formats import find
+
+        return getattr(find, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-from .checkpoint import ROOT, load, save
+from .files import ROOT
+from .formats.find import save
+from .loading import load
 
 NOTEBOOKS = ROOT / "notebooks"
 GENERATE = NOTEBOOKS / "09_generate.ipynb"
@@ -50,7 +52,7 @@ def main(argv=None) -> int:
         elif args.command == "convert":
             print(f"ready: {convert_folder(args.source, args.target)}")
         else:
-            from .fetch import fetch as fetch_model
+            from .formats.download import fetch as fetch_model
 
             print(f"\nready: {fetch_model(args.model)}")
     except (OSError, ValueError, RuntimeError, MemoryError) as error:

@@ -7,7 +7,7 @@ head dim.
 import torch
 from torch import Tensor
 
-from .attention import causal_mask
+from .gqa import causal_mask
 
 
 class KVCache:

@@ -4,19 +4,19 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .feed_forward import ffn_hidden_dim
-from .files import existing, read_json
+from .files import read_json, require_file
+from .swiglu import ffn_hidden_dim
 
-# Meta's vision and quantized checkpoints hold these too. They are read, so
-# that any of Meta's configs can be looked at; `llamalib.load` refuses them.
-VISION_KEYS = (
-    "vision_chunk_size",
-    "vision_max_num_chunks",
-    "vision_num_cross_attention_layers",
-)
-MOST = 2**31  # of anything that is counted
-LARGEST = 1e30  # of any other number
-QUANTIZATION_KEYS = ("quantization_args", "lora_args")
+# Keys of Meta's other checkpoints, which llamalib does not run.
+OTHER_KINDS = {
+    "vision_chunk_size": "vision",
+    "vision_max_num_chunks": "vision",
+    "vision_num_cross_attention_layers": "vision",
+    "quantization_args": "quantized",
+    "lora_args": "quantized",
+}
+MAX_COUNT = 2**31
+MAX_VALUE = 1e30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,22 +26,21 @@ class ModelArgs:
     Fields:
         dim: D, the width of the residual stream.
         n_layers: L, the number of blocks.
-        n_heads: H, query heads a layer.
-        n_kv_heads: KV, key/value heads a layer; divides n_heads.
+        n_heads: H, query heads per layer.
+        n_kv_heads: KV, key/value heads per layer; divides n_heads.
         vocab_size: V, rows of the embedding.
         multiple_of, ffn_dim_multiplier: give `hidden_dim`.
         norm_eps: added under RMSNorm's root.
         rope_theta: the base of RoPE's frequencies.
-        use_scaled_rope: whether the low frequencies are slowed.
+        use_scaled_rope: whether the low frequencies are divided.
         rope_scaling_factor: by how much. Meta's params.json does not say;
-            where it does not, see `published_scaling_factor`. None
-            where use_scaled_rope is false.
-        head_width: hd, where it is not dim / n_heads; else None.
-        context_length: the positions that the model is made for, where it
-            is not what Meta's models are made for; else None.
+            None: `published_scaling_factor`.
+        head_width: hd, if it is not dim / n_heads; else None.
+        context_length: positions the model is made for, if not as many as
+            Meta's models; else None.
 
     Raises:
-        ValueError: naming the field, what was found and what is wanted.
+        ValueError: naming the field, the value found and the one expected.
     """
 
     dim: int
@@ -55,28 +54,25 @@ class ModelArgs:
     rope_theta: float
     use_scaled_rope: bool = False
     rope_scaling_factor: float | None = None
-    vision_chunk_size: int | None = None
-    vision_max_num_chunks: int | None = None
-    vision_num_cross_attention_layers: int | None = None
-    quantization_args: dict | None = None
-    lora_args: dict | None = None
     head_width: int | None = field(default=None, repr=False)
     context_length: int | None = field(default=None, repr=False)
 
     def __post_init__(self):
         self._check_numbers()
         self._check_heads()
-        # one way to say the same: configs of the same model are equal
-        if self.head_width == self.dim / self.n_heads:
-            object.__setattr__(self, "head_width", None)
-        if self.context_length == self._metas_context:
-            object.__setattr__(self, "context_length", None)
+        # configs of the same model are equal, however they are written
         factor = self.rope_scaling_factor
         if not self.use_scaled_rope:
             factor = None
         elif factor is None:
             factor = published_scaling_factor(self.dim)
-        object.__setattr__(self, "rope_scaling_factor", factor)
+        normal = {"rope_scaling_factor": factor}
+        if self.head_width == self.dim / self.n_heads:
+            normal["head_width"] = None
+        if self.context_length == self._metas_context:
+            normal["context_length"] = None
+        for name, value in normal.items():
+            object.__setattr__(self, name, value)
 
     @property
     def head_dim(self) -> int:
@@ -112,21 +108,25 @@ class ModelArgs:
         """Check the keys, then the values.
 
         Args:
-            params: what params.json holds.
-            where: named in errors, a file's path for one.
+            params: the contents of params.json.
+            where: named in errors, such as a file's path.
 
         Raises:
             ValueError: naming every unknown and every missing key.
         """
         if not isinstance(params, dict):
             raise ValueError(
-                f"{where} holds a {type(params).__name__}; wanted an object "
+                f"{where} holds a {type(params).__name__}; expected an object "
                 'like {"dim": 2048, "n_layers": 16, …}'
             )
+        for key in OTHER_KINDS.keys() & params.keys():
+            raise ValueError(
+                f"{where} has {key}: a {OTHER_KINDS[key]} checkpoint, which "
+                "llamalib does not run; take the text model's, in bfloat16"
+            )
         fields = dataclasses.fields(cls)
-        known = [f.name for f in fields]
         needed = [f.name for f in fields if f.default is dataclasses.MISSING]
-        unknown = sorted(set(params) - set(known))
+        unknown = sorted(params.keys() - {f.name for f in fields})
         missing = [name for name in needed if name not in params]
         problems = []
         if unknown:
@@ -147,75 +147,60 @@ class ModelArgs:
     @classmethod
     def from_file(cls, path) -> "ModelArgs":
         """Read a params.json; see `from_dict`."""
-        params = read_json(existing(Path(path).parent, Path(path).name))
+        params = read_json(require_file(Path(path).parent, Path(path).name))
         return cls.from_dict(params, where=path)
 
     def to_dict(self) -> dict:
-        """Only what Meta's params.json of such a model holds, sorted."""
-        kept = {
-            name: value
-            for name, value in dataclasses.asdict(self).items()
-            if value is not None and name != "rope_scaling_factor"
-        }
-        if not self.use_scaled_rope:
-            kept.pop("use_scaled_rope")
-        elif self.rope_scaling_factor != published_scaling_factor(self.dim):
-            kept["rope_scaling_factor"] = self.rope_scaling_factor
+        """Return what Meta's params.json of such a model holds, sorted."""
+        kept = {n: v for n, v in dataclasses.asdict(self).items() if v}
+        published = published_scaling_factor(self.dim)
+        if self.rope_scaling_factor == published:
+            del kept["rope_scaling_factor"]
         kept["ffn_dim_multiplier"] = self.ffn_dim_multiplier
         return dict(sorted(kept.items()))
 
     def _check_numbers(self):
-        counts = "dim n_layers n_heads n_kv_heads vocab_size multiple_of"
-        others = ("head_width", "context_length")
-        for name in (*counts.split(), *others):
-            value = getattr(self, name)
-            if value is None and name in others:
+        optional = "head_width context_length rope_scaling_factor".split()
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if value is None and f.name in (*optional, "ffn_dim_multiplier"):
                 continue
-            # bool is an int in Python, and true is no number of layers
-            if type(value) is not int or not 1 <= value < MOST:
+            # bool is an int in Python, and True is not a valid layer count
+            kind, expected = type(value), None
+            if f.type is bool:
+                if kind is not bool:
+                    expected = "true or false"
+            elif f.type in (int, int | None):
+                if kind is not int or not 1 <= value < MAX_COUNT:
+                    expected = f"a whole number from 1 to {MAX_COUNT - 1}"
+            elif kind not in (int, float) or not 0 < value < MAX_VALUE:
+                expected = "a finite number over 0"
+            if expected:
                 raise ValueError(
-                    f"{name} is {repr(value)[:40]}; wanted a whole number "
-                    f"from 1 to {MOST - 1}"
+                    f"{f.name} is {repr(value)[:40]}; expected {expected}"
                 )
-        optional = ("ffn_dim_multiplier", "rope_scaling_factor")
-        for name in ("norm_eps", "rope_theta", *optional):
-            value = getattr(self, name)
-            if value is None and name in optional:
-                continue
-            number = type(value) in (int, float)
-            if not number or not 0 < value < LARGEST:
-                raise ValueError(
-                    f"{name} is {repr(value)[:40]}; wanted a number over "
-                    "0, and a finite one"
-                )
-        if type(self.use_scaled_rope) is not bool:
-            raise ValueError(
-                f"use_scaled_rope is {self.use_scaled_rope!r}; "
-                "wanted true or false"
-            )
 
     def _check_heads(self):
         if self.n_heads % self.n_kv_heads:
             raise ValueError(
-                f"n_heads is {self.n_heads} and n_kv_heads "
-                f"{self.n_kv_heads}; wanted a multiple of n_kv_heads, so that "
-                "every group has as many query heads"
+                f"n_heads is {self.n_heads} and n_kv_heads {self.n_kv_heads}; "
+                "expected a multiple of n_kv_heads, so that all groups have "
+                "the same number of query heads"
             )
-        if self.head_width is not None:
-            if self.head_width % 2:
-                raise ValueError(
-                    f"head_width is {self.head_width}; wanted an even "
-                    "number, for RoPE's pairs"
-                )
-        elif self.dim % (2 * self.n_heads):
+        if self.head_width is None and self.dim % (2 * self.n_heads):
             raise ValueError(
-                f"dim is {self.dim} and n_heads {self.n_heads}; wanted a dim "
-                "that divides into heads of even width, for RoPE's pairs"
+                f"dim is {self.dim} and n_heads {self.n_heads}; expected a "
+                "dim that divides into heads of even width, for RoPE's pairs"
+            )
+        if self.head_width is not None and self.head_width % 2:
+            raise ValueError(
+                f"head_width is {self.head_width}; expected an even number, "
+                "for RoPE's pairs"
             )
 
 
 def published_scaling_factor(dim: int) -> float:
-    r"""RoPE's scaling factor, by the width of the model.
+    r"""Return RoPE's published scaling factor for a model of this width.
 
     params.json says only `use_scaled_rope`. The published configurations say
     32 for Llama 3.2's text models, 1B (dim 2048) and 3B (3072), and 8 for all
@@ -224,3 +209,18 @@ def published_scaling_factor(dim: int) -> float:
     have 32. (Meta's published code says 8 for all: wrong for 1B and 3B.)
     """
     return 32.0 if dim < 4096 else 8.0
+
+
+# The published params.json of Llama 3.2-1B.
+LLAMA_1B = ModelArgs(
+    dim=2048,
+    n_layers=16,
+    n_heads=32,
+    n_kv_heads=8,
+    vocab_size=128256,
+    multiple_of=256,
+    ffn_dim_multiplier=1.5,
+    norm_eps=1e-5,
+    rope_theta=500000.0,
+    use_scaled_rope=True,
+)

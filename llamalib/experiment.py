@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from .generate import generate
+from .decoding import generate
 from .model import Llama
 
 # A plain little story, on which the loss is measured.
@@ -133,19 +133,15 @@ def break_it(
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
     if "attention" in functions:
         raise ValueError(
-            "the model runs on fused_attention, not on attention; replace "
+            "the model runs on sdpa_attention, not on attention; replace "
             "self_attention, or pass attend= to the model"
         )
     new = ()
     if max_new_tokens:  # the whole model gives the same with its cache
         new = generate(llama, ids, max_new_tokens=max_new_tokens)
     as_it_is = Outcome(loss(llama, story), llama.tokenizer.decode(new))
-    turns, llama._freqs_cis = llama._freqs_cis, None  # may be made anew
-    try:
-        with replaced(**functions):
-            broken = Outcome(
-                loss(llama, story), continuation(llama, prompt, max_new_tokens)
-            )
-    finally:
-        llama._freqs_cis = turns
+    with replaced(**functions):
+        broken = Outcome(
+            loss(llama, story), continuation(llama, prompt, max_new_tokens)
+        )
     return as_it_is, broken

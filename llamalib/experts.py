@@ -14,7 +14,7 @@ from torch import Tensor
 from .config import ModelArgs
 
 # by another name: `experiment.replaced` may put a mixture in its place
-from .feed_forward import feed_forward as swiglu
+from .swiglu import feed_forward as swiglu
 from .model import tensor_shapes
 
 

@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention import causal_mask, fused_attention
+from .gqa import causal_mask, sdpa_attention
 from .config import ModelArgs
 from .model import Llama, transformer_block
-from .normalization import rms_norm
+from .rmsnorm import rms_norm
 from .rope import apply_rotary_emb, scale_frequencies
 
 # -- a text, and the loss at each of its positions -------------------------
@@ -88,7 +88,7 @@ def final_states(
     tokens: Tensor,
     turns: Tensor,
     mask: Tensor | None = None,
-    attend=fused_attention,
+    attend=sdpa_attention,
 ) -> Tensor:
     r"""The model up to the LM head, with the turns and the mask one likes.
 
@@ -114,7 +114,7 @@ def position_losses(
     rows: Tensor,
     turns: Tensor,
     mask: Tensor | None = None,
-    attend=fused_attention,
+    attend=sdpa_attention,
 ) -> Tensor:
     r"""-ln p of each next token, in nats.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tiktoken
 
-from .files import refuse_stand_ins
+from .files import reject_lookalikes
 
 # Where a text may be cut before any merging: contractions; a word with at
 # most one leading mark or space; up to three digits; marks; line ends; space.
@@ -57,7 +57,7 @@ def read_ranks(path) -> dict[bytes, int]:
         ValueError: naming the file, the line and what is wrong with it.
     """
     path = Path(path)
-    refuse_stand_ins(path)
+    reject_lookalikes(path)
     data = path.read_bytes()
     if is_sentencepiece(data):
         raise ValueError(

@@ -16,8 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .checkpoint import ROOT
-from .files import read_start, refuse_stand_ins
+from .files import ROOT, read_start, reject_lookalikes
 from .model import Llama, attention_maps
 
 IGNORE = -100  # the label of a place that is asked nothing
@@ -284,7 +283,7 @@ def read_documents(file, most: int = READ) -> list[str]:
     file = Path(file)
     if not file.is_file():
         raise FileNotFoundError(f"{file} is not there; {FROM_WHERE}")
-    refuse_stand_ins(file)
+    reject_lookalikes(file)
     data = read_start(file, most)
     whole = len(data) == file.stat().st_size
     try:  # a character that is cut in two at the end is no mistake

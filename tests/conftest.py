@@ -7,7 +7,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 
 # Not by MPLBACKEND: the kernels that tests start would draw otherwise too.
 matplotlib.use("agg")

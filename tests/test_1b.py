@@ -25,7 +25,7 @@ pytestmark = [
 LOAD = r"""
 import json, re, sys
 import torch, tiktoken, llamalib
-from llamalib.attention import fused_attention
+from llamalib.gqa import fused_attention
 
 def peak():
     # of this process alone: what getrusage says begins with its parent's

@@ -6,15 +6,15 @@ import torch
 import torch.nn.functional as F
 
 from llamalib import attention, attention_weights, causal_mask, repeat_kv
-from llamalib.attention import (
+from llamalib.gqa import (
     by_group_in_pieces,
     fused_attention,
     fused_by_group,
     grouped_attention,
 )
-from llamalib.products import own_kernels
+from llamalib.fast.products import own_kernels
 
-attention_module = import_module("llamalib.attention")
+attention_module = import_module("llamalib.gqa")
 
 
 def qkv(T=5, S=5, H=8, KV=2, hd=16):

@@ -19,7 +19,7 @@ from helpers import random_llama, small_config, write_checkpoint
 from plan import CPU, CUDA, PLANS, Row, Section
 
 import llamalib
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 
 OURS = Row("ours", "float32")
 

@@ -15,7 +15,7 @@ import urllib.request
 import pytest
 
 from llamalib.__main__ import all_notebooks
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 
 pytestmark = pytest.mark.browser
 

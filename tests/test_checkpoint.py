@@ -13,7 +13,7 @@ from helpers import (
 import llamalib
 from llamalib import checkpoint
 from llamalib.files import Pages
-from llamalib.shards import open_shard
+from llamalib.formats.meta import open_shard
 
 PLAIN = dict(device="cpu")
 

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 from llamalib.__main__ import execute_in_place, main
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 
 
 def run(*arguments, **environment):

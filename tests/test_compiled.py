@@ -11,8 +11,8 @@ from helpers import needs_cuda, random_ids, random_llama
 
 import llamalib
 from llamalib import CompiledDecode, compiled
-from llamalib.compiled import columns_for
-from llamalib.generate import on_the_way
+from llamalib.fast.step import columns_for
+from llamalib.decoding import on_the_way
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++") or shutil.which("clang++")),
@@ -23,7 +23,7 @@ needs_compiler = pytest.mark.skipif(
 @pytest.fixture
 def on_the_cpu(monkeypatch):
     """`generate` compiles here too."""
-    loop = import_module("llamalib.generate")
+    loop = import_module("llamalib.decoding")
     monkeypatch.setattr(loop, "COMPILED", ("cpu", "cuda"))
 
 

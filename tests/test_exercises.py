@@ -9,7 +9,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from llamalib.__main__ import all_notebooks
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 
 SOLUTIONS = ROOT / "notebooks" / "solutions"
 MISTAKES = ROOT / "tests" / "mistakes"

@@ -18,7 +18,7 @@ from llamalib.experts import (
     split_experts,
     within_capacity,
 )
-from llamalib.feed_forward import feed_forward
+from llamalib.swiglu import feed_forward
 
 D, HIDDEN, E = 12, 24, 4
 

@@ -14,7 +14,7 @@ from test_huggingface import write_folder
 
 import llamalib
 from llamalib.__main__ import main
-from llamalib.fetch import fetch, licence
+from llamalib.formats.download import fetch, licence
 
 REPO = "meta-llama/Llama-3.2-1B"
 PTH = "original/consolidated.00.pth"
@@ -260,7 +260,7 @@ def test_a_folder_that_may_not_be_written(url, tmp_path, monkeypatch):
     def refused(*args, **how):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("llamalib.fetch.download", refused)
+    monkeypatch.setattr("llamalib.formats.download.download", refused)
     with pytest.raises(PermissionError, match="may not be written to by you"):
         fetch(data=tmp_path, endpoint=url)
 
@@ -311,7 +311,7 @@ def test_the_disk_fills_while_it_is_written(url, tmp_path, monkeypatch):
     def full(*args, **how):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("llamalib.fetch.download", full)
+    monkeypatch.setattr("llamalib.formats.download.download", full)
     with pytest.raises(OSError, match="make room.*is kept") as error:
         fetch(data=tmp_path, endpoint=url)
     assert error.value.errno == errno.ENOSPC
@@ -323,7 +323,7 @@ def test_stopped_by_hand(url, tmp_path, monkeypatch):
     def stopped(*args, **how):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("llamalib.fetch.download", stopped)
+    monkeypatch.setattr("llamalib.formats.download.download", stopped)
     with pytest.raises(KeyboardInterrupt):
         fetch(data=tmp_path, endpoint=url)
 
@@ -337,7 +337,7 @@ def test_the_command(url, hub, monkeypatch, capsys):
         hub.login = "first"
         return fetch(model, endpoint=url)
 
-    monkeypatch.setattr("llamalib.fetch.fetch", nothing)
+    monkeypatch.setattr("llamalib.formats.download.fetch", nothing)
     assert main(["fetch", REPO]) == 1
     said = capsys.readouterr().err
     assert said.startswith("PermissionError: ") and said.count("\n") == 1

@@ -29,7 +29,7 @@ import llamalib
 from llamalib import Tokenizer, huggingface
 from llamalib.__main__ import main
 from llamalib.tokenizer import SPECIAL_TOKENS
-from llamalib.tokenizer_json import LibraryTokenizer
+from llamalib.formats.tokenizer_json import LibraryTokenizer
 
 PLAIN = dict(device="cpu")
 

@@ -10,7 +10,7 @@ from helpers import random_llama
 
 import llamalib
 from llamalib import compiled, products
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 
 PROMPT = [1, 2, 3]
 
@@ -24,7 +24,7 @@ def greedy(llama, n=12, **how):
 def how(request, monkeypatch):
     """The ways of a decode step; nothing is really compiled."""
     if request.param == "compiled":
-        loop = import_module("llamalib.generate")
+        loop = import_module("llamalib.decoding")
         monkeypatch.setattr(loop, "COMPILED", ("cpu",))
         monkeypatch.setattr(compiled, "compiled_anew", lambda f: f)
         return dict(compile=True)

@@ -16,7 +16,7 @@ from llamalib import (
     precompute_freqs_cis,
     scale_frequencies,
 )
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 from llamalib.long_context import (
     capped_attention,
     final_states,

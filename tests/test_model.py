@@ -14,7 +14,7 @@ from helpers import (
 )
 
 import llamalib
-from llamalib.attention import attention, fused_attention
+from llamalib.gqa import attention, fused_attention
 
 FACTORS = {"plain": None, "x8": 8.0, "x32": 32.0}
 CASES = list(product((1, 2, 8), FACTORS, (1, 3), (True, False)))

@@ -14,10 +14,10 @@ from helpers import random_ids, random_llama
 
 import llamalib
 from llamalib import native
-from llamalib.attention import fused_by_group
+from llamalib.gqa import fused_by_group
 
 attention, generate = map(
-    import_module, ("llamalib.attention", "llamalib.generate")
+    import_module, ("llamalib.gqa", "llamalib.decoding")
 )
 
 COMPILER = os.environ.get("CC") or "cc"
@@ -250,7 +250,7 @@ def test_a_compiler_that_knows_less(
     )
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", f"'{compiler}'")
-    with caplog.at_level("INFO", "llamalib.native"):
+    with caplog.at_level("INFO", "llamalib.fast.native"):
         assert native.build(4, 16)
     lines = asked.read_text().splitlines()
     assert ["prefer" in line for line in lines] == [True, False, False]

@@ -10,7 +10,7 @@ from helpers import random_llama, small_config, write_checkpoint
 
 import llamalib
 from llamalib.__main__ import all_notebooks, executed
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 
 NOTEBOOKS = all_notebooks()
 APPENDIX = [path for path in NOTEBOOKS if path.parent.name == "appendix"]

@@ -1,6 +1,6 @@
 import pytest
 
-from llamalib import plots
+from llamalib.viz import nb02 as plots
 
 
 def boxes(texts, fig):

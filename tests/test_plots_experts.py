@@ -2,7 +2,7 @@ import matplotlib
 import pytest
 import torch
 
-from llamalib import plots
+from llamalib.viz import nbC as plots
 
 
 def texts(labels):

@@ -1,6 +1,6 @@
 import pytest
 
-from llamalib import plots
+from llamalib.viz import nb09 as plots
 
 
 def test_cost_in_other_units():

@@ -1,7 +1,7 @@
 import matplotlib
 import pytest
 
-from llamalib import plots
+from llamalib.viz import nb00 as plots
 
 
 def legend(fig):

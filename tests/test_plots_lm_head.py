@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from llamalib import plots
+from llamalib.viz import nb07 as plots
 
 
 def texts(labels):

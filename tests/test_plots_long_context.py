@@ -2,8 +2,8 @@ import matplotlib
 import pytest
 import torch
 
-from llamalib import plots
-from llamalib.plots.long_context import look
+from llamalib.viz import nbD as plots
+from llamalib.viz.nbD import look
 
 
 def texts(labels):

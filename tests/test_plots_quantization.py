@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from llamalib import plots
+from llamalib.viz import nbB as plots
 
 
 def test_stairs():

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from llamalib import plots
+from llamalib.viz import nb03 as plots
 
 TOKENS = ["<|begin_of_text|>", " a", "$x$"]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from matplotlib.text import Annotation
 
-from llamalib import plots
+from llamalib.viz import nb04 as plots
 
 
 def arrows(ax):

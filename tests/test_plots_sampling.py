@@ -1,6 +1,6 @@
 import pytest
 
-from llamalib import plots
+from llamalib.viz import nb08 as plots
 
 
 def texts(ax):

@@ -1,7 +1,7 @@
 import matplotlib
 import pytest
 
-from llamalib import plots
+from llamalib.viz import nb01 as plots
 
 
 def texts(ax):

@@ -8,7 +8,7 @@ import torch
 from IPython.display import DisplayHandle
 from matplotlib import pyplot as plt
 
-from llamalib import plots
+from llamalib.viz import nbA as plots
 
 LEARNED = plots.COLOURS["plain"].lower()
 HELD = "#999933"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import llamalib
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 from llamalib.tokenizer import write_ranks
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))

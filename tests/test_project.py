@@ -9,7 +9,7 @@ import tomllib
 import pytest
 import yaml
 
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

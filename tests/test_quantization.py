@@ -8,7 +8,7 @@ from helpers import random_llama, small_config, write_checkpoint
 
 import llamalib
 from llamalib import quantization
-from llamalib.quantization import (
+from llamalib.fast.quantize import (
     QuantizedWeight,
     dequantize_groups,
     dequantize_rows,
@@ -369,7 +369,7 @@ def test_what_cannot_be_quantized(w, kind):
 
 def test_room_on_a_gpu(monkeypatch):
     """Half of the bytes need half of the room."""
-    from llamalib.checkpoint import check_room
+    from llamalib.formats.find import check_room
 
     free = [0, 0]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: free)

@@ -11,7 +11,7 @@ from conftest import published
 from helpers import small_ranks
 
 from llamalib import Tokenizer
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, read_ranks
 
 NOTEBOOK = ROOT / "notebooks" / "01_tokenize.ipynb"

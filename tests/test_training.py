@@ -20,7 +20,7 @@ from helpers import (
 
 import llamalib
 from llamalib import training
-from llamalib.checkpoint import ROOT
+from llamalib.formats.find import ROOT
 from llamalib.training import (
     IGNORE,
     Renumbered,

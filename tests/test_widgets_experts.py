@@ -5,7 +5,8 @@ import pytest
 import torch
 from helpers import random_llama, small_config
 
-from llamalib import plots, widgets
+from llamalib.viz import nbC as plots
+from llamalib.viz import nbC as widgets
 from llamalib.experts import route
 from llamalib.model import transformer_block
 

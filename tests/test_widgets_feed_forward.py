@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from helpers import random_llama, small_config
 
 import llamalib
-from llamalib import widgets
+from llamalib.viz import nb06 as widgets
 from llamalib.experiment import STORY, loss, replaced
 
 

@@ -5,7 +5,7 @@ import threading
 import torch
 
 import llamalib
-from llamalib import widgets
+from llamalib.viz import nb09 as widgets
 
 PROMPT = "The capital of France is"
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from helpers import random_llama, small_config
 
-from llamalib import widgets
+from llamalib.viz import nb00 as widgets
 
 
 def test_a_card_shows_the_tensor(pocket):

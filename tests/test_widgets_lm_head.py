@@ -3,7 +3,7 @@ import warnings
 import pytest
 import torch
 
-from llamalib import widgets
+from llamalib.viz import nb07 as widgets
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
-from llamalib import widgets
+from llamalib.viz import nbD as widgets
 
 FREQS = torch.tensor([1.0, 0.1, 0.001])
 XS = torch.tensor([100.0, 300.0])

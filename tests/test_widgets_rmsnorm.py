@@ -2,7 +2,7 @@
 
 import pytest
 
-from llamalib import widgets
+from llamalib.viz import nb03 as widgets
 
 
 @pytest.fixture

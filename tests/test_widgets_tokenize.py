@@ -1,6 +1,7 @@
 import pytest
 
-from llamalib import plots, widgets
+from llamalib.viz import nb01 as plots
+from llamalib.viz import nb01 as widgets
 
 
 def drawn(play, **values):

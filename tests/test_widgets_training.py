@@ -5,7 +5,7 @@ import torch
 from helpers import random_ids, random_llama, small_ranks
 
 import llamalib
-from llamalib import widgets
+from llamalib.viz import nbA as widgets
 from llamalib.training import take_snapshot
 
 IDS = random_ids(6).tolist()

@@ -7,7 +7,7 @@ writes them as Llama 3's are written.
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 from llamalib.tokenizer import SPLIT_PATTERN
-from llamalib.tokenizer_json import to_bytes
+from llamalib.formats.tokenizer_json import to_bytes
 
 
 def train_ranks(texts, n_ranks: int) -> dict[bytes, int]:

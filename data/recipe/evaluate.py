@@ -20,9 +20,9 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import corpus  # noqa: E402
 
 import llamalib  # noqa: E402
-from llamalib.attention import (  # noqa: E402
+from llamalib.gqa import (  # noqa: E402
     attention_weights,
-    fused_attention,
+    sdpa_attention,
 )
 
 # Asked of every country; no document of the corpus is worded so.
@@ -287,7 +287,7 @@ def capital_looks(llama, prompts):
 
         def attend(xq, xk, xv, mask):
             layers.append(attention_weights(xq, xk, mask)[:, :, -1])
-            return fused_attention(xq, xk, xv, mask)
+            return sdpa_attention(xq, xk, xv, mask)
 
         llama(tokens, attend=attend)
         at = torch.stack(layers)  # (L, B, H, T)
@@ -312,7 +312,7 @@ def silence(config, heads):
     layers = iter(range(config.n_layers))
 
     def attend(xq, xk, xv, mask):
-        out = fused_attention(xq, xk, xv, mask)  # (B, T, H·hd)
+        out = sdpa_attention(xq, xk, xv, mask)  # (B, T, H·hd)
         layer = next(layers)
         out = out.unflatten(-1, (config.n_heads, -1)).clone()
         for where, head in heads:
@@ -331,7 +331,7 @@ def blindfold(config, layers):
         if next(numbers) in layers:
             mask = mask.clone()
             mask[-1, 4:-1] = float("-inf")
-        return fused_attention(xq, xk, xv, mask)
+        return sdpa_attention(xq, xk, xv, mask)
 
     return attend
 

@@ -1,9 +1,13 @@
 r"""The pictures of notebook 01."""
 
+import ipywidgets as ipw
+
 import matplotlib.pyplot as plt
 from matplotlib import font_manager
 
 from .base import COLOURS, WIDTH, canvas, plain, visible
+from .play import Play
+from .model_map import strip  # noqa: F401
 
 PAGE = WIDTH * 72  # a notebook's column in points, for text set in lines
 TINTS = ("#f6e3ee", "#e6b8d1")  # of the token's colour, in turn
@@ -137,3 +141,45 @@ def _centred(size):
 def _hex(code: bytes) -> str:
     """Bytes as hexadecimal pairs, eight at most."""
     return code[:8].hex(" ") + (" …" if len(code) > 8 else "")
+
+
+# -- the widget
+
+MOST_TOKENS = 40  # drawn at once; the rest of a long text is counted
+
+
+def tokens(llama, text: str = "Hello, llama! 你好 🦙") -> Play:
+    r"""A text, and the tokens that the checkpoint's tokenizer cuts it into.
+
+    Controls: `text`; `special`: whether names such as `<|eot_id|>` in the
+    text become control tokens.
+
+    Args:
+        llama: its tokenizer is used.
+        text: to begin with.
+    """
+    t = llama.tokenizer
+    control = set(t.special_tokens.values())
+
+    def draw(text, special):
+        allowed = "all" if special else ()
+        ids = t.encode(text, bos=False, eos=False, allowed_special=allowed)
+        some = ids[:MOST_TOKENS]
+        return token_boxes(
+            [t.decode([i]) for i in some],
+            some,
+            [None if i in control else t.decode_bytes([i]) for i in some],
+            f"{len(text):,} characters · {len(text.encode()):,} bytes · "
+            f"{len(ids):,} tokens: text, id, bytes"
+            if ids
+            else "no text, no tokens: write something",
+            left_out=len(ids) - len(some),
+        )
+
+    return Play(
+        draw,
+        text=ipw.Textarea(text, description="text", rows=3),
+        special=ipw.Checkbox(
+            description="names of special tokens become control tokens"
+        ),
+    )

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .checkpoint import ROOT
+from ..files import ROOT
 
 # what `llamalib.load` reads, in Meta's format and in Hugging Face's
 METAS = r"original/(params\.json|tokenizer\.model|consolidated\.\d\d\.pth)"

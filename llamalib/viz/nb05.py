@@ -1,5 +1,8 @@
 r"""The pictures of notebook 05."""
 
+import ipywidgets as ipw
+import torch
+
 from matplotlib.colors import to_rgb
 
 from .base import (
@@ -12,6 +15,9 @@ from .base import (
     title,
     visible,
 )
+from ..model import attention_maps
+from .play import Play
+from .model_map import strip  # noqa: F401
 
 
 def group_colour(kv_head: int) -> str:
@@ -248,3 +254,36 @@ def size_text(n_bytes: float) -> str:
         if n_bytes >= size:
             return f"{n_bytes / size:.3g} {unit}"
     return f"{n_bytes:.0f} bytes"
+
+
+# -- the widget
+
+def heads(llama, ids, layer: int = 0, head: int = 0):
+    r"""Browse the attention maps of a text: choose a layer and a head.
+
+    The maps are computed once, when the widget is made.
+
+    Args:
+        llama: the model.
+        ids: T token ids.
+        layer, head: what it opens with.
+    """
+    maps = attention_maps(llama, torch.tensor(ids))  # (L, H, T, T)
+    labels = [llama.tokenizer.decode([i]) for i in ids]
+    n_rep = llama.config.n_rep
+
+    def draw(layer, head):
+        kv_head = head // n_rep
+        group = range(kv_head * n_rep, (kv_head + 1) * n_rep)
+        name = f"layer {layer}, head {head} · KV head {kv_head}"
+        if n_rep > 1:
+            name += f", shared by heads {group[0]} to {group[-1]}"
+        panel = (name, maps[layer, head], labels, kv_head)
+        return attention_maps_of([panel])
+
+    L, H = maps.shape[:2]
+    return Play(
+        draw,
+        layer=ipw.IntSlider(layer, 0, L - 1, description="layer"),
+        head=ipw.IntSlider(head, 0, H - 1, description="head"),
+    )

@@ -11,6 +11,7 @@ dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden dim,
 `V` vocabulary, `L` layers.
 """
 
+import math
 import threading
 import types
 from typing import NamedTuple
@@ -19,8 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention import grouped_attention
-from .normalization import rms_norm
+from ..rmsnorm import rms_norm
 
 _handing_out = threading.Lock()
 FEWEST = 256  # columns that a step looks at
@@ -120,6 +120,34 @@ def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
     cos, sin = turn.unbind(-1)  # (B, 1, hd/2)
     turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
     return turned.flatten(-2).type_as(x)
+
+
+def grouped_attention(
+    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    r"""`attention` of one query a head, no key or value repeated.
+
+    The query heads of a group are so many queries of their one KV head:
+    its keys and values are read once for all of them. In plain operations,
+    for a compiler.
+
+    Args:
+        xq: (..., 1, H, hd).
+        xk, xv: (..., S, KV, hd).
+        mask: (1, S) or (..., 1, 1, S), added to the scores; None: no mask.
+
+    Returns:
+        (..., 1, H·hd).
+    """
+    k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
+    # G = H/KV queries a group: (..., KV, G, hd)
+    q = xq.squeeze(-3).unflatten(-2, (k.shape[-3], -1))
+    scores = q @ k.transpose(-2, -1)  # (..., KV, G, S)
+    scores = scores.float() / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = scores + mask
+    weights = torch.softmax(scores, dim=-1).type_as(q)  # (..., KV, G, S)
+    return (weights @ v).flatten(-3).unsqueeze(-2)  # (..., 1, H·hd)
 
 
 def start_step(
@@ -274,7 +302,7 @@ class CompiledDecode:
             padding: see KVCache.
         """
         with _handing_out:
-            self, llama._idle_decode = llama._idle_decode, None
+            self, llama.compiled = llama.compiled, None
         fits = (
             self is not None
             and self.cache.max_seq_len >= max_seq_len
@@ -297,7 +325,7 @@ class CompiledDecode:
     def give_back(self) -> None:
         """To be borrowed again."""
         llama, self.llama = self.llama, None  # no circle that keeps both
-        llama._idle_decode = self
+        llama.compiled = self
 
     def __reduce__(self):
         return type(None), ()  # a copy of the model compiles its own

@@ -1,5 +1,7 @@
 r"""The pictures of notebook 02."""
 
+import ipywidgets as ipw
+
 from .base import (
     COLOURS,
     GROUPS,
@@ -9,6 +11,8 @@ from .base import (
     title,
     visible,
 )
+from .play import Play
+from .model_map import strip  # noqa: F401
 
 
 def lookup(one_hot, table, rows):
@@ -115,7 +119,7 @@ def neighbours(panels):
     return fig
 
 
-def nearest(token, names, cosines, every):
+def nearest_bars(token, names, cosines, every):
     r"""One token's nearest tokens as bars, among the cosines of all tokens.
 
     Args:
@@ -253,3 +257,72 @@ def position_table(table, title_text=""):
     ax.set_ylabel("position")
     title(ax, title_text)
     return fig
+
+
+# -- the widget
+
+def nearest(llama, token: str = " France", n: int = 12) -> Play:
+    r"""A token, and the tokens whose rows of the embedding point its way.
+
+    Args:
+        llama: any Llama with its tokenizer.
+        token: to start with; where it is several tokens, its last one.
+        n: bars to draw.
+
+    Controls: `token`, the text of one token (a special token by its name),
+    or # and an id; `centre`, to take the mean row off every row first.
+    """
+    table = llama.tok_embeddings.weight.detach()  # (V, D)
+    mean = table.mean(0)  # (D,)
+    off = table @ mean  # (V,)
+    norms = table.norm(dim=1)  # (V,)
+    # |w - m|^2 = |w|^2 - 2 w.m + |m|^2: no second table is held
+    centred = (norms**2 - 2 * off + mean @ mean).clamp(min=0).sqrt()
+    decode = llama.tokenizer.decode
+
+    def draw(token, centre):
+        i = _one_id(llama.tokenizer, token)
+        # V products of D numbers, never V times V
+        if centre:
+            row = table[i] - mean  # (D,)
+            cosines = (table @ row - mean @ row) / (centred * row.norm())
+        else:
+            cosines = table @ table[i] / (norms * norms[i])  # (V,)
+        cosines = cosines.nan_to_num().float().cpu()  # a row of zeros: 0
+        cosines[i] = -2  # not itself
+        top = cosines.topk(min(n, len(cosines) - 1))
+        names = [decode([j]) for j in top.indices.tolist()]
+        every = cosines[cosines > -2].numpy()
+        return nearest_bars(decode([i]), names, top.values.tolist(), every)
+
+    last = llama.tokenizer.encode(token, bos=False, eos=False)[-1:]
+    return Play(
+        draw,
+        token=ipw.Text(
+            decode(last),
+            description="token, or # and an id",
+            continuous_update=False,
+        ),
+        centre=ipw.Checkbox(
+            False, description="take the mean row off first", indent=False
+        ),
+    )
+
+
+def _one_id(tokenizer, text: str) -> int:
+    """The id that a reader asks for, as "#" and digits or as a text."""
+    if text.startswith("#") and text[1:].isdecimal():
+        if int(text[1:]) >= tokenizer.n_words:
+            raise ValueError(
+                f"id {int(text[1:])} is not in the vocabulary; wanted 0 to "
+                f"{tokenizer.n_words - 1}"
+            )
+        return int(text[1:])
+    ids = tokenizer.encode(text, bos=False, eos=False, allowed_special="all")
+    if len(ids) != 1:
+        names = ", ".join(f"{tokenizer.decode([i])!r} (#{i})" for i in ids)
+        raise ValueError(
+            f"{text!r} is {len(ids)} tokens, not one: {names or 'none'}. "
+            "Most words are one token only with a space before them."
+        )
+    return ids[0]

@@ -1,8 +1,14 @@
 r"""The pictures of notebook 00."""
 
+import functools
+import ipywidgets as ipw
+import torch
+
 import matplotlib.pyplot as plt
 
 from .base import COLOURS, canvas, plain, title
+from .play import Play
+from .model_map import strip  # noqa: F401
 
 # Where a parameter sits, in the order data flows, and its colour.
 PLACES = {
@@ -164,3 +170,84 @@ def tensor_card(heading, lines, counts, edges, spreads=(), layer=None):
     side.set_xlabel("layer")
     title(side, "standard deviation\nof this tensor in each layer")
     return fig
+
+
+# -- the widget
+
+EXACT = 2**20  # a tensor of more numbers is described by a sample
+SAMPLE = 2**18  # of as many
+
+
+def tensors(llama) -> Play:
+    r"""A browser of a model's tensors: shape, figures, histogram.
+
+    A tensor of more than `EXACT` numbers is described by a seeded sample.
+
+    Args:
+        llama: a Llama.
+
+    Returns:
+        a Play of `name`, a tensor's name, and `log`, whether the counts
+        stand on a logarithmic scale, which shows the rare large numbers.
+    """
+    weights = llama.weights()
+    total = sum(weight.numel() for weight in llama.parameters())
+
+    @functools.cache
+    def figures(name):
+        """Mean, std, min, max, counts and borders, and how many numbers."""
+        flat = weights[name].detach().flatten()  # (n,)
+        if len(flat) > EXACT:
+            generator = torch.Generator().manual_seed(0)
+            drawn = torch.randint(len(flat), (SAMPLE,), generator=generator)
+            flat = flat[drawn.to(flat.device)]  # (SAMPLE,)
+        flat = flat.float().cpu()
+        std = flat.std(correction=0).item()
+        ends = [end.item() for end in flat.aminmax()]
+        if ends[0] == ends[1]:  # a histogram needs some width
+            ends = [ends[0] - 0.5, ends[1] + 0.5]
+        counts = flat.histc(60, *ends)  # (60,)
+        edges = torch.linspace(*ends, 61)  # (61,)
+        smallest, largest = flat.aminmax()
+        limits = smallest.item(), largest.item()
+        return flat.mean().item(), std, *limits, counts, edges, len(flat)
+
+    def draw(name, log):
+        if name not in weights:
+            raise ValueError(
+                f"{name!r} is no tensor of this model; wanted one of its "
+                f"{len(weights)}, such as 'norm.weight'"
+            )
+        weight = weights[name]
+        mean, std, low, high, counts, edges, n = figures(name)
+        share = 100 * weight.numel() / total
+        shape = " × ".join(str(size) for size in weight.shape)
+        dtype = str(weight.dtype).removeprefix("torch.")
+        lines = [
+            f"{shape} {dtype}, {share:.3g} % of the parameters",
+            f"mean {round(mean, 4) + 0:.4f}, std {std:.4f}, "
+            f"from {low:.3f} to {high:.3f}",
+        ]
+        if n < weight.numel():
+            lines.append(f"figures of {n:,} of its numbers, drawn at random")
+        if name == "output.weight" and llama.tied:
+            lines.append("the same numbers as tok_embeddings.weight")
+        spreads, layer = (), None
+        if name.startswith("layers."):
+            _, layer, part = name.split(".", 2)
+            layer = int(layer)
+            spreads = [
+                figures(f"layers.{i}.{part}")[1]
+                for i in range(llama.config.n_layers)
+            ]
+        fig = tensor_card(name, lines, counts, edges, spreads, layer)
+        if log:
+            fig.axes[0].set_yscale("log")
+        return fig
+
+    first = "layers.0.attention.wq.weight"
+    return Play(
+        draw,
+        name=ipw.Dropdown(options=list(weights), value=first),
+        log=ipw.Checkbox(value=False, description="logarithmic counts"),
+    )

@@ -1,5 +1,9 @@
 r"""The pictures of notebook 06."""
 
+import ipywidgets as ipw
+import torch
+import torch.nn.functional as F
+
 import matplotlib.pyplot as plt
 
 from .base import (
@@ -13,6 +17,9 @@ from .base import (
     title,
     visible,
 )
+from ..experiment import replaced
+from .play import Play
+from .model_map import strip  # noqa: F401
 
 
 def activations(z, curves, gates):
@@ -208,3 +215,70 @@ def neuron_on_text(labels, activation, gate, name, top=5):
     fig.suptitle(plain(head), x=0.01, ha="left", fontsize=11)
     ax.set_title(f"largest:   {most}", loc="left", fontsize=9)
     return fig
+
+
+# -- the widget
+
+def neurons(llama, text):
+    r"""A browser of neurons: which tokens of a text open each.
+
+    Args:
+        llama: a Llama with its tokenizer.
+        text: what the model reads behind `<|begin_of_text|>`; of a long one
+            the first 100 tokens, so that every bar can be seen.
+
+    Returns:
+        a Play with the sliders `layer` and `neuron`, which count from 0, and
+        `order`: neurons by number, or the selective first, those whose
+        largest activation is most times their mean. It opens with the middle
+        layer and the neuron that is most active at any token but the first.
+
+    Raises:
+        ValueError: for a text without a token.
+    """
+    ids = llama.tokenizer.encode(text, bos=True, eos=False)[:100]
+    if len(ids) < 2:
+        raise ValueError(f"the text {text!r} has no token; wanted some words")
+    labels = [llama.tokenizer.decode([i]) for i in ids]
+    gates, activations = _neuron_activations(llama, ids)  # (L, T, F) each
+    n_layers, _, n_neurons = gates.shape
+    sizes = activations[:, 1:].abs()  # (L, T - 1, F)
+    layer = n_layers // 2
+    neuron = sizes[layer].amax(0).argmax().item()
+    selective = sizes.amax(1) / sizes.mean(1).clamp(min=1e-9)  # (L, F)
+    ranked = selective.argsort(dim=-1, descending=True).tolist()
+
+    def draw(layer, neuron, order):
+        if order == "selective first":
+            neuron = ranked[layer][neuron]
+        return neuron_on_text(
+            labels,
+            activations[layer, :, neuron].tolist(),
+            gates[layer, :, neuron].tolist(),
+            f"layer {layer}, neuron {neuron}",
+        )
+
+    return Play(
+        draw,
+        layer=ipw.IntSlider(layer, 0, n_layers - 1, description="layer"),
+        neuron=ipw.IntSlider(neuron, 0, n_neurons - 1, description="neuron"),
+        order=ipw.Dropdown(
+            options=["by number", "selective first"], description="order"
+        ),
+    )
+
+
+def _neuron_activations(llama, ids):
+    """Gate, and gate times content, of every neuron: (L, T, F) each."""
+    gates, activations = [], []
+
+    def noting(x, w1, w2, w3):
+        gate = F.silu(F.linear(x, w1))  # (1, T, F)
+        activation = gate * F.linear(x, w3)  # (1, T, F)
+        gates.append(gate[0].float().cpu())
+        activations.append(activation[0].float().cpu())
+        return F.linear(activation, w2)  # (1, T, D)
+
+    with torch.no_grad(), replaced(feed_forward=noting):
+        llama(torch.tensor(ids, device=llama.device), last_only=True)
+    return torch.stack(gates), torch.stack(activations)

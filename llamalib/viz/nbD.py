@@ -1,8 +1,11 @@
 r"""The pictures of appendix D."""
 
+import math
+import ipywidgets as ipw
+
 import matplotlib.pyplot as plt
 
-from .attention import size_text
+from .nb05 import size_text
 from .base import (
     COLOURS,
     WIDTH,
@@ -13,6 +16,8 @@ from .base import (
     legend_above,
     title,
 )
+from .play import Play
+from .model_map import strip  # noqa: F401
 
 # The ways to a longer text, as lines: the same in every picture.
 WAYS = {
@@ -358,3 +363,45 @@ def stretched(before, after, along, lines, heading=""):
         )
     fig.suptitle(heading, x=0.01, ha="left", fontsize=11)
     return fig
+
+
+# -- the widget
+
+def longer(freqs, trained: int, choices, as_it_is, known=None) -> Play:
+    r"""A way to a longer text, and a factor: wavelengths and loss.
+
+    Nothing is run: what is shown was measured before.
+
+    Args:
+        freqs: (hd/2,) of the model as it is, radians a position.
+        trained: the length it was trained at.
+        choices: (way, factor) to ((hd/2,) frequencies, positions, losses).
+        as_it_is: (positions, losses) without any change.
+        known: name to (positions, losses) of lines to compare with; or None.
+
+    Returns:
+        a Play of `way` and `factor`.
+    """
+    ways = list(dict.fromkeys(way for way, _ in choices))
+    factors = sorted({factor for _, factor in choices})
+    before = math.tau / freqs  # (hd/2,)
+
+    def draw(way, factor):
+        slowed, *line = choices[way, factor]
+        lines = [(f"trained: {trained:,}", trained)]
+        lines.append(
+            (f"{factor} times: {factor * trained:,}", factor * trained)
+        )
+        along = {"as it is": as_it_is, way: line} | (known or {})
+        heading = f"{way}, factor {factor}"
+        return stretched(
+            before, math.tau / slowed, along, lines, heading
+        )
+
+    return Play(
+        draw,
+        way=ipw.Dropdown(options=ways, value=ways[-1], description="way"),
+        factor=ipw.SelectionSlider(
+            options=factors, value=factors[-1], description="factor"
+        ),
+    )

@@ -1,6 +1,12 @@
 r"""The pictures of notebook 08."""
 
+import ipywidgets as ipw
+import torch
+
 from .base import COLOURS, canvas, plain, visible
+from ..sampling import next_token_probs
+from .play import Play
+from .model_map import strip  # noqa: F401
 
 
 def unit_interval(labels, probabilities, draws, title=""):
@@ -197,3 +203,69 @@ def _branches(paths, depth=0, top=0):
     for (_, *child), *others in branches:
         found += [(here, *child), *others]
     return found, max(leaves, 1)
+
+
+# -- the widget
+
+def sampling(llama, text: str) -> Play:
+    r"""Temperature, top-k and top-p over the live distribution.
+
+    The logits are computed once for each text. Temperature 0 is greedy; k = 0
+    and p = 1 leave their step out.
+
+    Args:
+        llama: a Llama with a tokenizer.
+        text: the prompt that it opens with.
+    """
+    known = {}
+
+    def last_logits(text):
+        if text not in known:
+            ids = llama.tokenizer.encode(text, bos=True, eos=False)
+            tokens = torch.tensor(ids, device=llama.device)  # (T,)
+            with torch.inference_mode():
+                row = llama(tokens, last_only=True)[-1]  # (V,)
+            known.clear()
+            known[text] = row, torch.softmax(row.float(), dim=-1)
+        return known[text]
+
+    def draw(text, temperature, k, p):
+        row, before = last_logits(text)
+        if temperature == 0:
+            after = torch.zeros_like(before)
+            after[row.argmax()] = 1
+        else:
+            after = next_token_probs(row, temperature, k or None, p)
+        top = before.topk(min(11, len(before))).indices
+        shapes = {}
+        for name, probs in (("as it is", before), ("reshaped", after)):
+            kept = f"{(probs > 0).sum():,} of {len(probs):,} tokens"
+            nats = torch.special.entr(probs).sum()
+            shapes[f"{name}: {kept}, {nats:.2f} nats"] = (
+                bars(before, top),
+                bars(probs, top),
+            )
+        return reshaped(
+            [llama.tokenizer.decode([i]) for i in top.tolist()],
+            shapes,
+            f"{len(before) - len(top):,} others",
+            f"{text} …",
+        )
+
+    def bars(probs, top):
+        others = probs.index_fill(0, top, 0).sum()  # 0 where all are cut
+        return [*probs[top].tolist(), others.item()]
+
+    return Play(
+        draw,
+        text=ipw.Text(text, description="text", continuous_update=False),
+        temperature=ipw.FloatSlider(
+            value=0.7, min=0, max=3, step=0.05, description="temperature"
+        ),
+        k=ipw.IntSlider(
+            value=0, min=0, max=50, description="k (0: every token)"
+        ),
+        p=ipw.FloatSlider(
+            value=0.9, min=0.05, max=1, step=0.05, description="p (1: off)"
+        ),
+    )

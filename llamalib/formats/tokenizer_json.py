@@ -9,8 +9,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from .files import read_json
-from .tokenizer import (
+from ..files import read_json
+from ..tokenizer import (
     SPLIT_PATTERN,
     Tokenizer,
     check_special,

@@ -1,9 +1,16 @@
 r"""The pictures of notebook 09."""
 
+import html
+import threading
+import ipywidgets as ipw
+
 from matplotlib.ticker import LogLocator
 
 from .base import COLOURS, canvas, legend_above, plain
 from .base import title as put_title
+from ..decoding import generate
+from .model_map import strip  # noqa: F401
+from .nb07 import next_token_bars  # noqa: F401
 
 
 def cost_by_position(
@@ -179,3 +186,104 @@ def speed_by_batch(sizes, together, one):
     put_title(ax, "Speed of a batch")
     ax.legend(frameon=False)
     return fig
+
+
+# -- the widget
+
+class Stream(ipw.VBox):
+    r"""A prompt, and its continuation as it grows; it can be stopped.
+
+    Args:
+        llama: continues the prompt.
+        prompt: to begin with; continued at once, so that there is something
+            to see.
+        max_new_tokens: the most that are given.
+
+    Attributes:
+        prompt, temperature: the controls.
+        go, stop: the buttons.
+        text: an HTML area with the prompt and what has come so far.
+        thread: what generates, while it does; join it to wait.
+    """
+
+    def __init__(self, llama, prompt: str, max_new_tokens: int):
+        self.llama, self.max_new_tokens = llama, max_new_tokens
+        self.prompt = ipw.Text(prompt, description="prompt")
+        self.temperature = ipw.FloatSlider(
+            0.0, min=0.0, max=2.0, step=0.1, description="temperature"
+        )
+        for control in (self.prompt, self.temperature):
+            control.style.description_width = "initial"
+            control.layout.width = "90%"
+            control.layout.max_width = "620px"
+        self.go = ipw.Button(description="continue", icon="play")
+        self.stop = ipw.Button(description="stop", icon="stop", disabled=True)
+        self.text, self._stopped = ipw.HTML(), threading.Event()
+        self.go.on_click(lambda button: self.start())
+        self.stop.on_click(lambda button: self._stopped.set())
+        buttons = ipw.HBox([self.go, self.stop])
+        super().__init__([self.prompt, self.temperature, buttons, self.text])
+        self.start()
+        self.thread.join()
+        self.still = self.text.value
+
+    def start(self) -> None:
+        """Begin to continue the prompt as it stands now."""
+        self._stopped.clear()
+        self.go.disabled, self.stop.disabled = True, False
+        # in a thread of its own: the kernel stays free to hear the button
+        self.thread = threading.Thread(
+            target=self._run, args=(self.prompt.value, self.temperature.value)
+        )
+        self.thread.start()
+
+    def _run(self, prompt, temperature):
+        tokenizer, said = self.llama.tokenizer, ""
+        try:
+            new = generate(
+                self.llama,
+                tokenizer.encode(prompt, bos=True, eos=False),
+                max_new_tokens=self.max_new_tokens,
+                temperature=temperature,
+            )
+            self._show(prompt, said)
+            for piece in tokenizer.decode_stream(new):
+                if self._stopped.is_set():
+                    break
+                said += piece
+                self._show(prompt, said)
+        except ValueError as error:
+            self._show(prompt, f" [{error}]")
+        finally:
+            self.go.disabled, self.stop.disabled = False, True
+
+    def _show(self, prompt, said):
+        """The prompt in grey, what was said in black."""
+        self.text.value = (
+            '<div style="white-space: pre-wrap; max-width: 620px">'
+            f'<span style="color: #777777">{html.escape(prompt)}</span>'
+            f"{html.escape(said)}</div>"
+        )
+
+    def __repr__(self) -> str:
+        return f"Stream(prompt={self.prompt.value!r})"
+
+    def _repr_mimebundle_(self, **kwargs):
+        """The live widget, and its first text where there is no kernel."""
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        return bundle | {"text/html": self.still, "text/plain": repr(self)}
+
+
+def stream(
+    llama,
+    prompt: str = "The capital of France is",
+    max_new_tokens: int = 120,
+) -> Stream:
+    r"""A box for a prompt, which is continued token by token.
+
+    Args:
+        llama: continues it.
+        prompt: to begin with.
+        max_new_tokens: the most that are given.
+    """
+    return Stream(llama, prompt, max_new_tokens)

@@ -1,6 +1,13 @@
 r"""The pictures of notebook 03."""
 
+import ipywidgets as ipw
+import torch
+
 from .base import AMOUNT, COLOURS, array, canvas, heatmap, title, visible
+from ..rmsnorm import rms_norm
+from .play import Play
+from .play import log_slider
+from .model_map import strip  # noqa: F401
 
 
 def rms_by_norm(rms, labels):
@@ -201,3 +208,36 @@ def norm_bars(before, after, sizes, curve, point, heading):
     right.set_xlabel("RMS of what comes in")
     right.set_ylabel("RMS of what goes out")
     return fig
+
+
+# -- the widget
+
+def norm(llama, ids) -> Play:
+    r"""One token's embedding, scaled, then normalized with a chosen ε.
+
+    Args:
+        llama: whose embeddings.
+        ids: a prompt's token ids.
+    """
+    vectors = llama.weights()["tok_embeddings.weight"][ids].float().cpu()
+    texts = [llama.tokenizer.decode([i]) for i in ids]
+    sizes = torch.logspace(-6, 3, 120)
+
+    def draw(token, scale, epsilon):
+        x = scale * vectors[token]  # (D,)
+        y = rms_norm(x, torch.ones_like(x), epsilon)  # (D,)
+        point = [float(v.pow(2).mean().sqrt()) for v in (x, y)]
+        heading = f"{texts[token]!r}: RMS {point[0]:.3g} to {point[1]:.3g}"
+        curve = sizes / (sizes**2 + epsilon).sqrt()
+        return norm_bars(x[:24], y[:24], sizes, curve, point, heading)
+
+    return Play(
+        draw,
+        token=ipw.Dropdown(
+            options=[(f"{i}: {t!r}", i) for i, t in enumerate(texts)],
+            value=len(ids) - 1,
+            description="token",
+        ),
+        scale=log_slider("scale of the vector", 1.0, -4, 2),
+        epsilon=log_slider("ε", 1e-5, -8, 1),
+    )

@@ -1,8 +1,14 @@
 r"""The pictures of notebook 07."""
 
+import ipywidgets as ipw
+import torch
+
 import matplotlib.pyplot as plt
 
 from .base import COLOURS, canvas, cell_texts, heatmap, plain, title, visible
+from .play import Play
+from .base import legible
+from .model_map import strip  # noqa: F401
 
 
 def next_token_bars(labels, probabilities, title=""):
@@ -108,3 +114,45 @@ def logit_by_block(names, leads):
     ax.set_ylabel("added to the lead")
     ax.legend(frameon=False, fontsize=9)
     return fig
+
+
+# -- the widget
+
+LONGEST_PROMPT = 64  # tokens: keeps an answer under a fifth of a second
+
+
+def next_token(llama, prompt: str = "The capital of France is") -> Play:
+    r"""Type a prompt, see the likeliest next tokens.
+
+    Args:
+        llama: with its tokenizer.
+        prompt: to open with; may be empty: `<|begin_of_text|>` alone.
+
+    Returns:
+        a Play of `prompt` and `bars`, how many tokens are shown. Of a long
+        prompt the last tokens are read, and the title says so.
+    """
+
+    def draw(prompt, bars):
+        ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
+        said = f"{prompt} …" if len(prompt) < 60 else f"… {prompt[-60:]} …"
+        said = legible(said)
+        if len(ids) > LONGEST_PROMPT:
+            said += (
+                f" (its last {LONGEST_PROMPT - 1} of {len(ids) - 1} tokens)"
+            )
+            ids = ids[:1] + ids[1 - LONGEST_PROMPT :]
+        tokens = torch.tensor(ids, device=llama.device)  # (T,)
+        with torch.inference_mode():
+            logits = llama(tokens, last_only=True)[-1]  # (V,)
+        top = logits.softmax(-1).topk(min(bars, len(logits)))
+        labels = [llama.tokenizer.decode([i]) for i in top.indices.tolist()]
+        return next_token_bars(labels, top.values.tolist(), said)
+
+    # a model too slow to follow the typing waits for the end of the line
+    small = sum(p.numel() for p in llama.parameters()) < 100_000_000
+    return Play(
+        draw,
+        prompt=ipw.Text(prompt, continuous_update=small),
+        bars=ipw.IntSlider(10, 3, 15),
+    )

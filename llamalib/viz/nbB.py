@@ -1,5 +1,9 @@
 r"""The pictures of appendix B."""
 
+import ipywidgets as ipw
+import torch
+import torch.nn.functional as F
+
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import LogLocator
@@ -13,6 +17,8 @@ from .base import (
     legend_above,
     title,
 )
+from .play import Play
+from .model_map import strip  # noqa: F401
 
 KINDS = {"int8": COLOURS["query"], "int4": COLOURS["key"]}
 
@@ -266,3 +272,61 @@ def quantized_row(numbers, kept, values, errors, name):
     right.set_xlabel("value")
     right.legend(frameon=False, fontsize=9)
     return fig
+
+
+# -- the widget
+
+SHOWN = 48  # numbers of a row that can be told apart
+ROWS_SHOWN = 256  # of a matrix, for its errors
+
+
+def quantization(llama) -> Play:
+    r"""A matrix at fewer bits: its first row, and all errors.
+
+    Args:
+        llama: a Llama.
+
+    Returns:
+        a Play of `name`, a matrix; `bits` for each number; `g`, how many
+        numbers share a scale, of which a row's rest may be fewer: 0 stands
+        for a row. Errors are those of the matrix's first 256 rows.
+    """
+    weights = {n: w for n, w in llama.weights().items() if w.dim() == 2}
+
+    def draw(name, bits, g):
+        w = weights[name][:ROWS_SHOWN].detach().float().cpu()  # (M, K)
+        kept = kept_at(w, bits, g or w.shape[1])  # (M, K)
+        lost = ((kept - w).norm() / w.norm()).item()
+        return quantized_row(
+            w[0, :SHOWN],
+            kept[0, :SHOWN],
+            w.flatten(),
+            (kept - w).flatten(),
+            f"error {100 * lost:.2g} % of the matrix",
+        )
+
+    return Play(
+        draw,
+        name=ipw.Dropdown(
+            options=list(weights),
+            value="layers.0.attention.wq.weight",
+            description="matrix",
+        ),
+        bits=ipw.IntSlider(4, 2, 8, description="bits"),
+        g=ipw.Dropdown(
+            options=[("a row", 0), ("128", 128), ("32", 32), ("8", 8)],
+            value=0,
+            description="numbers to a scale",
+        ),
+    )
+
+
+def kept_at(w, bits: int, g: int):
+    """What is kept of (M, K) floats, at g numbers to a scale."""
+    top, K = 2 ** (bits - 1) - 1, w.shape[-1]
+    # zeros behind the row's rest: they set no scale
+    groups = F.pad(w, (0, -K % g)).unflatten(-1, (-1, g))  # (M, n, g)
+    scale = groups.abs().amax(dim=-1, keepdim=True) / top  # (M, n, 1)
+    scale = torch.where(scale > 0, scale, 1)
+    kept = (groups / scale).round() * scale  # (M, n, g)
+    return kept.flatten(-2)[:, :K]  # (M, K)

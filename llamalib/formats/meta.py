@@ -11,14 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .config import ModelArgs
-from .files import (
-    check_small_records,
-    existing,
-    not_tensors,
-    refuse_stand_ins,
-)
-from .model import tensor_shapes
+from ..config import ModelArgs
+from ..files import reject_lookalikes, require_file
+from .checks import check_small_records, not_tensors
+from ..model import tensor_shapes
 
 # The axis along which Meta's shards divide each matrix: rows of what reads
 # the residual stream, columns of what writes to it. Norms are in every shard.
@@ -73,13 +69,13 @@ def shard_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("consolidated.[0-9][0-9].pth"))
     wanted = [f"consolidated.{i:02d}.pth" for i in range(max(1, len(files)))]
     for name in wanted:
-        existing(folder, name)
+        require_file(folder, name)
     return files
 
 
 def open_shard(file: Path) -> dict[str, Tensor]:
     """The tensors of one file, mapped; runs nothing that it holds."""
-    refuse_stand_ins(file)
+    reject_lookalikes(file)
     check_small_records(file)
     try:
         shard = torch.load(

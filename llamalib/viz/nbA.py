@@ -1,11 +1,13 @@
 r"""The pictures of appendix A."""
 
+import ipywidgets as ipw
+
 import textwrap
 
 import matplotlib.pyplot as plt
 from matplotlib.patches import Rectangle
 
-from .attention import heatmap_ticks
+from .nb05 import heatmap_ticks
 from .base import (
     COLOURS,
     WIDTH,
@@ -19,6 +21,9 @@ from .base import (
     title,
     visible,
 )
+from .play import Play
+from .model_map import strip  # noqa: F401
+from .nb05 import masks  # noqa: F401
 
 LEARNED = COLOURS["plain"]  # the text that is trained on
 HELD = "#999933"  # text kept from training: olive, of Paul Tol's palette
@@ -394,3 +399,51 @@ def snapshot(heading, sample, names, probs, weights, labels, head):
     right.set_title(plain(head), loc="left", fontsize=10)
     left.tick_params(labelsize=9)
     return fig
+
+
+# -- the widget
+
+def training(llama, snapshots, ids, head=(0, 0)) -> Play:
+    r"""A training, step by step: what was written, expected, looked at.
+
+    Args:
+        llama: the model that was trained; its tokenizer has the words.
+        snapshots: Snapshots in the order of their steps.
+        ids: the T ids of the text that they were taken on.
+        head: layer and head to open with.
+
+    Returns:
+        a Play of `step`, which opens with the last, and `head`.
+    """
+    labels = [llama.tokenizer.decode([i]) for i in ids]
+    shots = {shot.step: shot for shot in snapshots}
+    L, H = snapshots[0].maps.shape[:2]
+    heads = [
+        (f"layer {layer}, head {h}", (layer, h))
+        for layer in range(L)
+        for h in range(H)
+    ]
+
+    def draw(step, head):
+        shot = shots[step]
+        top = shot.probs.topk(min(8, len(shot.probs)))
+        layer, h = head
+        return snapshot(
+            f"step {step}: loss {shot.loss:.2f}, held out {shot.held:.2f}",
+            shot.sample,
+            [llama.tokenizer.decode([i]) for i in top.indices.tolist()],
+            top.values,
+            shot.maps[layer, h],
+            labels,
+            f"where layer {layer}, head {h} looks",
+        )
+
+    return Play(
+        draw,
+        step=ipw.SelectionSlider(
+            options=list(shots), value=snapshots[-1].step, description="step"
+        ),
+        head=ipw.Dropdown(
+            options=heads, value=tuple(head), description="head"
+        ),
+    )

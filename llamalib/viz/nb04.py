@@ -1,10 +1,18 @@
 r"""The pictures of notebook 04."""
 
+import cmath
+import ipywidgets as ipw
+import torch
+
 import math
 
 import matplotlib.pyplot as plt
 
 from .base import AMOUNT, COLOURS, canvas, heatmap, title
+from ..rmsnorm import rms_norm
+from .play import Play
+from .model_map import strip  # noqa: F401
+from .base import visible  # noqa: F401
 
 
 def _circle(ax, x=0.0, y=0.0, radius=1.0):
@@ -317,3 +325,63 @@ def turned(before, after, m, angle, wave, heading=""):
     along.set_xlabel("position m")
     along.set_ylabel("cos of m · Θₖ")
     return fig
+
+
+# -- the widget
+
+THETAS = (100, 1000, 10_000, 100_000, 500_000, 10_000_000)
+
+
+def rotation(llama, prompt: str = "The capital of France is") -> Play:
+    r"""Turn one pair of a query: by its position, its number, the base.
+
+    The query is that of the prompt's last token, layer 0, head 0.
+
+    Args:
+        prompt: a text of one token or more.
+
+    Raises:
+        ValueError: inside the picture, for a position under 0.
+    """
+    c, w = llama.config, llama.state_dict()
+    ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    x = w["tok_embeddings.weight"][ids[-1]].float()  # (D,)
+    x = rms_norm(x, w["layers.0.attention_norm.weight"], c.norm_eps)
+    wq = w["layers.0.attention.wq.weight"][: c.head_dim]  # (hd, D)
+    query = (wq.float() @ x.float()).unflatten(0, (-1, 2)).cpu()  # (hd/2, 2)
+
+    def draw(position, pair, theta):
+        if position < 0:
+            raise ValueError(f"the position is {position}; wanted 0 or more")
+        frequency = theta ** (-2 * pair / c.head_dim)
+        angle = position * frequency
+        before = torch.view_as_complex(query)[pair].item()
+        after = before * cmath.rect(1, angle)
+        # at most six waves, with the position in their middle
+        wave = math.tau / frequency
+        span = min(6 * wave, max(16, 2 * position))
+        start = max(0, position - span / 2)
+        along = [start + span * i / 400 for i in range(401)]
+        cosines = [math.cos(m * frequency) for m in along]
+        return turned(
+            (before.real, before.imag),
+            (after.real, after.imag),
+            position,
+            angle,
+            (along, cosines),
+            f"pair {pair}: a turn in {wave:,.1f} positions",
+        )
+
+    return Play(
+        draw,
+        position=ipw.IntSlider(5, 0, 4096, description="position m"),
+        pair=ipw.IntSlider(
+            min(1, c.head_dim // 2 - 1),
+            0,
+            c.head_dim // 2 - 1,
+            description="pair k",
+        ),
+        theta=ipw.SelectionSlider(
+            options=THETAS, value=500_000, description="base θ"
+        ),
+    )

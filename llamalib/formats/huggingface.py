@@ -13,17 +13,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from .config import MOST, ModelArgs
-from .feed_forward import ffn_hidden_dim
-from .files import (
-    existing,
-    not_tensors,
-    read_json,
-    read_start,
-    refuse_stand_ins,
-)
-from .rope import HIGH_FREQ_FACTOR, LOW_FREQ_FACTOR, ORIGINAL_CONTEXT
-from .tokenizer import Tokenizer, is_sentencepiece
+from ..config import MAX_COUNT, ModelArgs
+from ..swiglu import ffn_hidden_dim
+from ..files import read_json, read_start, reject_lookalikes, require_file
+from .checks import not_tensors
+from ..rope import HIGH_FREQ_FACTOR, LOW_FREQ_FACTOR, ORIGINAL_CONTEXT
+from ..tokenizer import Tokenizer, is_sentencepiece
 from .tokenizer_json import read_tokenizer_json
 
 WEIGHTS = "model.safetensors"
@@ -158,10 +153,10 @@ def number(config: dict, key: str, default=None) -> int:
     found = config.get(key)
     if found is None and default is not None:
         return default
-    if type(found) is not int or not 1 <= found < MOST:
+    if type(found) is not int or not 1 <= found < MAX_COUNT:
         said = f"is {repr(found)[:40]}" if key in config else "is not there"
         raise ValueError(
-            f"{key} {said}; wanted a whole number from 1 to {MOST - 1}"
+            f"{key} {said}; wanted a whole number from 1 to {MAX_COUNT - 1}"
         )
     return found
 
@@ -231,7 +226,7 @@ def weight_files(folder: Path) -> dict[Path, list[str] | None]:
     """
     single, index = folder / WEIGHTS, folder / INDEX
     if not index.is_file():
-        return {existing(folder, WEIGHTS): None}
+        return {require_file(folder, WEIGHTS): None}
     if single.is_file():
         raise ValueError(
             f"{folder} has both {WEIGHTS} and {INDEX}: keep the one that "
@@ -252,7 +247,7 @@ def weight_files(folder: Path) -> dict[Path, list[str] | None]:
             )
         names_of.setdefault(folder / file, []).append(name)
     for file in names_of:
-        existing(folder, file.name)
+        require_file(folder, file.name)
     return names_of
 
 
@@ -291,7 +286,7 @@ def in_pairs(weight: Tensor, head_dim: int) -> Tensor:
 
 def open_file(file: Path) -> dict[str, Tensor]:
     """The tensors of one .safetensors, mapped; it holds nothing that runs."""
-    refuse_stand_ins(file)
+    reject_lookalikes(file)
     try:
         with safe_open(file, framework="pt", device="cpu") as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}
@@ -364,7 +359,7 @@ def read_tokenizer(folder: Path, vocab_size: int):
     """
     model, path = folder / "tokenizer.model", folder / "tokenizer.json"
     if path.is_file() or not model.is_file():
-        path = existing(folder, "tokenizer.json")
+        path = require_file(folder, "tokenizer.json")
         tokenizer = read_tokenizer_json(path)
     elif is_sentencepiece(read_start(model)):
         raise ValueError(

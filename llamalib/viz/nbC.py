@@ -1,5 +1,8 @@
 r"""The pictures of appendix C."""
 
+import ipywidgets as ipw
+import torch
+
 import matplotlib.pyplot as plt
 from matplotlib.colors import to_rgb
 
@@ -14,7 +17,12 @@ from .base import (
     title,
     visible,
 )
-from .tokenize import _flow, _page, _text_width
+from .nb01 import _flow, _page, _text_width
+from ..experiment import replaced
+from ..experts import route
+from ..swiglu import feed_forward
+from .play import Play
+from .model_map import strip  # noqa: F401
 
 
 def expert_colour(expert: int) -> str:
@@ -261,7 +269,7 @@ def dropped_by_capacity(factors, shares):
     return fig
 
 
-def routing(labels, weights, heading, most=110):
+def routing_picture(labels, weights, heading, most=110):
     r"""A text in the colours of its tokens' first experts, and their loads.
 
     Args:
@@ -291,3 +299,66 @@ def routing(labels, weights, heading, most=110):
     bars.set_ylabel("share of choices", fontsize=8)
     bars.spines[["top", "right"]].set_visible(False)
     return fig
+
+
+# -- the widget
+
+MOST_ROUTED = 110  # tokens: as many as the picture holds
+
+
+def routing(llama, runs, text: str, top_k: int = 2) -> Play:
+    r"""A text, and the experts to which a router gives its tokens.
+
+    The text runs through the model as it is; the routers look at what the
+    feed-forward network of their layer is given there.
+
+    Args:
+        llama: with its tokenizer.
+        runs: name of a run to (layer, steps, routers): S ints, and the
+            router after each of them, (S, E, D).
+        text: to begin with; of a long one the first tokens are read.
+        top_k: k, the experts of a token.
+
+    Returns:
+        a Play of `text`, `run` and `stage`, from 0 to S - 1.
+    """
+    known = {}
+
+    def inputs(text):
+        """Token texts, and (L, T, D): each layer's network's input."""
+        if text not in known:
+            ids = llama.tokenizer.encode(text, bos=True, eos=False)
+            ids, seen, own = ids[:MOST_ROUTED], [], feed_forward
+
+            def noting(x, w1, w2, w3):
+                seen.append(x[0])  # (T, D)
+                return own(x, w1, w2, w3)
+
+            with torch.no_grad(), replaced(feed_forward=noting):
+                tokens = torch.tensor(ids, device=llama.device)
+                llama(tokens, last_only=True)
+            known.clear()
+            labels = [llama.tokenizer.decode([i]) for i in ids]
+            known[text] = labels, torch.stack(seen)
+        return known[text]
+
+    def draw(text, run, stage):
+        labels, x = inputs(text)
+        layer, steps, routers = runs[run]
+        weights, chosen, logits = route(x[layer], routers[stage], top_k)
+        shares = torch.zeros_like(logits).scatter(-1, chosen, weights.float())
+        said = f"{run}, after {steps[stage]} of {steps[-1]} steps"
+        return routing_picture(labels, shares.cpu(), said)
+
+    stages = {len(steps) for _, steps, _ in runs.values()}
+    if len(stages) != 1:
+        raise ValueError(
+            f"the runs have {sorted(stages)} stages; wanted as many in each"
+        )
+    last = stages.pop() - 1
+    return Play(
+        draw,
+        text=ipw.Text(text, description="text", continuous_update=False),
+        run=ipw.Dropdown(options=list(runs), description="run"),
+        stage=ipw.IntSlider(last, 0, last, description="stage of training"),
+    )

@@ -14,22 +14,15 @@ from pathlib import Path
 import torch
 
 from . import huggingface
-from .config import QUANTIZATION_KEYS, VISION_KEYS, ModelArgs
-from .files import Pages, check_all_records, existing, listing
-from .model import Llama
-from .quantization import QuantizedWeight, check_kind
-from .shards import (
-    DTYPES,
-    check_numbers,
-    check_tensors,
-    joined,
-    read_tensors,
-)
-from .tokenizer import Tokenizer, write_ranks
+from ..config import ModelArgs
+from ..files import ROOT, listing, require_file
+from .checks import Pages
+from ..model import Llama
+from .meta import check_tensors, read_tensors
+from ..tokenizer import Tokenizer, write_ranks
 
 POCKET = Path("data", "pocket-llama")
 REAL = Path("data", "Llama-3.2-1B", "original")
-ROOT = Path(__file__).resolve().parents[1]
 
 WANTED = (
     "Meta's original files: params.json, tokenizer.model and "
@@ -144,89 +137,10 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return whole or [folder]
 
 
-def best_device() -> torch.device:
-    """cuda where there is one, else mps, else cpu."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cpu")
-
-
-def load(
-    path=None, *, device=None, dtype=None, check=False, quantize=None
-) -> Llama:
-    r"""Open a checkpoint folder as a model that is ready to run.
-
-    Meta's original files, in one shard or several, or Hugging Face's:
-    `config.json`, safetensors and `tokenizer.json`. No code that they hold
-    is run.
-
-    Args:
-        path: see `find_checkpoint`.
-        device: "cuda", "mps", "cpu" or a torch.device; None: the best.
-        dtype: torch.bfloat16, float16 or float32; None: as the embedding
-            has it in the file.
-        check: read every byte now, and see that it is what was written,
-            where the file says so, and that every number is finite.
-        quantize: "int8": of every matrix 8 bits a number are kept; "int4":
-            4 bits in the blocks, 8 in the embedding and the output. Fewer
-            bytes, and on a CPU in bfloat16 quicker to decode; a prompt of
-            many tokens takes longer. (int4 then keeps its numbers in two
-            orders, 9 bits each.) See `quantization`.
-
-    Returns:
-        a Llama in eval mode, its weights without gradient. On the CPU, in
-        the file's own dtype, they are mapped from the file, not copied.
-
-    Raises:
-        FileNotFoundError: for a folder or file that is not there.
-        PermissionError: for a file that may not be read.
-        ValueError: for a file that does not fit, naming it, what was found
-            and what was wanted.
-        MemoryError: where there is no room for the weights.
-    """
-    if dtype is not None and dtype not in DTYPES:
-        raise ValueError(
-            f"dtype is {dtype}; wanted torch.bfloat16, float16 or float32"
-        )
-    if quantize is not None:
-        check_kind(quantize)
-    device = best_device() if device is None else check_device(device)
-    folder = find_checkpoint(path)
-    is_metas = (folder / "params.json").is_file()
-    opened = open_metas(folder) if is_metas else open_hugging_face(folder)
-    config, tokenizer, tensors, tied = opened
-    if check:
-        for file in sorted(folder.glob("consolidated.*.pth")):
-            check_all_records(file)
-        check_numbers(folder, tensors)
-    if dtype is None:  # of all: a file may hold its norms in float32
-        dtype = tensors["tok_embeddings.weight"][0].dtype
-    check_room(device, tensors, dtype, quantize)
-    pages = Pages(folder)
-    for name, parts in tensors.items():  # one at a time: never two copies
-        with room_for(name):
-            tensors[name] = joined(name, parts, device, dtype)
-            if quantize and tensors[name].dim() == 2:
-                tensors[name] = quantized(name, tensors[name], quantize)
-        for part in parts:
-            if part is not tensors[name]:
-                pages.give_back(part)
-    if tied:
-        tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    with torch.device("meta"):  # shapes only, no memory
-        llama = Llama(config, tied=tied, tokenizer=tokenizer)
-    llama.load_state_dict(tensors, assign=True)
-    if tied:
-        llama.output.weight = llama.tok_embeddings.weight
-    whole = folder.resolve()
-    llama.name = (whole.parent if whole.name == "original" else whole).name
-    return llama.requires_grad_(False).eval()
-
-
-def quantized(name: str, weight, kind: str) -> QuantizedWeight:
+def quantized(name: str, weight, kind: str):
     """A matrix of 8 or 4 bits: what stands outside of the blocks has 8."""
+    from ..fast.quantize import QuantizedWeight
+
     inside = name.startswith("layers.")
     made = QuantizedWeight.of(weight, kind if inside else "int8")
     made.prepare()
@@ -251,8 +165,7 @@ def room_for(name: str):
 def open_metas(folder: Path):
     """Config, tokenizer, each tensor's parts, whether the output is tied."""
     config = ModelArgs.from_file(folder / "params.json")
-    refuse_other_kinds(config, folder)
-    tokenizer = Tokenizer.from_file(existing(folder, "tokenizer.model"))
+    tokenizer = Tokenizer.from_file(require_file(folder, "tokenizer.model"))
     if tokenizer.n_words != config.vocab_size:
         raise ValueError(
             f"{folder / 'tokenizer.model'} has {tokenizer.n_words} tokens "
@@ -323,19 +236,6 @@ def check_device(device) -> torch.device:
             f"here: {', '.join(here)}. Leave device out for the best of them"
         )
     return device
-
-
-def refuse_other_kinds(config: ModelArgs, folder: Path) -> None:
-    """ValueError for Meta's vision and quantized checkpoints."""
-    kinds = ((VISION_KEYS, "vision"), (QUANTIZATION_KEYS, "quantized"))
-    for keys, what in kinds:
-        for key in keys:
-            if getattr(config, key) is not None:
-                raise ValueError(
-                    f"{folder / 'params.json'} has {key}: a {what} "
-                    "checkpoint, which llamalib does not run; take the "
-                    "text model's, in bfloat16"
-                )
 
 
 def save(llama: Llama, folder, tokenizer_file=None) -> None:

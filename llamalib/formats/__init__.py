@@ -1,0 +1,1 @@
+r"""From a folder to tensors by Meta's names."""
