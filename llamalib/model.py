@@ -1,7 +1,4 @@
-r"""One block, the whole model as a function, and the module with its weights.
-
-The legend of shapes is in `llamalib/__init__.py`.
-"""
+"""One block, the whole model as a function, the module with its weights."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -193,7 +190,6 @@ class Llama(nn.Module):
                 weight = self.tok_embeddings.weight
             else:
                 weight = nn.Parameter(torch.ones(shape))
-                # initializing shapes on the meta device takes half a second
                 if len(shape) == 2 and not weight.is_meta:
                     nn.init.normal_(weight, std=0.02)
             path, _, leaf = name.removesuffix(".weight").rpartition(".")
@@ -232,7 +228,6 @@ class Llama(nn.Module):
 
     def weights(self) -> dict[str, Tensor]:
         """Return every parameter by Meta's name: the tensors themselves."""
-        # named_parameters() gives the same, at twenty times the cost
         return {name: h.weight for name, h in self._holders.items()}
 
     def new_cache(self, max_seq_len, batch_size=1, padding=None) -> KVCache:
