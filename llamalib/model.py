@@ -409,9 +409,7 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
         if isinstance(module, (Layer, Half)):
 
             def keep(module, args, out, name=name):
-                x = args[0] if tokens.dim() == 2 else args[0][0]
-                y = out if tokens.dim() == 2 else out[0]
-                seen[f"{name}.in"], seen[f"{name}.out"] = x, y
+                seen[f"{name}.in"], seen[f"{name}.out"] = args[0], out
 
             hooks.append(module.register_forward_hook(keep))
     try:
@@ -420,7 +418,9 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    return seen
+    if tokens.dim() == 2:
+        return seen
+    return {name: x[0] for name, x in seen.items()}  # no batch dimension
 
 
 def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
