@@ -1,8 +1,7 @@
 r"""The KV cache: the one thing that changes while a model runs.
 
-Shapes: `L` layers, `B` batch, `S` positions, `KV` key/value heads, `hd` head
-dim. A column is a position of the cache; it is a row's position in its text
-plus that row's padding.
+`L` layers, `B` batch, `S` positions, `KV` key/value heads, `hd` head dim. A
+column of the cache is a row's position in its text plus that row's padding.
 """
 
 import torch
@@ -16,10 +15,7 @@ class KVCache:
     r"""Keys and values of the positions already seen, in preallocated memory.
 
     max_seq_len: S, the most positions it can hold.  batch_size: B.
-    padding: (B,) int64, columns of left padding in each row, so that prompts
-    of different lengths end in the same column; None: none.
-    device, dtype: of the model's weights.
-
+    padding: (B,) int64, columns of left padding in each row; None: none.
     `k` and `v` are (L, B, KV, S, hd); columns from `length` on are not yet
     written. Together they take 2·L·B·KV·S·hd elements, and never grow.
     """
@@ -61,12 +57,8 @@ class KVCache:
         Raises ValueError if they do not fit.
         """
         start, end = self.length, self.length + xk.shape[1]
-        if end > self.max_seq_len:
-            raise ValueError(
-                f"position {end - 1} does not fit a cache of "
-                f"{self.max_seq_len} positions; make it with a larger "
-                "max_seq_len"
-            )
+        most = f"at most {self.max_seq_len}; make it with a larger max_seq_len"
+        expect(end <= self.max_seq_len, "the cache's length", end, most)
         self.k[layer, :, :, start:end] = xk.transpose(1, 2)
         self.v[layer, :, :, start:end] = xv.transpose(1, 2)
         k = self.k[layer, :, :, :end].transpose(1, 2)  # (B, end, KV, hd)

@@ -7,7 +7,7 @@ from torch import Tensor
 def expect(ok: bool, name: str, found, expected: str) -> None:
     """Raise ValueError with name, value and expectation unless ok."""
     if not ok:
-        raise ValueError(f"{name} is {repr(found)[:60]}; expected {expected}")
+        raise ValueError(f"{name} is {repr(found)[:200]}; expected {expected}")
 
 
 def is_count(n) -> bool:

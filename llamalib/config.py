@@ -10,7 +10,7 @@ from .swiglu import ffn_hidden_dim
 
 # Keys of Meta's other checkpoints, which llamalib does not run.
 VISION = ("chunk_size", "max_num_chunks", "num_cross_attention_layers")
-OTHER_KINDS = {f"vision_{key}": "vision" for key in VISION}
+OTHER_KINDS = dict.fromkeys([f"vision_{key}" for key in VISION], "vision")
 OTHER_KINDS |= {"quantization_args": "quantized", "lora_args": "quantized"}
 MAX_COUNT = 2**31
 MAX_VALUE = 1e30
@@ -85,19 +85,13 @@ class ModelArgs:
         fields = dataclasses.fields(cls)
         needed = [f.name for f in fields if f.default is dataclasses.MISSING]
         for key in OTHER_KINDS.keys() & params.keys():
-            raise ValueError(
-                f"{where} has {key}: a {OTHER_KINDS[key]} checkpoint, which "
-                "llamalib does not run; take the text model's, in bfloat16"
-            )
+            no = f"no such key: a {OTHER_KINDS[key]} checkpoint does not run"
+            expect(False, f"{where}: {key}", params[key], no)
         unknown = sorted(params.keys() - {f.name for f in fields})
         missing = [name for name in needed if name not in params]
-        for what, names in (("unknown", unknown), ("missing", missing)):
-            if names:
-                raise ValueError(
-                    f"{where} has {what} keys: {', '.join(names)}. A Llama 3 "
-                    f"params.json has {', '.join(needed)}, use_scaled_rope; "
-                    "take the file that came with the weights"
-                )
+        keys = ", ".join(needed) + " and use_scaled_rope"
+        expect(not unknown, f"{where}: unknown keys", unknown, keys)
+        expect(not missing, f"{where}: missing keys", missing, keys)
         try:
             return cls(**params)
         except ValueError as error:

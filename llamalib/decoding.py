@@ -1,6 +1,6 @@
 r"""The loop: prefill the prompt, decode one token at a time, stop.
 
-Shapes: `B` batch, `T` positions of the prompt, `V` vocabulary.
+`B` batch, `T` positions of the prompt, `V` vocabulary.
 """
 
 import operator
@@ -22,9 +22,8 @@ PIECE = 512  # the most positions of a prompt at once: bounds the mask
 def prefill(
     llama: Llama, tokens: Tensor, cache: KVCache, piece: int = PIECE
 ) -> Tensor:
-    r"""Run a prompt through the model and fill the cache.
+    r"""Run a prompt (B, T) through the model and fill the cache.
 
-    tokens: (B, T) int64.  cache: with room for T more positions.
     piece: positions per pass; the result is the same for any number.
     Returns (B, V) float32, the logits of the token after the prompt.
     """
@@ -53,21 +52,19 @@ def generate(
     r"""Continue a prompt, one token id at a time.
 
     prompt_ids: 1-D, a list or an int64 tensor; at least one id.
-    max_new_tokens: the maximum number of new ids.
-    temperature: 0 is greedy; see `next_token_probs` for the rest.
+    temperature: 0 is greedy; see `next_token_probs` for top_k and top_p.
     seed: makes sampling reproducible; None: it is not.
     stop: ids that end the text, not returned themselves; None: the
     tokenizer's end tokens; (): continue to max_new_tokens.
     compile: run each step with every shape fixed, compiled by PyTorch, on a
-    GPU captured and replayed; see `llamalib.fast.step`. The text is the
-    same, up to rounding.
+    GPU captured and replayed; see `llamalib.fast`. The text is the same, up
+    to rounding.
     Returns an iterator of ids; each is computed when it is asked for (on a
-    GPU one step ahead).
-    Raises ValueError at the call, naming the argument.
+    GPU one step ahead).  Raises ValueError at the call, naming the argument.
     """
     rows = [prompt_tensor(llama, prompt_ids)]
-    how = temperature, top_k, top_p, seed, stop, compile
-    steps, stop = start_loop(llama, rows, max_new_tokens, *how)
+    options = temperature, top_k, top_p, seed, stop, compile
+    steps, stop = start_loop(llama, rows, max_new_tokens, *options)
     return until_stop(steps, stop)
 
 
@@ -115,29 +112,10 @@ def pad_left(rows: list[Tensor]) -> tuple[Tensor, Tensor | None]:
     return tokens, padding.to(tokens.device)
 
 
-def make_sampler(llama, rows, temperature, top_k, top_p, seed) -> Callable:
-    """Return the function from logits (B, V) to the next ids (B,)."""
-    check_sampling(temperature, top_k, top_p)
-    ok = seed is None or type(seed) is int and 0 <= seed < 2**63
-    expect(ok, "seed", seed, "a whole number from 0, or None")
-    options = dict(temperature=temperature, top_k=top_k, top_p=top_p)
-    if temperature == 0 or seed is None:
-        return partial(pick, **options)
-    fresh = partial(torch.Generator, llama.device)
-    generators = [fresh().manual_seed(seed + b) for b in range(rows)]
-
-    def draw(logits):  # each row from its own generator, as if it were alone
-        pairs = zip(logits, generators)
-        drawn = [pick(row, generator=g, **options) for row, g in pairs]
-        return torch.stack(drawn)  # (B,)
-
-    return draw
-
-
 def start_loop(
     llama,
     rows,
-    max_new_tokens,
+    n,
     temperature=0.0,
     top_k=None,
     top_p=None,
@@ -145,19 +123,38 @@ def start_loop(
     stop=None,
     compile=False,
 ):
-    """Check what `generate` was given; return `token_loop` and the stops."""
-    choose = make_sampler(llama, len(rows), temperature, top_k, top_p, seed)
-    n, expected = max_new_tokens, "a whole number from 1"
-    expect(is_count(n), "max_new_tokens", n, expected)
-    tokens, padding = pad_left(rows)
-    T, most = tokens.shape[1], llama.config.max_seq_len
-    if T + n > most:
+    """Check `generate`'s arguments; return `token_loop` and the stops."""
+    sampling = dict(temperature=temperature, top_k=top_k, top_p=top_p)
+    choose = make_sampler(llama.device, len(rows), seed, **sampling)
+    expect(is_count(n), "max_new_tokens", n, "a whole number from 1")
+    (tokens, padding), most = pad_left(rows), llama.config.max_seq_len
+    room = most - tokens.shape[1]
+    if n > room:
         raise ValueError(
-            f"the prompt has {T} tokens and max_new_tokens is {n}; this model "
-            f"is made for {most} positions, so at most {most - T} more"
+            f"the prompt has {most - room} tokens and max_new_tokens is {n}; "
+            f"this model is made for {most} positions, so at most {room} more"
         )
     steps = token_loop(llama, tokens, padding, n, choose, compile)
     return steps, check_stop(llama, stop)
+
+
+def make_sampler(device, B, seed, **sampling) -> Callable[[Tensor], Tensor]:
+    """Return the function from logits (B, V) to the next ids (B,)."""
+    check_sampling(**sampling)
+    ok = seed is None or type(seed) is int and 0 <= seed < 2**63
+    expect(ok, "seed", seed, "a whole number from 0, or None")
+    if sampling["temperature"] == 0 or seed is None:
+        return partial(pick, **sampling)
+    generators = [
+        torch.Generator(device).manual_seed(seed + b) for b in range(B)
+    ]
+
+    def draw(logits):  # each row from its own generator, as if it were alone
+        pairs = zip(logits, generators)
+        drawn = [pick(row, generator=g, **sampling) for row, g in pairs]
+        return torch.stack(drawn)  # (B,)
+
+    return draw
 
 
 @torch.inference_mode()
@@ -219,16 +216,13 @@ def until_stop(steps: Iterator[list[int]], stop) -> Iterator[int]:
 
 def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
     """Return the prompt as (T,) int64 on the model's device, checked."""
+    expected = "(T,) ids, as from llama.tokenizer.encode(text, bos=True, …)"
     try:
         tokens = torch.as_tensor(prompt_ids)
-        found = tuple(tokens.shape)
     except (TypeError, ValueError, RuntimeError):
-        found = str(prompt_ids)[:60]
-    if not isinstance(found, tuple) or len(found) != 1 or found == (0,):
-        raise ValueError(
-            f"prompt_ids are {found!r}; expected one dimension and at least "
-            "one id, as from llama.tokenizer.encode(text, bos=True, eos=False)"
-        )
+        expect(False, "prompt_ids", prompt_ids, expected)
+    shape = tuple(tokens.shape)
+    expect(len(shape) == 1 and shape > (0,), "prompt_ids", shape, expected)
     check_ids("prompt_ids", tokens, llama.config.vocab_size)
     return tokens.to(llama.device, torch.int64)  # (T,)
 

@@ -1,7 +1,7 @@
 r"""Grouped-query attention: several query heads share a key/value head.
 
-Shapes: `...` any leading dimensions, `T` query positions, `S` key positions,
-`D` model dim, `H` query heads, `KV` key/value heads, `hd` head dim.
+`...` any leading dimensions, `T` query positions, `S` key positions, `D` model
+dim, `H` query heads, `KV` key/value heads, `hd` head dim.
 """
 
 import math

@@ -1,7 +1,7 @@
 r"""Rotary position embedding (RoPE), with Llama 3.1 and 3.2's scaling.
 
-Shapes: `B` batch, `T` positions, `H` query heads, `KV` key/value heads,
-`hd` head dim. Pairs are Meta's: components 2k and 2k+1 rotate together.
+`T` positions, `H` query heads, `KV` key/value heads, `hd` head dim. Pairs are
+Meta's: components 2k and 2k+1 rotate together.
 """
 
 import math

@@ -1,7 +1,4 @@
-r"""From logits to the next token.
-
-Shapes: `...` any leading dimensions, or none; `V` vocabulary.
-"""
+r"""From logits to the next token. `...` any dimensions, `V` vocabulary."""
 
 import math
 
