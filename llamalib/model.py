@@ -274,8 +274,8 @@ class Llama(nn.Module):
         batch = self._checked(tokens, cache)  # (B, T)
         T = batch.shape[1]
         if cache is None:
-            freqs_cis, mask = self.freqs_cis_for(0, T), causal_mask(T)
-            mask = mask.to(self.device)  # (T, T)
+            freqs_cis = self.freqs_cis_for(0, T)
+            mask = causal_mask(T, device=self.device)  # (T, T)
         else:
             rotations = self.freqs_cis_for(0, cache.length + T)
             freqs_cis, mask = rotations[cache.positions(T)], cache.mask(T)
