@@ -78,8 +78,7 @@ def load_corpus() -> ModuleType:
     folder, name = ROOT / "data" / "recipe", "llamalib_recipe"
     if not (folder / "corpus.py").is_file():
         raise FileNotFoundError(
-            f"{folder} has no corpus.py: run the notebooks in the project's "
-            "folder, or set LLAMA_TEXT to a text file"
+            f"{folder} has no corpus.py: run the notebooks in the project"
         )
     # a package of its own: a reader may have another words.py or corpus.py
     sys.modules.setdefault(name, ModuleType(name)).__path__ = [str(folder)]
@@ -106,10 +105,11 @@ def pack_rows(documents, tokenizer, n: int, length: int) -> Tensor:
     r"""Return n rows of ids, (n, length + 1): one document after another.
 
     Each document is between its begin and end tokens. A row starts with a
-    document's first token; whatever of its last one does not fit is dropped.
-    The last position's target needs one id more than `length`.
+    document's first token; the rest of its last document is dropped. The
+    last position's target needs one id more than `length`.
     """
-    rows, row, filled = torch.empty(n, length + 1, dtype=torch.int64), [], 0
+    rows = torch.empty(n, length + 1, dtype=torch.int64)
+    row, filled = [], 0
     for text in documents:
         row += tokenizer.encode(text, bos=True, eos=True)
         if len(row) > length:
