@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-if not __package__:  # run as a script: find `bench`
+if __name__ == "__main__":  # so that a script finds `bench`
     sys.path[0] = str(ROOT)
 
 import torch  # noqa: E402

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-if not __package__:  # run as a script: find `bench`
+if __name__ == "__main__":  # so that a script finds `bench`
     sys.path[0] = str(ROOT)
 
 import torch  # noqa: E402
