@@ -44,7 +44,7 @@ def published(variable):
     path = os.environ.get(variable)
     if not path:
         pytest.skip(
-            f"{variable} does not name a file: not distributed with the project"
+            f"{variable} names no file; it is not distributed with the project"
         )
     return Path(path)
 

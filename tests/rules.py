@@ -10,6 +10,7 @@ import re
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -585,6 +586,7 @@ def code_lines(source: Source, node: Function) -> int:
     return len(token_lines(source.text) & set(body) - docs)
 
 
+@cache
 def token_lines(text: str) -> set[int]:
     """Return the numbers of the lines that hold code."""
     nothing = (
