@@ -1,4 +1,4 @@
 raise ImportError(
     "llamalib.long_context moved into notebooks/appendix/D_long_context.ipynb "
-    "in 0.2; long_rows is now llamalib.text.pack_rows"
+    "in 0.2; long_rows is now llamalib.course.text.pack_rows"
 )

@@ -6,7 +6,7 @@ from helpers import random_llama, small_config
 from taught import namespace, taught
 
 from llamalib import ModelArgs, feed_forward
-from llamalib.experiment import replaced
+from llamalib.course.experiment import replaced
 
 NOTEBOOK = "C_mixture_of_experts"
 split_experts, copy_experts, route, mixture_feed_forward = taught(

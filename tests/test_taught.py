@@ -61,7 +61,7 @@ def test_the_recipe_has_the_notebooks_learning_rate():
 @pytest.mark.parametrize(
     "module, places",
     {
-        "training": ["A_training.ipynb", "llamalib.text"],
+        "training": ["A_training.ipynb", "llamalib.course.text"],
         "experts": ["C_mixture_of_experts.ipynb"],
         "long_context": ["D_long_context.ipynb", "pack_rows"],
         "quantization": ["B_quantization.ipynb", "llamalib.fast"],

@@ -1,4 +1,4 @@
-"""Files of text, the project's own text, and packed rows: llamalib.text."""
+"""Files of text, the project's own text, and packed rows: llamalib.course.text."""
 
 import sys
 
@@ -8,7 +8,7 @@ from taught import taught
 
 from llamalib import text
 from llamalib.files import ROOT
-from llamalib.text import (
+from llamalib.course.text import (
     find_text,
     load_corpus,
     own_documents,

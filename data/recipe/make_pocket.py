@@ -28,7 +28,7 @@ import train  # noqa: E402
 
 from llamalib.config import ModelArgs  # noqa: E402
 from llamalib.formats.find import save  # noqa: E402
-from llamalib.text import pack_rows  # noqa: E402
+from llamalib.course.text import pack_rows  # noqa: E402
 from llamalib.tokenizer import Tokenizer, write_ranks  # noqa: E402
 
 OUT = ROOT / "data" / "pocket-llama"

@@ -18,7 +18,7 @@ from .base import (
     visible,
 )
 from .nb01 import _flow, _page, _text_width
-from ..experiment import replaced
+from ..course.experiment import replaced
 from ..swiglu import feed_forward
 from .play import Play
 from .model_map import strip  # noqa: F401
