@@ -202,10 +202,9 @@ def checked_messages(messages) -> Iterator[tuple[str, str]]:
 
 def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
     """Return the ids as ints, or raise ValueError."""
-    ids = [int(i) for i in ids]
+    ids, most = [int(i) for i in ids], vocab_size - 1
     for i in ids:
-        ok = 0 <= i < vocab_size
-        expect(ok, "the token id", i, f"0 to {vocab_size - 1}")
+        expect(0 <= i <= most, "the token id", i, f"0 to {most}")
     return ids
 
 
