@@ -53,13 +53,14 @@ def attention_map(ax, weights, labels, kv_head, most=20, size=9, frame=2.0):
     return image
 
 
-def attention_maps_of(chosen, height=4.2):
+def attention_maps_of(chosen, height=4.2, **options):
     r"""Draw maps of some heads, side by side, with the weights as numbers.
 
     Args:
         chosen: (title, (T, T) weights, T tokens, KV head) each.
+        options: of `canvas`.
     """
-    fig, axes = panels(height, len(chosen))
+    fig, axes = panels(height, len(chosen), **options)
     for ax, (name, weights, labels, kv_head) in zip(axes, chosen):
         image = attention_map(ax, weights, labels, kv_head)
         if len(labels) <= 12:
@@ -196,7 +197,8 @@ def heads(llama, ids, layer: int = 0, head: int = 0) -> Play:
         name = f"layer {layer}, head {head} · KV head {kv_head}"
         if n_rep > 1:
             name += f", shared by heads {first} to {first + n_rep - 1}"
-        return attention_maps_of([(name, maps[layer, head], labels, kv_head)])
+        panel = (name, maps[layer, head], labels, kv_head)
+        return attention_maps_of([panel], margins=(0.16, 0.3, 1.05, 0.93))
 
     L, H = maps.shape[:2]
     return Play(
