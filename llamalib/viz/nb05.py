@@ -5,22 +5,13 @@ import torch
 
 from ..model import attention_maps
 from . import charts
-from .base import GROUPS, array, heading, panels, size_text, title, visible
+from .base import GROUPS, array, heading, panels, size_text, visible
 from .model_map import strip  # noqa: F401
-from .play import Play
-
-
-def group_colour(kv_head: int) -> str:
-    """Return the colour of the query heads that share this KV head."""
-    return GROUPS[kv_head % len(GROUPS)]
+from .play import Play, token_texts
 
 
 def masks(squares):
-    r"""Draw which query may look at which key: 0 or -inf in each cell.
-
-    Args:
-        squares: (title, (T, S) mask, T query tokens, S key tokens) each.
-    """
+    """Draw (T, S) masks: (title, mask, query tokens, key tokens) each."""
     widths = [max(len(keys), 3) for *_, keys in squares]
     fig, axes = panels(4.1, len(squares), width_ratios=widths)
     for ax, (name, mask, queries, keys) in zip(axes, squares):
@@ -38,23 +29,22 @@ def masks(squares):
     return fig
 
 
-def attention_map(ax, weights, labels, kv_head, most=20, size=9, frame=2.0):
-    r"""Draw one head's map on an axes, in a frame of its group's colour.
+def group_colour(kv_head: int) -> str:
+    """Return the colour of the query heads that share this KV head."""
+    return GROUPS[kv_head % len(GROUPS)]
 
-    Args:
-        weights: (T, T) from 0 to 1.
-        labels: T tokens, for `token_ticks` with most and size.
-        frame: its width, in points.
-    """
+
+def attention_map(ax, weights, labels, kv_head, most=20, size=9, width=2):
+    """Draw one head's (T, T) weights, in a frame of its group's colour."""
     image = charts.heatmap(ax, weights, limit=1.0)
     charts.token_ticks(ax, labels, labels, most, size)
     tone = group_colour(kv_head)
-    ax.spines[:].set(visible=True, color=tone, linewidth=frame)
+    ax.spines[:].set(visible=True, color=tone, linewidth=width)
     return image
 
 
 def attention_maps_of(chosen, height=4.2, **options):
-    r"""Draw maps of some heads, side by side, with the weights as numbers.
+    r"""Draw maps of some heads, with the weights of short texts as numbers.
 
     Args:
         chosen: (title, (T, T) weights, T tokens, KV head) each.
@@ -74,22 +64,14 @@ def attention_maps_of(chosen, height=4.2, **options):
 
 
 def layer_heads(maps, labels, n_kv_heads, name=""):
-    r"""Draw all heads of a layer; a group of heads has one colour.
-
-    Args:
-        maps: (H, T, T) weights from 0 to 1.
-        labels: T tokens.
-        n_kv_heads: KV.
-        name: the title.
-    """
-    H = len(maps)
-    few = H <= 12
+    """Draw a layer's maps (H, T, T); heads that share a KV head match."""
+    H, few = len(maps), len(maps) <= 12
     columns, most, size = (4, 12, 7.5) if few else (8, 7, 5.5)
     rows = -(-H // columns)
     fig, axes = panels(0.9 + rows * 8 / columns, columns, rows)
     for h, ax in enumerate(axes[:H]):
         kv_head = h // (H // n_kv_heads)
-        attention_map(ax, maps[h], labels, kv_head, most, size, frame=2.5)
+        attention_map(ax, maps[h], labels, kv_head, most, size, 2.5)
         style = dict(fontsize=9 if few else 7, weight="bold")
         ax.set_title(f"head {h} · KV {kv_head}", **style)
         bottom = h + columns >= H
@@ -103,60 +85,42 @@ def layer_heads(maps, labels, n_kv_heads, name=""):
 
 
 def sharing(n_heads, kinds):
-    r"""Draw which query head uses which KV head, for kinds of attention.
-
-    Args:
-        n_heads: H.
-        kinds: name to KV.
-    """
+    """Draw which query head uses which KV head, for each name: KV."""
     fig, axes = panels(1.25 * len(kinds), 1, len(kinds))
     half = min(0.4, 0.4 * 12 / n_heads)
+    limits = dict(xlim=(-0.6 - half, n_heads - 0.4 + half), ylim=(-0.45, 1.45))
     for ax, (name, KV) in zip(axes, kinds.items()):
         n_rep = n_heads // KV
         for h in range(n_heads):
-            kv_head = h // n_rep
-            at = kv_head * n_rep + (n_rep - 1) / 2
-            tone = group_colour(kv_head)
+            at = h // n_rep * n_rep + (n_rep - 1) / 2  # of the KV head
+            tone = group_colour(h // n_rep)
             ax.plot([h, at], [1, 0], color=tone, lw=1.2, zorder=1)
             ax.scatter([h, at], [1, 0], 130, tone, marker="s", zorder=2)
             style = dict(color=charts.ink(tone), weight="bold", zorder=3)
             charts.write(ax, h, 1, str(h), 8, **style)
             if h % n_rep == 0:
-                charts.write(ax, at, 0, str(kv_head), 8, **style)
+                charts.write(ax, at, 0, str(h // n_rep), 8, **style)
         ax.set_yticks([0, 1], [f"{KV} KV", f"{n_heads} query"])
-        ax.set(xlim=(-0.6 - half, n_heads - 0.4 + half), ylim=(-0.45, 1.45))
-        ax.set_xticks([])
         ax.spines[:].set_visible(False)
         ax.tick_params(length=0)
-        title(ax, name)
+        charts.finish(ax, name, xticks=[], **limits)
     return fig
 
 
 def weights_by_scale(labels, weights, name=""):
-    r"""Draw one query's weights under up to three scalings.
-
-    Args:
-        labels: S tokens, on the x axis.
-        weights: name of the scaling to S weights.
-        name: the title.
-    """
+    """Draw one query's S weights for S tokens, under up to three scalings."""
     fig, (ax,) = panels(3.0, 1)
     charts.grouped_bars(ax, weights, ("#bbbbbb", "probability", "#666666"))
     names = [visible(label) for label in labels]
-    turned = 60 if len(labels) > 10 else 0
-    ax.set_xticks(range(len(labels)), names, rotation=turned)
+    angle = 60 if len(labels) > 10 else 0
+    ax.set_xticks(range(len(labels)), names, rotation=angle)
     x = "key: the token looked at"
     charts.finish(ax, name, x, "weight", legend="best", ylim=(0, 1))
     return fig
 
 
 def cache_bytes(positions, models):
-    r"""Draw the KV cache's bytes by length of the text.
-
-    Args:
-        positions: n lengths in tokens.
-        models: title to {kind of attention: n numbers of bytes}.
-    """
+    """Draw a KV cache's bytes by length; models: title to kind to bytes."""
     fig, axes = panels(3.6, len(models), sharey=True)
     ticks = [p for p in (256, 2048, 16384, 131072) if p <= positions[-1]]
     looks = [("value", style) for style in ("--", "-", ":")]
@@ -169,8 +133,8 @@ def cache_bytes(positions, models):
         charts.log_axis(ax, "x", ticks, "{:,}".format, base=2)
         charts.log_axis(ax, "y", text=size_text)
         ax.grid(axis="y", color="#e5e5e5", lw=0.8)
-        charts.finish(ax, name, "tokens in the text")
-        ax.set_xlim(positions[0], positions[-1] * 12)
+        limits = positions[0], positions[-1] * 12
+        charts.finish(ax, name, "tokens in the text", xlim=limits)
         charts.add_legend(ax, "upper left", fontsize=8)
     axes[0].set_ylabel("keys and values of one text")
     return fig
@@ -180,16 +144,9 @@ def cache_bytes(positions, models):
 
 
 def heads(llama, ids, layer: int = 0, head: int = 0) -> Play:
-    r"""Return a browser of a text's attention maps.
-
-    Args:
-        llama: computes the maps, once.
-        ids: T token ids.
-        layer, head: shown first.
-    """
+    """Return a browser of a text's attention maps, at a layer and a head."""
     maps = attention_maps(llama, torch.tensor(ids))  # (L, H, T, T)
-    labels = [llama.tokenizer.decode([i]) for i in ids]
-    n_rep = llama.config.n_rep
+    labels, n_rep = token_texts(llama, ids), llama.config.n_rep
 
     def draw(layer, head):
         kv_head = head // n_rep

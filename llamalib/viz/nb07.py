@@ -6,7 +6,7 @@ import torch
 from . import charts
 from .base import array, canvas, legible, panels, visible
 from .model_map import strip  # noqa: F401
-from .play import Play
+from .play import Play, token_texts
 
 
 def next_token_bars(labels, probabilities, title=""):
@@ -33,10 +33,9 @@ def lens_map(words, probabilities, columns, title_text=""):
     r"""Draw the logit lens: each layer's top token at every position.
 
     Args:
-        words: L+1 lists of T tokens, the embedding's first, at the bottom.
+        words: L+1 lists of T tokens; the embedding's is at the bottom.
         probabilities: (L+1, T), of those tokens.
-        columns: T tokens of the prompt.
-        title_text: over the picture.
+        columns: the prompt's T tokens.
     """
     n = len(words)
     fig, ax = canvas(1.3 + 0.3 * n)
@@ -52,24 +51,18 @@ def lens_map(words, probabilities, columns, title_text=""):
 
 
 def answer_by_layer(probabilities, ranks, answer):
-    r"""Draw the probability and the rank of the final answer by layer.
-
-    Args:
-        probabilities: L+1 numbers, by the logit lens.
-        ranks: L+1 ints from 1, the likeliest.
-        answer: its text.
-    """
+    """Draw a token's L+1 probabilities and ranks by the logit lens."""
     fig, (left, right) = panels(2.8, 2)
-    look, layers = ("probability", "o-", dict(ms=5, lw=1.5)), range(len(ranks))
+    layers, look = range(len(ranks)), ("probability", "o-", dict(ms=5, lw=1.5))
     for ax, values in ((left, probabilities), (right, ranks)):
         charts.lines(ax, {"": values}, [look], layers)
         ax.set_title(f"the answer {visible(answer)}", loc="left", fontsize=11)
         ax.set_xticks(layers)
-    x, limits = "blocks done", (max(*ranks, 2) * 1.6, 0.8)
-    charts.log_axis(right, "y", text="{:g}".format)
-    charts.finish(left, "", x, "probability", ylim=(-0.03, 1.03))
-    charts.finish(right, "", x, "rank (1 is the top)", ylim=limits)
+    charts.finish(left, "", "blocks done", "probability", ylim=(-0.03, 1.03))
     left.yaxis.set_major_formatter("{x:g}")
+    charts.log_axis(right, "y", text="{:g}".format)
+    right.set_ylim(max(*ranks, 2) * 1.6, 0.8)
+    charts.finish(right, "", "blocks done", "rank (1 is the top)")
     return fig
 
 
@@ -78,18 +71,18 @@ def logit_by_block(names, leads):
 
     Args:
         names: L+1 texts for the ticks.
-        leads: two names (tokens in them as of `visible`), each with L+1
-            numbers that sum to a lead.
+        leads: two names, in which tokens are as `visible` returns them, each
+            with L+1 numbers that sum to a lead.
     """
     fig, ax = canvas(2.8)
-    series = {
-        f"{name}: {sum(parts):.2f} in all".replace(r"\$", "$"): parts
-        for name, parts in leads.items()
-    }
+    series = {}
+    for name, parts in leads.items():
+        name = name.replace(r"\$", "$")
+        series[f"{name}: {sum(parts):.2f} in all"] = parts
     charts.grouped_bars(ax, series, ("probability", "plain"))
     ax.axhline(0, color="black", lw=0.8)
-    turned = 60 if len(names) > 9 else 0
-    ax.set_xticks(range(len(names)), names, rotation=turned)
+    angle = 60 if len(names) > 9 else 0
+    ax.set_xticks(range(len(names)), names, rotation=angle)
     charts.finish(ax, y="added to the lead", legend="best")
     return fig
 
@@ -100,13 +93,7 @@ LONGEST_PROMPT = 64  # tokens, so that an answer takes less than 200 ms
 
 
 def next_token(llama, prompt: str = "The capital of France is") -> Play:
-    r"""Return a prompt box with the likeliest next tokens.
-
-    Args:
-        llama: with its tokenizer.
-        prompt: shown first; "" is `<|begin_of_text|>` alone. Of a long one
-            only the last tokens are read, and the title says so.
-    """
+    """Return a prompt box with the next tokens; it reads a prompt's end."""
 
     def draw(prompt, bars):
         ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
@@ -115,11 +102,10 @@ def next_token(llama, prompt: str = "The capital of France is") -> Play:
             most, n = LONGEST_PROMPT - 1, len(ids) - 1
             name += f" (its last {most} of {n} tokens)"
             ids = ids[:1] + ids[-most:]
-        tokens = torch.tensor(ids, device=llama.device)  # (T,)
         with torch.inference_mode():
-            logits = llama(tokens, last_only=True)[-1]  # (V,)
+            logits = llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
         top = logits.softmax(-1).topk(min(bars, len(logits)))
-        labels = [llama.tokenizer.decode([i]) for i in top.indices.tolist()]
+        labels = token_texts(llama, top.indices.tolist())
         return next_token_bars(labels, top.values.tolist(), legible(name))
 
     # a large model is too slow to follow each keystroke
