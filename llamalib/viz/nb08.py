@@ -1,24 +1,20 @@
 r"""Pictures and widget of notebook 08."""
 
+from functools import lru_cache
+
 import ipywidgets as ipw
 import torch
+import torch.nn.functional as F
 
 from ..sampling import next_token_probs
 from . import charts
 from .base import COLOURS, canvas, heading, legible, panels, plain, visible
 from .model_map import strip  # noqa: F401
-from .play import Play
+from .play import Play, token_texts
 
 
 def unit_interval(labels, probabilities, draws, title=""):
-    r"""Draw the interval from 0 to 1, cut into pieces that are probabilities.
-
-    Args:
-        labels: n tokens.
-        probabilities: n numbers; the rest up to 1 is grey.
-        draws: numbers from 0 to 1, marked under the interval.
-        title: over the picture.
-    """
+    """Draw n tokens' pieces of the interval 0 to 1, and numbers drawn."""
     fig, ax = canvas(1.9)
     start = 0.0
     for i, (label, p) in enumerate(zip(labels, probabilities, strict=True)):
@@ -32,29 +28,21 @@ def unit_interval(labels, probabilities, draws, title=""):
     ax.barh(0, max(1 - start, 0), left=start, color=COLOURS["other"])
     ax.plot(draws, [-0.5] * len(draws), "^", color="black", ms=6)
     ax.spines["left"].set_visible(False)
-    x, limits = "u, uniform from 0 to 1: ▲ the numbers drawn", (-0.005, 1.005)
-    charts.finish(ax, title, x, xlim=limits, ylim=(-0.65, 0.45), yticks=[])
+    ax.set(xlim=(-0.005, 1.005), ylim=(-0.65, 0.45), yticks=[])
+    x = "u, uniform from 0 to 1: ▲ the numbers drawn"
+    charts.finish(ax, title, x)
     return fig
 
 
 def frequencies(labels, wanted, found, n, title=""):
-    r"""Draw how often each token was drawn, and its probability.
-
-    Args:
-        labels: m tokens.
-        wanted: m probabilities, the bars.
-        found: m shares of the draws, the dots.
-        n: draws; the whiskers are 3 standard deviations, √(p(1-p)/n).
-        title: over the picture.
-    """
+    """Draw m tokens' probabilities, and their shares of n draws."""
     fig, ax = canvas(3.0)
-    places = range(len(labels))
+    places, names = range(len(labels)), [visible(label) for label in labels]
     ax.bar(places, wanted, color=COLOURS["probability"], label="probability")
     whiskers = [3 * (p * (1 - p) / n) ** 0.5 for p in wanted]
     name = "share of the draws, ±3 standard deviations"
     style = dict(fmt="o", ms=4, color="black", capsize=3, label=name)
     ax.errorbar(places, found, whiskers, **style)
-    names = [visible(label) for label in labels]
     style = dict(rotation=30, ha="right", rotation_mode="anchor")
     ax.set_xticks(places, names, **style)
     charts.finish(ax, title, y="probability, share", legend="best")
@@ -62,14 +50,7 @@ def frequencies(labels, wanted, found, n, title=""):
 
 
 def entropy_by_temperature(temperatures, series, limit, title=""):
-    r"""Draw entropy against temperature, from one sure token to uniform.
-
-    Args:
-        temperatures: m numbers over 0.
-        series: up to three names with m entropies each, in nats.
-        limit: the entropy of the uniform distribution, ln V.
-        title: over the picture.
-    """
+    """Draw up to three names' entropies in nats; limit: ln V."""
     fig, ax = canvas(3.2)
     ax.axhline(limit, color=COLOURS["other"], ls="--", lw=1.2)
     ax.text(temperatures[0], limit, "uniform: ln V ", va="bottom", fontsize=9)
@@ -78,25 +59,22 @@ def entropy_by_temperature(temperatures, series, limit, title=""):
     charts.lines(ax, series, looks, temperatures)
     ticks = [t for t in (0.1, 0.3, 1, 3, 10, 30, 100) if t >= temperatures[0]]
     charts.log_axis(ax, "x", ticks, "{:g}".format)
+    ax.set_ylim(0, 1.12 * limit)
     x, y = "temperature T (logarithmic)", "entropy (nats)"
-    top = 1.12 * limit
-    charts.finish(ax, title, x, y, legend="center right", ylim=(0, top))
+    charts.finish(ax, title, x, y, legend="center right")
     return fig
 
 
 def reshaped(labels, shapes, rest, title="", margins=None):
-    r"""Draw one distribution in several shapes, side by side.
+    r"""Draw one distribution in several shapes; cut-off tokens are grey.
 
     Args:
         labels: n tokens, the likeliest first.
         shapes: name to (n + 1 probabilities before, n + 1 after); the last
-            is all other tokens'. Cut-off tokens, 0 after, have grey bars.
-        rest: name of all other tokens.
-        title: over the picture.
-        margins: see `canvas`.
+            is that of all other tokens, whose name is `rest`.
     """
-    height, options = 1.1 + 0.25 * len(labels), dict(sharex=True, sharey=True)
-    fig, axes = panels(height, len(shapes), margins=margins, **options)
+    height, both = 1.1 + 0.25 * len(labels), dict(sharex=True, sharey=True)
+    fig, axes = panels(height, len(shapes), margins=margins, **both)
     names = [visible(label) for label in labels] + [plain(rest)]
     rows = range(len(names))[::-1]
     for ax, (name, (before, after)) in zip(axes, shapes.items()):
@@ -118,118 +96,82 @@ def reshaped(labels, shapes, rest, title="", margins=None):
 
 
 def sample_tree(paths, root, title=""):
-    r"""Draw several samples of one prompt as a tree that branches.
-
-    Args:
-        paths: each sample's tokens; a line is as thick as the number of
-            samples that share it.
-        root: the end of the prompt, at the left.
-        title: over the picture.
-    """
-    lines, leaves = _branches(sorted(paths))
-    shared = {place: count for _, place, count, _ in lines}
+    """Draw samples, lists of tokens after a root, as a tree."""
+    paths = [tuple(path) for path in paths]
+    nodes = sorted({path[:n] for path in paths for n in range(len(path) + 1)})
+    heights, leaves = {}, 0
+    for node in reversed(nodes):  # each after the nodes below it
+        under = [y for n, y in heights.items() if n[:-1] == node]
+        heights[node] = sum(under) / len(under) if under else leaves
+        leaves += not under
     fig, ax = canvas(0.7 + 0.36 * leaves)
     ax.axis("off")
     style = dict(color=COLOURS["token"], solid_capstyle="butt", zorder=1)
     box = dict(boxstyle="round,pad=0.25", fc="white", ec="#bbbbbb")
-    for start, (x, y), count, label in lines:
-        if start is not None:
-            x0, y0 = start
-            fork = (x0 + x) / 2
-            ax.plot([x0, fork], [y0, y0], lw=shared[start] + 0.5, **style)
-            bend = [fork, fork + 0.1, x], [y0, y, y]
+    counts = {n: sum(p[: len(n)] == n for p in paths) for n in nodes}
+    for node in nodes:
+        x, y, count = len(node), heights[node], counts[node]
+        if node:
+            start, fork = heights[node[:-1]], x - 0.5
+            width = counts[node[:-1]] + 0.5
+            ax.plot([x - 1, fork], [start, start], lw=width, **style)
+            bend = [fork, fork + 0.1, x], [start, y, y]
             ax.plot(*bend, lw=count + 0.5, **style)
-        name = visible(label if x else root)
+        name = visible(node[-1] if node else root)
         name += f" ×{count}" if count > 1 else ""
         charts.write(ax, x, y, name, 8, bbox=box)
-    limits = (-0.5, max(map(len, paths)) + 0.5)
-    charts.finish(ax, title, xlim=limits, ylim=(-leaves + 0.4, 0.6))
+    ax.set(xlim=(-0.5, max(map(len, paths)) + 0.5), ylim=(-0.6, leaves - 0.4))
+    charts.finish(ax, title)
     return fig
-
-
-def _branches(paths, depth=0, top=0):
-    """Return the lines of a tree of sorted paths, and its number of leaves.
-
-    A line is (from, to, samples, text). The root comes first, with from None.
-    A place is (depth, height); leaves are 1 apart, from -top down.
-    """
-    deeper = {}
-    for path in paths:
-        if len(path) > depth:
-            deeper.setdefault(path[depth], []).append(path)
-    branches, leaves = [], 0
-    for group in deeper.values():
-        lines, more = _branches(group, depth + 1, top + leaves)
-        branches.append(lines)
-        leaves += more
-    heights = [lines[0][1][1] for lines in branches] or [-top]
-    here = (depth, sum(heights) / len(heights))
-    text = paths[0][depth - 1] if depth else ""
-    found = [(None, here, len(paths), text)]
-    for (_, *child), *others in branches:
-        found += [(here, *child), *others]
-    return found, max(leaves, 1)
 
 
 # -- the widget
 
 
 def sampling(llama, text: str) -> Play:
-    r"""Return sliders of temperature, top-k and top-p over a distribution.
+    """Return a prompt box with sliders of temperature, top-k and top-p."""
 
-    Temperature 0 is greedy; k = 0 and p = 1 leave their step out.
-
-    Args:
-        llama: with its tokenizer; runs once per text.
-        text: the prompt shown first.
-    """
-    known = {}
-
+    @lru_cache(maxsize=1)
     def last_logits(text):
-        if text not in known:
-            ids = llama.tokenizer.encode(text, bos=True, eos=False)
-            with torch.inference_mode():
-                logits = llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
-            known.clear()
-            known[text] = logits
-        return known[text]
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)
+        with torch.inference_mode():
+            return llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
 
     def draw(text, temperature, k, p):
-        logits = last_logits(text)
-        before = logits.softmax(-1)  # (V,)
-        if temperature == 0:
-            after = torch.zeros_like(before)
-            after[logits.argmax()] = 1
-        else:
-            after = next_token_probs(logits, temperature, k or None, p)
-        top = before.topk(min(11, len(before))).indices
-        shapes = {}
-        for name, probs in (("as it is", before), ("reshaped", after)):
-            kept = f"{(probs > 0).sum():,} of {len(probs):,} tokens"
-            nats = torch.special.entr(probs).sum()
-            shape = with_others(before, top), with_others(probs, top)
-            shapes[f"{name}: {kept}, {nats:.2f} nats"] = shape
-        labels = [llama.tokenizer.decode([i]) for i in top.tolist()]
-        rest = f"{len(before) - len(top):,} others"
+        found = _reshape(llama, last_logits(text), temperature, k, p)
         margins = (0.14, 0.13, 0.99, 0.85, 0.05)
-        return reshaped(labels, shapes, rest, f"{legible(text)} …", margins)
+        return reshaped(*found, f"{legible(text)} …", margins)
 
     return Play(
         draw,
         text=ipw.Text(text, description="text", continuous_update=False),
-        temperature=slider(0.7, 0, 3, "temperature"),
+        temperature=_slider(0.7, 0, 3, "temperature"),
         k=ipw.IntSlider(0, 0, 50, description="k (0: every token)"),
-        p=slider(0.9, 0.05, 1, "p (1: off)"),
+        p=_slider(0.9, 0.05, 1, "p (1: off)"),
     )
 
 
-def with_others(probs, top) -> list[float]:
-    """Return the probabilities of some ids, then that of all others."""
-    others = probs.index_fill(0, top, 0).sum()  # exactly 0 if all are cut
-    return [*probs[top].tolist(), others.item()]
+def _slider(value, low, high, description):
+    style = dict(step=0.05, description=description)
+    return ipw.FloatSlider(value, min=low, max=high, **style)
 
 
-def slider(value, low, high, description):
-    return ipw.FloatSlider(
-        value, min=low, max=high, step=0.05, description=description
-    )
+def _reshape(llama, logits, temperature, k, p):
+    """Return what `reshaped` draws; temperature 0 is greedy, k 0 all."""
+    before = logits.softmax(-1)  # (V,)
+    after = F.one_hot(logits.argmax(), len(logits)).float()
+    if temperature > 0:
+        after = next_token_probs(logits, temperature, k or None, p)
+    top = before.topk(min(11, len(before))).indices
+
+    def bars(probs):
+        others = probs.index_fill(0, top, 0).sum()  # exactly 0 if all are cut
+        return [*probs[top].tolist(), others.item()]
+
+    shapes = {}
+    for name, probs in (("as it is", before), ("reshaped", after)):
+        n, nats = (probs > 0).sum(), torch.special.entr(probs).sum()
+        name += f": {n:,} of {len(probs):,} tokens, {nats:.2f} nats"
+        shapes[name] = bars(before), bars(probs)
+    rest = f"{len(before) - len(top):,} others"
+    return token_texts(llama, top.tolist()), shapes, rest
