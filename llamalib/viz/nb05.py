@@ -29,27 +29,17 @@ def masks(squares):
     return fig
 
 
-def group_colour(kv_head: int) -> str:
-    """Return the colour of the query heads that share this KV head."""
-    return GROUPS[kv_head % len(GROUPS)]
-
-
 def attention_map(ax, weights, labels, kv_head, most=20, size=9, width=2):
     """Draw one head's (T, T) weights, in a frame of its group's colour."""
     image = charts.heatmap(ax, weights, limit=1.0)
     charts.token_ticks(ax, labels, labels, most, size)
-    tone = group_colour(kv_head)
+    tone = GROUPS[kv_head % len(GROUPS)]
     ax.spines[:].set(visible=True, color=tone, linewidth=width)
     return image
 
 
 def attention_maps_of(chosen, height=4.2, **options):
-    r"""Draw maps of some heads, with the weights of short texts as numbers.
-
-    Args:
-        chosen: (title, (T, T) weights, T tokens, KV head) each.
-        options: of `canvas`.
-    """
+    """Draw heads' maps: (title, (T, T) weights, T tokens, KV head) each."""
     fig, axes = panels(height, len(chosen), **options)
     for ax, (name, weights, labels, kv_head) in zip(axes, chosen):
         image = attention_map(ax, weights, labels, kv_head)
@@ -93,7 +83,7 @@ def sharing(n_heads, kinds):
         n_rep = n_heads // KV
         for h in range(n_heads):
             at = h // n_rep * n_rep + (n_rep - 1) / 2  # of the KV head
-            tone = group_colour(h // n_rep)
+            tone = GROUPS[h // n_rep % len(GROUPS)]
             ax.plot([h, at], [1, 0], color=tone, lw=1.2, zorder=1)
             ax.scatter([h, at], [1, 0], 130, tone, marker="s", zorder=2)
             style = dict(color=charts.ink(tone), weight="bold", zorder=3)
@@ -115,8 +105,7 @@ def weights_by_scale(labels, weights, name=""):
     angle = 60 if len(labels) > 10 else 0
     ax.set_xticks(range(len(labels)), names, rotation=angle)
     x = "key: the token looked at"
-    charts.finish(ax, name, x, "weight", legend="best", ylim=(0, 1))
-    return fig
+    return charts.finish(ax, name, x, "weight", legend="best", ylim=(0, 1))
 
 
 def cache_bytes(positions, models):
@@ -138,9 +127,6 @@ def cache_bytes(positions, models):
         charts.add_legend(ax, "upper left", fontsize=8)
     axes[0].set_ylabel("keys and values of one text")
     return fig
-
-
-# -- the widget
 
 
 def heads(llama, ids, layer: int = 0, head: int = 0) -> Play:

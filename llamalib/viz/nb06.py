@@ -32,12 +32,7 @@ def activations(z, curves, gates):
 
 
 def gate_openness(share, quantiles):
-    r"""Draw how many gates are open in each layer, and how far.
-
-    Args:
-        share: (L, T) shares of open gates.
-        quantiles: (L, 5): 5, 25, 50, 75 and 95 % of the gates' values.
-    """
+    """Draw shares (L, T) of open gates, and gates' quantiles (L, 5)."""
     share, (L, T) = array(share), share.shape
     layers, tone, ticks = np.arange(L), COLOURS["feed-forward"], spaced(L, 12)
     fig, (left, right) = panels(3.3, 2)
@@ -49,24 +44,22 @@ def gate_openness(share, quantiles):
     left.axhline(0.5, color=COLOURS["other"], ls="--", lw=1)
     name, y = "Open gates: mean, and each token", "share of open gates"
     charts.finish(left, name, "layer", y, ylim=(0, 1), xticks=ticks)
-    low, first, half, third, high = array(quantiles).T  # (L,) each
     right.axhline(0, **ZERO)
+    low, first, half, third, high = array(quantiles).T  # (L,) each
     right.vlines(layers, low, high, color=tone, lw=1.5)
     right.bar(layers, third - first, 0.6, first, color=tone)
     right.hlines(half, layers - 0.3, layers + 0.3, color="white", lw=2)
     name = "Values: median, middle half, 5 % to 95 %"
     y = "value of the gate, silu(z)"
-    charts.finish(right, name, "layer", y, xticks=ticks)
-    return fig
+    return charts.finish(right, name, "layer", y, xticks=ticks)
 
 
 def stream_norms(norms, labels):
-    """Draw the lengths (2L + 1, T) of T tokens' vectors, halves in order."""
-    rows = ["embedding"]
-    for layer in range(len(norms) // 2):
-        rows.append(f"layer {layer}: + attention")
-        rows.append(f"layer {layer}: + feed-forward")
-    norms = array(norms)
+    """Draw lengths (2L + 1, T) of the residual stream after each half."""
+    norms, halves = array(norms), ("attention", "feed-forward")
+    layers = range(len(norms) // 2)
+    rows = [f"layer {i}: + {half}" for i in layers for half in halves]
+    rows = ["embedding", *rows]
     low, high = norms.min(), norms.max()
     fig, ax = canvas(1.2 + 0.24 * len(rows))
     image = charts.heatmap(ax, norms, columns=labels)
@@ -82,13 +75,7 @@ def stream_norms(norms, labels):
 
 
 def additions(relative, share, embedding):
-    r"""Draw how much the two halves of each layer add to the stream.
-
-    Args:
-        relative: half to L lengths, over the length of what it is added to.
-        share: half to L shares of the final vector.
-        embedding: the embedding's share.
-    """
+    """Draw what each half adds in L layers, to the stream and the result."""
     fig, (left, right) = panels(3.3, 2)
     tone, ticks = COLOURS["residual"], spaced(len(share["attention"]), 12)
     charts.grouped_bars(left, relative, list(relative), start=1)
@@ -100,9 +87,8 @@ def additions(relative, share, embedding):
     right.set_xticks([-1.5, *ticks], ["emb.", *ticks])
     right.axhline(0, **ZERO)
     name, y = "In the final vector (sum: 1)", "share of the final vector"
-    charts.finish(right, name, "layer", y)
-    charts.figure_legend(fig, "outside lower center", fontsize=10)
-    return fig
+    charts.figure_legend(fig, "outside lower center")
+    return charts.finish(right, name, "layer", y)
 
 
 def loss_left_out(losses, as_it_is, blind):
@@ -116,8 +102,7 @@ def loss_left_out(losses, as_it_is, blind):
     limits = 0, 1.12 * max(blind, as_it_is, *losses)
     x = "layer whose feed-forward network is left out"
     ax.set(ylim=limits, xticks=spaced(len(losses), 24))
-    charts.finish(ax, "", x, "loss (nats a token)", legend="above")
-    return fig
+    return charts.finish(ax, "", x, "loss (nats a token)", legend="above")
 
 
 def neuron_on_text(labels, activation, gate, name, top=5):
@@ -133,30 +118,21 @@ def neuron_on_text(labels, activation, gate, name, top=5):
     style = dict(rotation=90, va="top", transform=ax.get_xaxis_transform())
     for t, word in enumerate(names):
         charts.write(ax, t, -0.03, word, size, **style)
-    charts.finish(ax, y="gate × content", xticks=[], xlim=(-0.7, T - 0.3))
     order = sorted(range(T), key=lambda t: -abs(activation[t]))[:top]
     most = "   ".join(f"{names[t]} ({activation[t]:+.2f})" for t in order)
     ax.set_title(f"largest:   {most}", loc="left", fontsize=9)
     count = sum(g > 0 for g in gate)
     heading(fig, f"{name}: gate open (wine red) at {count} of {T} tokens")
-    return fig
-
-
-# -- the widget
+    ax.set(xlim=(-0.7, T - 0.3), xticks=[])
+    return charts.finish(ax, y="gate × content")
 
 
 def neurons(llama, text) -> Play:
     r"""Return a browser of neurons: which tokens of a text open each gate.
 
     It opens with the most active neuron of the middle layer. "Selective
-    first" sorts by the largest activation over the mean one.
-
-    Args:
-        llama: with its tokenizer.
-        text: its first 100 tokens are read.
-
-    Raises:
-        ValueError: if the text has no token.
+    first" sorts by the largest activation over the mean one. Only the first
+    100 tokens are read.
     """
     ids = llama.tokenizer.encode(text, bos=True, eos=False)[:100]
     if len(ids) < 2:

@@ -17,8 +17,7 @@ def next_token_bars(labels, probabilities, title=""):
     charts.ranked_bars(ax, labels, probabilities, "probability", texts)
     x = "probability of being the next token"
     ticks = [0, 0.25, 0.5, 0.75, 1]
-    charts.finish(ax, title, x, xlim=(0, 1.15), xticks=ticks)
-    return fig
+    return charts.finish(ax, title, x, xlim=(0, 1.15), xticks=ticks)
 
 
 def probability_text(p: float) -> str:
@@ -30,13 +29,7 @@ def probability_text(p: float) -> str:
 
 
 def lens_map(words, probabilities, columns, title_text=""):
-    r"""Draw the logit lens: each layer's top token at every position.
-
-    Args:
-        words: L+1 lists of T tokens; the embedding's is at the bottom.
-        probabilities: (L+1, T), of those tokens.
-        columns: the prompt's T tokens.
-    """
+    """Draw the logit lens: top tokens, L+1 lists of T, and probabilities."""
     n = len(words)
     fig, ax = canvas(1.3 + 0.3 * n)
     image = charts.heatmap(ax, probabilities, (), columns, limit=1.0)
@@ -67,27 +60,18 @@ def answer_by_layer(probabilities, ranks, answer):
 
 
 def logit_by_block(names, leads):
-    r"""Draw how much the embedding and each block add to a logit's lead.
-
-    Args:
-        names: L+1 texts for the ticks.
-        leads: two names, in which tokens are as `visible` returns them, each
-            with L+1 numbers that sum to a lead.
-    """
+    """Draw the L+1 parts that sum to a logit's lead, for two names."""
     fig, ax = canvas(2.8)
     series = {}
     for name, parts in leads.items():
-        name = name.replace(r"\$", "$")
+        name = name.replace(r"\$", "$")  # `visible` escaped it
         series[f"{name}: {sum(parts):.2f} in all"] = parts
     charts.grouped_bars(ax, series, ("probability", "plain"))
     ax.axhline(0, color="black", lw=0.8)
     angle = 60 if len(names) > 9 else 0
     ax.set_xticks(range(len(names)), names, rotation=angle)
-    charts.finish(ax, y="added to the lead", legend="best")
-    return fig
+    return charts.finish(ax, y="added to the lead", legend="best")
 
-
-# -- the widget
 
 LONGEST_PROMPT = 64  # tokens, so that an answer takes less than 200 ms
 

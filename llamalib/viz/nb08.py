@@ -30,8 +30,7 @@ def unit_interval(labels, probabilities, draws, title=""):
     ax.spines["left"].set_visible(False)
     ax.set(xlim=(-0.005, 1.005), ylim=(-0.65, 0.45), yticks=[])
     x = "u, uniform from 0 to 1: ▲ the numbers drawn"
-    charts.finish(ax, title, x)
-    return fig
+    return charts.finish(ax, title, x)
 
 
 def frequencies(labels, wanted, found, n, title=""):
@@ -45,8 +44,7 @@ def frequencies(labels, wanted, found, n, title=""):
     ax.errorbar(places, found, whiskers, **style)
     style = dict(rotation=30, ha="right", rotation_mode="anchor")
     ax.set_xticks(places, names, **style)
-    charts.finish(ax, title, y="probability, share", legend="best")
-    return fig
+    return charts.finish(ax, title, y="probability, share", legend="best")
 
 
 def entropy_by_temperature(temperatures, series, limit, title=""):
@@ -61,8 +59,7 @@ def entropy_by_temperature(temperatures, series, limit, title=""):
     charts.log_axis(ax, "x", ticks, "{:g}".format)
     ax.set_ylim(0, 1.12 * limit)
     x, y = "temperature T (logarithmic)", "entropy (nats)"
-    charts.finish(ax, title, x, y, legend="center right")
-    return fig
+    return charts.finish(ax, title, x, y, legend="center right")
 
 
 def reshaped(labels, shapes, rest, title="", margins=None):
@@ -121,11 +118,7 @@ def sample_tree(paths, root, title=""):
         name += f" ×{count}" if count > 1 else ""
         charts.write(ax, x, y, name, 8, bbox=box)
     ax.set(xlim=(-0.5, max(map(len, paths)) + 0.5), ylim=(-0.6, leaves - 0.4))
-    charts.finish(ax, title)
-    return fig
-
-
-# -- the widget
+    return charts.finish(ax, title)
 
 
 def sampling(llama, text: str) -> Play:

@@ -21,8 +21,8 @@ def cost_by_position(
     mark = "o-" if len(positions) < 10 else "-"
     charts.lines(ax, series, [("other", mark), ("plain", mark)], positions)
     ax.set_ylim(bottom=0)
-    charts.finish(ax, title, "position of the new token", unit, legend="best")
-    return fig
+    x = "position of the new token"
+    return charts.finish(ax, title, x, unit, legend="best")
 
 
 def bytes_by_length(lengths, weights, caches):
@@ -39,8 +39,7 @@ def bytes_by_length(lengths, weights, caches):
     charts.log_axis(ax, "y")
     name = "The weights once, the cache for every text"
     x, y = "positions of each text", "read for one step, MB"
-    charts.finish(ax, name, x, y, legend="best")
-    return fig
+    return charts.finish(ax, name, x, y, legend="best")
 
 
 def roofline(bandwidth, peak, products, steps=()):
@@ -70,8 +69,7 @@ def roofline(bandwidth, peak, products, steps=()):
     charts.log_axis(ax, "y", subs=(1, 2, 5))
     ax.set_ylim(min(*ys, lowest * bandwidth) / 2e9, 2 * peak / 1e9)
     x, y = "operations for each byte moved", "billion operations\na second"
-    charts.finish(ax, "", x, y, legend="above")
-    return fig
+    return charts.finish(ax, "", x, y, legend="above")
 
 
 def _roof(ax, bandwidth, peak, lowest, highest):
@@ -82,7 +80,8 @@ def _roof(ax, bandwidth, peak, lowest, highest):
     ax.plot(xs, ys, color=COLOURS["other"], lw=2)
     style = dict(ha="right", color=COLOURS["plain"])
     text = f"memory: {bandwidth / 1e9:,.0f} GB/s"
-    charts.note(ax, xs[1], ys[1], text, -8, **style)
+    if ridge > lowest:
+        charts.note(ax, xs[1], ys[1], text, -8, **style)
     text = f"arithmetic, the best measured: {peak / 1e9:,.0f} billion a second"
     charts.note(ax, highest, peak / 1e9, text, 0, 5, **style)
 
@@ -96,30 +95,19 @@ def speed_by_batch(sizes, together, one):
     charts.log_axis(ax, "x", sizes, base=2)
     charts.log_axis(ax, "y", text="{:,.0f}".format, base=2)
     x, y = "texts decoded together", "tokens a second,\nall texts"
-    charts.finish(ax, "Speed of a batch", x, y, legend="best")
-    return fig
-
-
-# -- the widget
+    return charts.finish(ax, "Speed of a batch", x, y, legend="best")
 
 
 class Stream(ipw.VBox):
-    r"""A prompt, and its continuation as it grows; it can be stopped.
-
-    Attributes:
-        prompt, temperature, go, stop: the controls.
-        text: HTML of the prompt and its continuation.
-        thread: generates; join it to wait for the end.
-    """
+    """A prompt, and its continuation as it grows; it can be stopped."""
 
     def __init__(
         self, llama, prompt="The capital of France is", max_new_tokens=120
     ):
         self.llama, self.max_new_tokens = llama, max_new_tokens
         self.prompt = ipw.Text(prompt, description="prompt")
-        self.temperature = ipw.FloatSlider(
-            0.0, min=0.0, max=2.0, step=0.1, description="temperature"
-        )
+        style = dict(step=0.1, description="temperature")
+        self.temperature = ipw.FloatSlider(0.0, min=0.0, max=2.0, **style)
         fit(self.prompt)
         fit(self.temperature)
         self.go = ipw.Button(description="continue", icon="play")
@@ -142,13 +130,10 @@ class Stream(ipw.VBox):
 
     def _run(self):
         prompt, tokenizer = self.prompt.value, self.llama.tokenizer
-        options = dict(
-            max_new_tokens=self.max_new_tokens,
-            temperature=self.temperature.value,
-        )
-        text = ""
+        n, temperature, text = self.max_new_tokens, self.temperature.value, ""
         try:
             ids = tokenizer.encode(prompt, bos=True, eos=False)
+            options = dict(max_new_tokens=n, temperature=temperature)
             new = generate(self.llama, ids, **options)
             self._show(prompt, text)
             for piece in tokenizer.decode_stream(new):
