@@ -1,216 +1,177 @@
-r"""The pictures of appendix B."""
+r"""Pictures and widget of appendix B."""
 
 import ipywidgets as ipw
+import numpy as np
 import torch
 import torch.nn.functional as F
 
-import matplotlib.pyplot as plt
-import numpy as np
-from matplotlib.ticker import LogLocator
-
-from .base import (
-    COLOURS,
-    WIDTH,
-    array,
-    canvas,
-    heatmap,
-    legend_above,
-    title,
-)
-from .play import Play
+from .base import COLOURS, array, canvas, colour, panels, spaced
+from .charts import add_legend, finish, heatmap, histograms, lines
+from .charts import log_axis, note
 from .model_map import strip  # noqa: F401
+from .play import Play
 
-KINDS = {"int8": COLOURS["query"], "int4": COLOURS["key"]}
+KINDS = {"int8": "query", "int4": "key"}
+DOUBLES = (1, 2, 5)  # the ticks of a power of ten
 
 
-def _log_axis(ax, percent=False):
-    """Powers and their doubles, written out."""
-    ax.set_yscale("log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_minor_formatter("")
-    ax.yaxis.set_major_formatter(
-        lambda y, _: f"{100 * y:.3g} %" if percent else f"{y:g}"
-    )
+def percent(share) -> str:
+    """Return a share as a text in percent."""
+    return f"{100 * share:.3g} %"
 
 
 def stairs(numbers, kept, steps, name=""):
-    r"""Numbers of a row, and the steps on which they are kept.
+    r"""Draw numbers, the steps they are rounded to, and the errors.
 
     Args:
-        numbers, kept: n numbers each.
-        steps: the values that there are to choose from; of more than 40
-            none is drawn.
-        name: over the picture.
+        numbers, kept: n numbers each, before and after rounding.
+        steps: all values that can be kept; more than 40 are not drawn.
+        name: the title.
     """
     numbers, kept, steps = array(numbers), array(kept), array(steps)
-    fig, ((ax,), (below,)) = canvas(
-        4.0, 2, 1, sharex=True, height_ratios=(2, 1)
-    )
-    if len(steps) <= 40:
-        for step in steps:
-            ax.axhline(step, color=COLOURS["other"], lw=0.5, zorder=0)
-    at = np.arange(len(numbers))
-    ax.plot(at, kept, "_", ms=12, mew=2, color=COLOURS["query"], label="kept")
-    ax.plot(at, numbers, "o", ms=3, color=COLOURS["plain"], label="number")
+    options = dict(sharex=True, height_ratios=(2, 1))
+    fig, (ax, below) = panels(4.0, 1, 2, **options)
+    for step in steps if len(steps) <= 40 else ():
+        ax.axhline(step, color=COLOURS["other"], lw=0.5, zorder=0)
+    _kept(ax, numbers, kept, 12)
+    finish(ax, name, "", "value", legend="above")
+    at = range(len(numbers))
     below.bar(at, kept - numbers, color=COLOURS["token"], width=0.5)
     below.axhline(0, color=COLOURS["plain"], lw=0.8)
     height = steps[1] - steps[0]
     for half in (-height / 2, height / 2):
         below.axhline(half, color=COLOURS["other"], lw=0.8, ls="--")
-    below.set_xlabel("number of the row")
-    below.set_ylabel("error, and\nhalf a step")
-    ax.set_ylabel("value")
-    title(ax, name)
-    legend_above(ax, 2)
+    finish(below, "", "number of the row", "error, and\nhalf a step")
     return fig
 
 
+def _kept(ax, numbers, kept, size):
+    """Draw numbers as dots, and what is kept of them as dashes."""
+    dash, dot = dict(ms=size, mew=2), dict(ms=3)
+    looks = ("query", "_", dash), ("plain", "o", dot)
+    lines(ax, dict(kept=kept, number=numbers), looks, range(len(numbers)))
+
+
 def error_by_bits(curves):
-    r"""What is lost against what is kept.
+    r"""Draw the rounding error by the bits that are kept.
 
     Args:
-        curves: name to a list of (bits a number, relative error), by how many
-            numbers share a scale.
+        curves: name to (bits per number, relative error) each.
     """
     fig, ax = canvas(3.4)
-    colours = [COLOURS[c] for c in ("plain", "query", "value", "key", "token")]
-    marks = "osD^v"
-    for (name, points), colour, mark in zip(curves.items(), colours, marks):
-        bits, errors = zip(*points)
-        ax.plot(bits, errors, mark + "-", color=colour, lw=1.5, label=name)
-    _log_axis(ax, percent=True)
-    ax.set_xlabel("bits a number, its share of the scales counted")
-    ax.set_ylabel("error, ‖ŵ − w‖ / ‖w‖")
-    ax.legend(frameon=False, fontsize=9, title="numbers to a scale")
-    title(ax, "From four bits on every bit halves the error")
+    tones = "plain", "query", "value", "key", "token"
+    looks = [(tone, f"{mark}-") for tone, mark in zip(tones, "osD^v")]
+    series = {name: tuple(zip(*points)) for name, points in curves.items()}
+    lines(ax, series, looks, lw=1.5)
+    log_axis(ax, "y", text=percent, subs=DOUBLES)
+    halved = "From four bits on every bit halves the error"
+    bits = "bits a number, its share of the scales counted"
+    finish(ax, halved, bits, "error, ‖ŵ − w‖ / ‖w‖")
+    add_legend(ax, title="numbers to a scale")
     return fig
 
 
 def error_maps(names, maps):
-    r"""The relative error of every matrix, a panel for each kind.
+    r"""Draw the relative error of every matrix, one panel per kind.
 
     Args:
-        names: m matrices' names, the rows.
+        names: m names of matrices, the rows.
         maps: kind to (m, L) numbers.
     """
-    fig, (axes,) = canvas(3.0, 1, len(maps))
+    fig, axes = panels(3.0, len(maps), sharey=True)
     for ax, (kind, values) in zip(axes, maps.items()):
-        image = heatmap(ax, values, names if ax is axes[0] else ())
-        if ax is not axes[0]:
-            ax.set_yticks([])
-        many = array(values).shape[1]
-        ax.set_xticks(range(0, many, -(-many // 8)))
-        ax.set_xlabel("layer")
-        title(ax, f"{kind}: error of each matrix")
+        image = heatmap(ax, values, names)
+        ticks = spaced(array(values).shape[1], 8)
+        finish(ax, f"{kind}: error of each matrix", "layer", xticks=ticks)
         bar = fig.colorbar(image, ax=ax)
-        bar.ax.yaxis.set_major_formatter(lambda y, _: f"{100 * y:.3g} %")
+        bar.ax.yaxis.set_major_formatter(lambda share, _: percent(share))
     return fig
 
 
 def drift(errors):
-    r"""How far the residual stream has come from what it was.
+    r"""Draw how far the residual stream has moved.
 
     Args:
         errors: kind to L + 1 numbers, after the embedding and each layer.
     """
     fig, ax = canvas(2.9)
-    for kind, values in errors.items():
-        at = range(len(values))
-        ax.plot(at, array(values), "o-", color=KINDS[kind], lw=2, label=kind)
-    _log_axis(ax, percent=True)
-    many = len(next(iter(errors.values())))
-    ax.set_xticks(range(0, many, -(-many // 18)))
-    ax.set_xlabel("blocks run")
-    ax.set_ylabel("error of a token's\nvector, median")
-    ax.legend(frameon=False)
-    title(ax, "How far the residual stream has moved")
+    n = len(next(iter(errors.values())))
+    lines(ax, errors, [(KINDS[kind], "o-") for kind in errors], range(n))
+    log_axis(ax, "y", text=percent, subs=DOUBLES)
+    far = "How far the residual stream has moved", "blocks run"
+    median = "error of a token's\nvector, median"
+    finish(ax, *far, median, xticks=spaced(n, 18), legend="best")
     return fig
 
 
 def speed_by_rows(rows, times, bytes_less):
-    r"""How many times as fast as bfloat16, by rows that are multiplied.
+    r"""Draw the speed of a product in times bfloat16's.
 
     Args:
-        rows: n ints.
+        rows: n ints, how many rows are multiplied.
         times: kind to n numbers.
-        bytes_less: kind to how many times fewer bytes it has.
+        bytes_less: kind to bfloat16's bytes divided by its own.
     """
     fig, ax = canvas(3.0)
     ax.axhline(1, color=COLOURS["plain"], lw=2)
-    ax.annotate(
-        "bfloat16",
-        (rows[-1], 1),
-        xytext=(0, 4),
-        textcoords="offset points",
-        ha="right",
-    )
-    for kind, values in times.items():
-        ax.plot(rows, values, "o-", color=KINDS[kind], lw=2, label=kind)
-        ax.axhline(bytes_less[kind], color=KINDS[kind], lw=1, ls="--")
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(rows, [str(n) for n in rows])
-    ax.minorticks_off()
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel("rows multiplied at once")
-    ax.set_ylabel("times as fast")
-    ax.legend(frameon=False)
-    title(ax, "One product with a matrix of the 1B's size")
+    note(ax, rows[-1], 1, "bfloat16", ha="right")
+    lines(ax, times, [(KINDS[kind], "o-") for kind in times], rows)
+    for kind in times:
+        tone = colour(KINDS[kind])
+        ax.axhline(bytes_less[kind], color=tone, lw=1, ls="--")
+    log_axis(ax, "x", rows, base=2)
+    name = "One product with a matrix of the 1B's size"
+    labels = "rows multiplied at once", "times as fast"
+    finish(ax, name, *labels, ylim=(0, None), legend="best")
     return fig
 
 
 def loss_by_matrix(names, losses, base, bits):
-    r"""The loss with one kind of matrix at few bits, the others as they are.
+    r"""Draw the loss with one kind of matrix at few bits.
 
     Args:
         names: n kinds of matrix.
         losses: n numbers, in nats a token.
-        base: the loss of the model as it is.
+        base: the unchanged model's loss.
         bits: for the title.
     """
     fig, ax = canvas(2.9)
-    colour = {"e": "token", "w": "attention", "f": "feed-forward"}
-    roles = [
-        colour["e" if "tok" in n else "f" if n[-1] in "123" else "w"]
-        for n in names
-    ]
-    added = [loss - base for loss in losses]
-    ax.bar(range(len(names)), added, color=[COLOURS[r] for r in roles])
+    feed = dict.fromkeys(("w1", "w2", "w3"), "feed-forward")
+    roles = feed | {"tok_embeddings": "token"}
+    tones = [colour(roles.get(name, "attention")) for name in names]
+    ax.bar(names, [loss - base for loss in losses], color=tones)
     ax.axhline(0, color=COLOURS["plain"], lw=0.8)
-    ax.set_xticks(range(len(names)), names)
-    ax.set_ylabel("nats a token more")
-    title(ax, f"The loss, with one kind of matrix at {bits} bits")
+    heading = f"The loss, with one kind of matrix at {bits} bits"
+    finish(ax, heading, "", "nats a token more")
     return fig
 
 
 def outlier(steps, errors, labels):
-    r"""A row with and without one large number: steps and errors.
+    r"""Draw steps and errors of a row without and with a large number.
 
     Args:
-        steps: two numbers, the width of a step.
-        errors: two numbers, the relative error of the other numbers.
-        labels: names of the two.
+        steps: the two widths of a step.
+        errors: the two relative errors of the other numbers.
+        labels: the two names.
     """
-    fig, ((left, right),) = canvas(2.6, 1, 2)
-    colours = [COLOURS["other"], COLOURS["token"]]
-    for ax, values, name in (
-        (left, steps, "Width of a step"),
-        (right, errors, "Error of all other numbers"),
+    fig, (left, right) = panels(2.6, 2)
+    for ax, values, form, name in (
+        (left, steps, "{:.2g}", "Width of a step"),
+        (right, errors, "{:.1%}", "Error of all other numbers"),
     ):
-        bars = ax.bar(labels, values, color=colours, width=0.6)
-        form = "%.2g" if ax is left else lambda v: f"{100 * v:.1f} %"
-        ax.bar_label(bars, fmt=form, fontsize=9, padding=2)
-        ax.set_ylim(0, 1.2 * max(values))
-        ax.set_yticks([])
+        tones = COLOURS["other"], COLOURS["token"]
+        bars = ax.bar(labels, values, color=tones, width=0.6)
+        ax.bar_label(bars, fmt=form.format, fontsize=9, padding=2)
+        finish(ax, name, ylim=(0, 1.2 * max(values)), yticks=[])
         ax.spines["left"].set_visible(False)
-        title(ax, name)
     return fig
 
 
 def largest_activations(shares, names):
-    r"""How far the largest numbers stand out, in what each matrix reads.
+    r"""Draw how much the largest inputs of each matrix stand out.
 
     Args:
-        shares: m lists of numbers, largest / typical, a token each.
+        shares: m lists of largest / typical number, one per token.
         names: m kinds of input.
     """
     fig, ax = canvas(2.9)
@@ -218,59 +179,34 @@ def largest_activations(shares, names):
         values = np.sort(array(values))
         spread = at + np.linspace(-0.3, 0.3, len(values))
         ax.plot(spread, values, ".", ms=3, color=COLOURS["residual"])
-        ax.plot(
-            [at - 0.3, at + 0.3],
-            [np.median(values)] * 2,
-            color=COLOURS["plain"],
-            lw=2,
-        )
-    _log_axis(ax)
+        ends = at - 0.3, at + 0.3
+        ax.hlines(np.median(values), *ends, color=COLOURS["plain"], lw=2)
+    log_axis(ax, "y", subs=DOUBLES)
     ax.set_xticks(range(len(names)), names)
-    ax.set_ylabel("largest number\n÷ root mean square")
-    title(ax, "What a matrix reads: every token of every layer, and median")
+    heading = "What a matrix reads: every token of every layer, and median"
+    finish(ax, heading, "", "largest number\n÷ root mean square")
     return fig
 
 
 def quantized_row(numbers, kept, values, errors, name):
-    r"""For the widget: a row and its steps; where all numbers' errors lie.
+    r"""Draw a row before and after rounding, and all numbers' errors.
 
     Args:
         numbers, kept: n numbers each, of one row.
-        values: all numbers.
-        errors: of each of them, what is kept less what it is.
-        name: over the picture.
+        values, errors: of all rows, any number each.
+        name: the title.
     """
-    fig, (left, right) = plt.subplots(
-        1,
-        2,
-        figsize=(WIDTH, 3.0),
-        width_ratios=(2, 1),
-        layout="constrained",
-    )
-    for ax in (left, right):
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.tick_params(labelsize=9)
-    at = np.arange(len(numbers))
-    numbers, kept = array(numbers), array(kept)
+    fig, (left, right) = panels(3.0, 2, width_ratios=(2, 1))
+    at, numbers, kept = range(len(numbers)), array(numbers), array(kept)
     left.vlines(at, numbers, kept, color=COLOURS["token"], lw=1.5)
-    left.plot(at, numbers, "o", ms=3, color=COLOURS["plain"], label="number")
-    left.plot(at, kept, "_", ms=7, mew=2, color=COLOURS["query"], label="kept")
-    left.set_xlabel("number of the row")
-    left.legend(frameon=False, fontsize=9, ncols=2, loc="lower right")
-    title(left, name)
+    _kept(left, numbers, kept, 7)
+    finish(left, name, "number of the row")
+    add_legend(left, "lower right", ncols=2)
     limit = float(abs(array(values)).max())
-    right.hist(
-        [array(values), array(errors)],
-        bins=np.linspace(-limit, limit, 41),
-        histtype="stepfilled",
-        alpha=0.7,
-        color=[COLOURS["other"], COLOURS["token"]],
-        label=["numbers", "errors"],
-    )
-    right.set_yscale("log")
-    right.set_ylabel("how many")
-    right.set_xlabel("value")
-    right.legend(frameon=False, fontsize=9)
+    edges = np.linspace(-limit, limit, 41)
+    both, tones = dict(numbers=values, errors=errors), ("other", "token")
+    histograms(right, both, edges, tones, fill=True, alpha=0.7)
+    finish(right, "", "value", "how many", yscale="log", legend="best")
     return fig
 
 
@@ -281,50 +217,38 @@ ROWS_SHOWN = 256  # of a matrix, for its errors
 
 
 def quantization(llama) -> Play:
-    r"""A matrix at fewer bits: its first row, and all errors.
-
-    Args:
-        llama: a Llama.
+    r"""Return a widget that rounds a matrix: one row, and all errors.
 
     Returns:
-        a Play of `name`, a matrix; `bits` for each number; `g`, how many
-        numbers share a scale, of which a row's rest may be fewer: 0 stands
-        for a row. Errors are those of the matrix's first 256 rows.
+        a Play of `name`, a matrix; `bits` per number; and `g`, how many
+        numbers share a scale, 0 for a whole row. The errors are those of the
+        first 256 rows.
     """
     weights = {n: w for n, w in llama.weights().items() if w.dim() == 2}
 
     def draw(name, bits, g):
         w = weights[name][:ROWS_SHOWN].detach().float().cpu()  # (M, K)
         kept = kept_at(w, bits, g or w.shape[1])  # (M, K)
-        lost = ((kept - w).norm() / w.norm()).item()
-        return quantized_row(
-            w[0, :SHOWN],
-            kept[0, :SHOWN],
-            w.flatten(),
-            (kept - w).flatten(),
-            f"error {100 * lost:.2g} % of the matrix",
-        )
+        errors = kept - w
+        lost = (errors.norm() / w.norm()).item()
+        heading = f"error {100 * lost:.2g} % of the matrix"
+        row = w[0, :SHOWN], kept[0, :SHOWN]
+        return quantized_row(*row, w.flatten(), errors.flatten(), heading)
 
+    sizes = [("a row", 0), ("128", 128), ("32", 32), ("8", 8)]
+    first = dict(options=list(weights), value="layers.0.attention.wq.weight")
     return Play(
         draw,
-        name=ipw.Dropdown(
-            options=list(weights),
-            value="layers.0.attention.wq.weight",
-            description="matrix",
-        ),
+        name=ipw.Dropdown(description="matrix", **first),
         bits=ipw.IntSlider(4, 2, 8, description="bits"),
-        g=ipw.Dropdown(
-            options=[("a row", 0), ("128", 128), ("32", 32), ("8", 8)],
-            value=0,
-            description="numbers to a scale",
-        ),
+        g=ipw.Dropdown(options=sizes, description="numbers to a scale"),
     )
 
 
 def kept_at(w, bits: int, g: int):
-    """What is kept of (M, K) floats, at g numbers to a scale."""
+    """Return (M, K) numbers after rounding, `g` numbers to a scale."""
     top, K = 2 ** (bits - 1) - 1, w.shape[-1]
-    # zeros behind the row's rest: they set no scale
+    # zeros after a row's last number do not change the scale
     groups = F.pad(w, (0, -K % g)).unflatten(-1, (-1, g))  # (M, n, g)
     scale = groups.abs().amax(dim=-1, keepdim=True) / top  # (M, n, 1)
     scale = torch.where(scale > 0, scale, 1)
