@@ -323,7 +323,7 @@ def flow(widths):
     return places, line + 1 if places else 0
 
 
-def boxes(ax, top, labels, places, colours, size=10, step=22):
+def boxes(ax, top, labels, places, colours, size=10, step=22, down=None):
     r"""Draw texts in boxes, each line `step` points below the one before.
 
     Args:
@@ -331,9 +331,10 @@ def boxes(ax, top, labels, places, colours, size=10, step=22):
         labels: n texts, as they are.
         places: n (x, line, width), of `flow`.
         colours: n, behind the texts.
+        down: points from a box's top to its text; None: half the box.
     """
+    down = step / 2 - 2 if down is None else down
     for label, (x, line, width), tone in zip(labels, places, colours):
         y = top + line * step
         ax.add_patch(plt.Rectangle((x, y), width, step - 3, fc=tone))
-        middle = x + width / 2, y + step / 2 - 2
-        write(ax, *middle, label, size, color=ink(tone))
+        write(ax, x + width / 2, y + down, label, size, color=ink(tone))
