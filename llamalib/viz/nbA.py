@@ -6,31 +6,13 @@ import ipywidgets as ipw
 from IPython.display import DisplayHandle, Image
 from matplotlib.patches import Rectangle
 
-from .base import (
-    COLOURS,
-    array,
-    canvas,
-    colour,
-    heading,
-    legible,
-    panels,
-    plain,
-    png,
-    visible,
-)
-from .charts import (
-    finish,
-    heatmap,
-    lines,
-    log_axis,
-    mark_y,
-    ranked_bars,
-    token_ticks,
-    write,
-)
+from .base import COLOURS, array, canvas, heading, legible, panels, plain
+from .base import png, visible
+from .charts import finish, heatmap, lines, log_axis, mark_y, ranked_bars
+from .charts import token_ticks, write
 from .model_map import strip  # noqa: F401
 from .nb05 import masks  # noqa: F401
-from .play import Play
+from .play import Play, token_texts
 
 LEARNED = COLOURS["plain"]  # text in the training set
 HELD = "#999933"  # held-out text: olive, of Paul Tol's palette
@@ -71,19 +53,19 @@ def label_rows(rows, most=14):
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
     ax.tick_params(length=0)
-    ax.set(xlabel="place", xlim=(-0.05, T + 0.05), ylim=(ys[-1] - 0.6, 1.1))
     ax.spines[:].set_visible(False)
+    finish(ax, x="place", xlim=(-0.05, T + 0.05), ylim=(ys[-1] - 0.6, 1.1))
     return fig
 
 
 def _cell(ax, x, y, text, tint):
     """Draw a box with a token's text; grey if `text` is None."""
-    tint = "#eeeeee" if text is None else tint
+    tint, label = (
+        ("#eeeeee", "–") if text is None else (tint, visible(text))
+    )
     edge = dict(ec=COLOURS["other"], lw=0.8)
     ax.add_patch(Rectangle((x, y), 1, 1, fc=tint, **edge))
-    label = "–" if text is None else visible(text)
-    if len(label) > 9:
-        label = label[:5] + "…" + label[-3:]
+    label = label if len(label) <= 9 else label[:5] + "…" + label[-3:]
     write(ax, x + 0.5, y + 0.45, label, 8)
 
 
@@ -92,8 +74,7 @@ def loss_by_scale(scales, curves, blind):
 
     Args:
         scales: n standard deviations.
-        curves: name to n losses in nats: two measured ones, drawn as points;
-            then the predicted ones, drawn as a line.
+        curves: name to n losses: two measured ones, then the predicted ones.
         blind: ln V, the loss of a uniform guess.
     """
     fig, ax = canvas(3.2)
@@ -108,14 +89,7 @@ def loss_by_scale(scales, curves, blind):
 
 
 def logit_gradient(names, probs, gradient, label):
-    r"""Draw the probabilities at one position, and the loss's gradient.
-
-    Args:
-        names: n token texts.
-        probs: n probabilities.
-        gradient: n derivatives of the loss by the logits.
-        label: the token that came.
-    """
+    """Draw n tokens' probabilities, and the loss's slope in their logits."""
     fig, (left, right) = panels(3.2, 2)
     ranked_bars(left, names, probs, "probability")
     tones = ["key" if slope > 0 else "query" for slope in gradient]
@@ -137,11 +111,11 @@ def step_sizes(rates, steps):
         steps: name to n lengths of steps, divided by the learning rate.
     """
     fig, (left, right) = panels(2.9, 2)
-    lines(left, {"": _by_step(rates)}, [(LEARNED, "-")])
+    left.plot(*_by_step(rates), color=LEARNED, lw=2)
     series = {name: _by_step(values) for name, values in steps.items()}
     lines(right, series, ((LEARNED, "-"), (LEARNED, "--")))
-    warm_up, flat = "Warm-up, then half a cosine", (0, 1.08 * max(rates))
-    finish(left, warm_up, "step", "learning rate", ylim=flat)
+    rate = "Warm-up, then half a cosine", "step", "learning rate"
+    finish(left, *rate, ylim=(0, 1.08 * max(rates)))
     same = "A gradient that stays the same", "step", "step / learning rate"
     finish(right, *same, ylim=(0, None), legend="best")
     return fig
@@ -157,19 +131,17 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
 
     Args:
         steps: of the whole run: the axes do not change while it runs.
-        losses: the training loss of each step so far.
+        losses, norms: the loss and the gradient's norm at each step so far.
         held: (step, loss) each, on held-out text.
-        levels: name to a loss in nats, for a horizontal line.
-        norms: the gradient's norm at each step so far.
+        levels: name to a loss, for a horizontal line.
         clip: the norm at which the gradient is clipped.
         sample: a text that the model generated.
     """
     margins = 0.065, 0.32, 0.98, 0.94, 0.245
-    options = dict(margins=margins, width_ratios=(0.55, 0.265))
-    fig, (left, right) = panels(4.1, 2, **options)
+    ratios = dict(width_ratios=(0.55, 0.265))
+    fig, (left, right) = panels(4.1, 2, margins=margins, **ratios)
     _with_mean(left, *_by_step(losses))
-    if held:
-        left.plot(*zip(*held), "o-", color=HELD, ms=4, lw=1.6)
+    left.plot(*(zip(*held) if held else ([], [])), "o-", color=HELD, ms=4)
     mean = "text that is learned: mean of 20 (grey: each)"
     at = dict(ha="left", va="top", transform=left.transAxes)
     write(left, 0.33, 0.83, mean, color=LEARNED, **at)
@@ -201,11 +173,9 @@ def _levels(ax, levels):
 
 def running_mean(values, n=20):
     """Return, for each value, the mean of up to n values that end there."""
-    values = list(map(float, values))
-    return [
-        sum(values[max(0, i - n + 1) : i + 1]) / min(i + 1, n)
-        for i in range(len(values))
-    ]
+    ends = range(1, len(values) + 1)
+    parts = [values[max(0, end - n) : end] for end in ends]
+    return [float(sum(part) / len(part)) for part in parts]
 
 
 def _wrapped(text):
@@ -219,47 +189,38 @@ def overfitting(runs):
     r"""Draw the losses on learned and on held-out text, one panel per run.
 
     Args:
-        runs: heading to (losses, held): the training loss of each step; and
-            (step, loss) each.
+        runs: name to (losses, held): of each step; and (step, loss) each.
     """
     fig, axes = panels(3.1, len(runs), sharey=True)
     looks = (LEARNED, "-"), (HELD, "o-", dict(ms=4))
     for ax, (name, (losses, held)) in zip(axes, runs.items()):
         series = {"text that is learned": _by_step(running_mean(losses))}
-        series["text kept from it"] = tuple(zip(*held))
-        lines(ax, series, looks)
-        finish(ax, name, "step")
-    finish(ax, name, "step", legend="best")
+        lines(ax, series | {"text kept from it": tuple(zip(*held))}, looks)
+        finish(ax, name, "step", legend=ax is axes[-1] and "best")
     axes[0].set(ylabel=LOSS, ylim=(0, None))
     return fig
 
 
 def attention_by_step(maps, labels, over):
-    r"""Draw one head's attention weights at several steps, side by side.
-
-    Args:
-        maps: name to (T, T) weights.
-        labels: T token texts.
-        over: the picture's heading.
-    """
+    """Draw a head's weights over T tokens: name of a step to (T, T)."""
     fig, axes = panels(3.6, len(maps))
     for ax, (name, weights) in zip(axes, maps.items()):
         image = heatmap(ax, weights, limit=1.0)
         token_ticks(ax, labels, labels, most=24, size=7)
-        first = ax is axes[0]
-        ax.tick_params(labelleft=first)
-        finish(ax, name, "key", "query" if first else "")
+        ax.tick_params(labelleft=ax is axes[0])
+        finish(ax, name, "key")
+    axes[0].set_ylabel("query")
     heading(fig, over)
     fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
     return fig
 
 
 def heads_by_step(steps, weights, losses):
-    r"""Draw each head's weight on the expected token, and the loss.
+    r"""Draw each head's mean weight on the expected token, and the loss.
 
     Args:
         steps: n steps.
-        weights: (n, L, H) means.
+        weights: (n, L, H).
         losses: name to n losses on held-out text.
     """
     fig, (left, right) = panels(3.1, 2)
@@ -268,14 +229,12 @@ def heads_by_step(steps, weights, losses):
     left.plot(steps, flat[:, order[2:]], color=GREY, lw=1)
     best = {f"layer {i // H}, head {i % H}": flat[:, i] for i in order[:2]}
     # the second line is dashed: it may cover the first
-    looks = ("attention", "-"), ("probability", "--")
-    lines(left, best, looks, steps, lw=2.2)
+    lines(left, best, (("attention", "-"), ("probability", "--")), steps)
     lines(right, losses, ((HELD, "o-"), (HELD, "s--")), steps, ms=4)
-    each = f"Each of the {len(order)} heads"
-    due, shared = "weight on the token due", dict(ylim=(0, None))
-    finish(left, each, "step", due, legend="upper left", **shared)
+    each = f"Each of the {len(order)} heads", "step", "weight on the token due"
+    finish(left, *each, ylim=(0, None), legend="upper left")
     kept = "Text kept from training", "step", LOSS
-    finish(right, *kept, legend="best", **shared)
+    finish(right, *kept, ylim=(0, None), legend="best")
     return fig
 
 
@@ -283,43 +242,36 @@ def training_log(tokens, losses, rates, levels):
     r"""Draw the loss and the learning rate of a whole training.
 
     Args:
-        tokens: n numbers of tokens read, ascending.
-        losses: n losses in nats.
-        rates: n learning rates.
-        levels: name to a loss in nats, for a horizontal line.
+        tokens, losses, rates: n numbers each: tokens read so far, the loss,
+            the learning rate.
+        levels: name to a loss, for a horizontal line.
     """
-    options = dict(sharex=True, height_ratios=(5, 2))
-    fig, (above, below) = panels(4.4, 1, 2, **options)
+    ratios = dict(height_ratios=(5, 2))
+    fig, (above, below) = panels(4.4, 1, 2, sharex=True, **ratios)
     _with_mean(above, tokens, losses)
     _levels(above, levels)
     log_axis(above, "y", [0.6, 1, 2, 4, 8])
     finish(above, "", "", LOSS, ylim=(0.5, 10))
-    lines(below, {"": rates}, [(LEARNED, "-")], tokens)
+    below.plot(tokens, rates, color=LEARNED, lw=2)
+    ticks = {10**4: "10,000", 10**5: "100,000"}
+    ticks |= {m * 10**6: f"{m} million" for m in (1, 10, 100)}
+    seen = [n for n in ticks if tokens[0] <= n <= tokens[-1]]
     # logarithmic: otherwise the first hundred steps are invisible
-    powers = [10**n for n in range(4, 9)]
-    seen = [n for n in powers if tokens[0] <= n <= tokens[-1]]
-    log_axis(below, "x", seen, _count)
-    labels = "tokens read", "learning rate"
-    finish(below, "", *labels, ylim=(0, 1.1 * max(rates)))
+    log_axis(below, "x", seen, ticks.get)
+    top = 1.1 * max(rates)
+    finish(below, "", "tokens read", "learning rate", ylim=(0, top))
     fig.align_ylabels()
     return fig
 
 
-def _count(n) -> str:
-    """Return a number of tokens as a text."""
-    return f"{n // 10**6} million" if n >= 10**6 else f"{n:,}"
-
-
 def snapshot(over, sample, names, probs, weights, labels, head):
-    r"""Draw a model at one training step: its text, its guess, one head.
+    r"""Draw a model at one training step.
 
     Args:
         over: the heading.
         sample: a text that the model generated.
-        names: n token texts.
-        probs: n probabilities of the next token.
-        weights: (T, T) of one head.
-        labels: T token texts.
+        names, probs: n likely next tokens and their probabilities.
+        weights, labels: (T, T) of one head; T token texts.
         head: the head's name.
     """
     margins = 0.13, 0.2, 0.98, 0.7, 0.43
@@ -347,34 +299,26 @@ def training(llama, snapshots, ids, head=(0, 0)) -> Play:
             `sample`, `probs` (V,) and `maps` (L, H, T, T).
         ids: the T ids of the text they were taken on.
         head: the layer and head at the start.
-
-    Returns:
-        a Play of `step`, at the start the last one, and `head`.
     """
-    labels = [llama.tokenizer.decode([i]) for i in ids]
+    labels = token_texts(llama, ids)
     shots = {shot.step: shot for shot in snapshots}
     L, H = snapshots[0].maps.shape[:2]
-    every = [(layer, h) for layer in range(L) for h in range(H)]
-    heads = {f"layer {layer}, head {h}": (layer, h) for layer, h in every}
+    pairs = [(layer, h) for layer in range(L) for h in range(H)]
+    heads = [("layer {}, head {}".format(*pair), pair) for pair in pairs]
 
     def draw(step, head):
         shot = shots[step]
+        over = f"step {step}: loss {shot.loss:.2f}, held out {shot.held:.2f}"
         top = shot.probs.topk(min(8, len(shot.probs)))
-        return snapshot(
-            f"step {step}: loss {shot.loss:.2f}, held out {shot.held:.2f}",
-            shot.sample,
-            [llama.tokenizer.decode([i]) for i in top.indices.tolist()],
-            top.values,
-            shot.maps[head],
-            labels,
-            "where layer {}, head {} looks".format(*head),
-        )
+        names = token_texts(llama, top.indices.tolist())
+        where = "where layer {}, head {} looks".format(*head)
+        seen = shot.maps[head], labels, where
+        return snapshot(over, shot.sample, names, top.values, *seen)
 
-    steps = dict(options=list(shots), value=snapshots[-1].step)
+    last = dict(options=list(shots), value=snapshots[-1].step)
+    first = dict(options=heads, value=tuple(head))
     return Play(
         draw,
-        step=ipw.SelectionSlider(description="step", **steps),
-        head=ipw.Dropdown(
-            options=list(heads.items()), value=tuple(head), description="head"
-        ),
+        step=ipw.SelectionSlider(description="step", **last),
+        head=ipw.Dropdown(description="head", **first),
     )

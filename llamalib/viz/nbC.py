@@ -10,7 +10,7 @@ from .base import GROUPS, array, canvas, colour, panels, plain, visible
 from .charts import boxes, cell_texts, figure_legend, finish, flow, heatmap
 from .charts import lines, log_axis, page, text_width, write
 from .model_map import strip  # noqa: F401
-from .play import Play
+from .play import Play, token_texts
 
 PARTS = {  # of a model's parameters
     "all else": "other",
@@ -19,18 +19,13 @@ PARTS = {  # of a model's parameters
 }
 
 
-def expert_colour(expert) -> str:
-    """Return the colour of an expert, by its number."""
-    return GROUPS[int(expert) % len(GROUPS)]
+def expert_colours(experts) -> list[str]:
+    """Return the colour of each expert, by its number."""
+    return [GROUPS[int(expert) % len(GROUPS)] for expert in experts]
 
 
 def router_weights(weights, labels):
-    r"""Draw the weight of each expert at each token.
-
-    Args:
-        weights: (T, E), 0 for an expert that was not chosen.
-        labels: T token texts.
-    """
+    """Draw (T, E) weights of experts, 0 for one that was not chosen."""
     weights = array(weights).T  # (E, T)
     fig, ax = canvas(1.5 + 0.22 * len(weights))
     image = heatmap(ax, weights, columns=labels, limit=1.0)
@@ -41,11 +36,7 @@ def router_weights(weights, labels):
 
 
 def error_by_chosen(errors):
-    r"""Draw the error of a network of which only k experts run.
-
-    Args:
-        errors: way to choose, to the errors for k = 1, 2, …, E; two ways.
-    """
+    """Draw the errors of two ways to run 1, 2, … E experts."""
     fig, ax = canvas(3.0)
     ks = range(1, len(next(iter(errors.values()))) + 1)
     lines(ax, errors, (("other", "o--"), ("feed-forward", "o-")), ks)
@@ -62,27 +53,26 @@ def active_parameters(models, batches, read, drawn):
     Args:
         models: name to numbers of parameters, in the order of `PARTS`.
         batches: n ints, tokens of one decode step.
-        read: n expected numbers of experts that they need in a layer.
-        drawn: n numbers, the same counted in random choices.
+        read, drawn: n numbers of experts of a layer: expected, counted.
     """
     fig, (left, right) = panels(3.1, 2)
     for row, (name, counts) in enumerate(models.items()):
         total, start = sum(counts), 0.0
         for count, tone in zip(counts, PARTS.values()):
-            bar = dict(height=0.42, left=start, color=colour(tone))
-            left.barh(-row, count / total, **bar)
-            start += count / total
+            share = count / total
+            left.barh(-row, share, 0.42, start, color=colour(tone))
+            start += share
         active = f"{_short(counts[0] + counts[1])} of {_short(total)} active"
         at = dict(size=8.5, ha="left", va="bottom")
         write(left, 0, 0.27 - row, plain(f"{name}: {active}"), **at)
     limits = dict(xlim=(0, 1), ylim=(0.6 - len(models), 0.7), yticks=[])
     finish(left, "One token", "share of the parameters", **limits)
-    lines(right, {"": read}, [("feed-forward", "-")], batches)
+    right.plot(batches, read, color=colour("feed-forward"), lw=2)
     lines(right, {"drawn at random": drawn}, [("black", "o")], batches, ms=5)
     log_axis(right, "x", batches, base=2)
-    labels = "tokens in one step", "experts of a layer read"
+    several = "Several tokens together", "tokens in one step"
     limits = dict(ylim=(0, None), legend="lower right")
-    finish(right, "Several tokens together", *labels, **limits)
+    finish(right, *several, "experts of a layer read", **limits)
     figure_legend(fig, "outside lower left", PARTS)
     return fig
 
@@ -96,24 +86,19 @@ def _short(count: int) -> str:
 
 
 def loads_over_training(runs, steps):
-    r"""Draw each expert's share of the tokens during training.
-
-    Args:
-        runs: name to (S, E) shares, each row with the sum 1; two or four.
-        steps: S ints.
-    """
-    rows = len(runs) // 2
-    options = dict(sharex=True, sharey=True)
+    """Draw experts' shares of the tokens: two or four runs of (S, E)."""
+    rows, options = len(runs) // 2, dict(sharex=True, sharey=True)
     fig, axes = panels(0.9 + 1.75 * rows, 2, rows, **options)
     for n, (ax, (name, loads)) in enumerate(zip(axes, runs.items())):
         loads = array(loads).T  # (E, S)
-        tones = {f"{e}": expert_colour(e) for e in range(len(loads))}
-        ax.stackplot(steps, loads, colors=tones.values(), lw=0)
-        x = "" if n < len(runs) - 2 else "step of training"
-        y = "" if n % 2 else "share of the choices"
-        finish(ax, name, x, y, xlim=(steps[0], steps[-1]), ylim=(0, 1))
+        tones = expert_colours(range(len(loads)))
+        ax.stackplot(steps, loads, colors=tones, lw=0)
+        x = "step of training" if n + 2 >= len(runs) else ""
+        limits = dict(xlim=(steps[0], steps[-1]), ylim=(0, 1))
+        finish(ax, name, x, "" if n % 2 else "share of the choices", **limits)
     style = dict(title="expert", reverse=True, ncols=1)
-    figure_legend(fig, "outside right center", tones, **style)
+    experts = dict(zip("0123456789", tones))
+    figure_legend(fig, "outside right center", experts, **style)
     return fig
 
 
@@ -125,40 +110,35 @@ def taken(tables, rows, line_after=None):
         rows: n names of kinds.
         line_after: number of rows above a line; None: no line.
     """
-    tables = {name: 100 * array(values) for name, values in tables.items()}
     fig, axes = panels(1.1 + 0.28 * len(rows), len(tables), sharey=True)
-    limit = max(float(values.max()) for values in tables.values())
+    limit = 100 * max(float(values.max()) for values in tables.values())
     for ax, (name, values) in zip(axes, tables.items()):
+        values = 100 * array(values)
         image = heatmap(ax, values, limit=limit)
         texts = [[f"{value:.0f}" for value in row] for row in values]
         cell_texts(ax, texts, values > 0.45 * limit, size=7.5)
         if line_after is not None:
             ax.axhline(line_after - 0.5, color="black", lw=1.5)
         finish(ax, name, "expert", xticks=range(values.shape[1]))
-    axes[0].set_yticks(range(len(rows)), [plain(row) for row in rows])
+    axes[0].set_yticks(range(len(rows)), map(plain, rows))
     fig.colorbar(image, ax=axes, label="% of the row")
     return fig
 
 
 def routed_tokens(labels, rows):
-    r"""Draw a text several times, each token in its first expert's colour.
-
-    Args:
-        labels: T token texts.
-        rows: name to T numbers of experts.
-    """
+    """Draw T tokens in colours: name of a row to T experts' numbers."""
     names, places, n_lines = _flow(labels, 10)
-    height = 24 + 20 * n_lines
-    fig, ax = page(len(rows) * height + 20)
-    left = dict(ha="left")
+    height, left = 24 + 20 * n_lines, dict(ha="left")
+    end = len(rows) * height
+    fig, ax = page(end + 20)
     for n, (name, experts) in enumerate(rows.items()):
-        top, tones = n * height, map(expert_colour, experts)
-        write(ax, 0, top + 10, plain(name), **left)
-        boxes(ax, top + 20, names, places, tones, step=20)
-    top = len(rows) * height
-    write(ax, 0, top + 8, "expert", color="#555555", **left)
-    places = [(44 + 22 * expert, 0, 18) for expert in range(len(GROUPS))]
-    boxes(ax, top, range(len(GROUPS)), places, GROUPS, 9, 17)
+        write(ax, 0, n * height + 10, plain(name), **left)
+        tones = expert_colours(experts)
+        boxes(ax, n * height + 20, names, places, tones, step=20)
+    write(ax, 0, end + 8, "expert", color="#555555", **left)
+    numbers = range(len(GROUPS))
+    places = [(44 + 22 * n, 0, 18) for n in numbers]
+    boxes(ax, end, numbers, places, GROUPS, 9, 17)
     return fig
 
 
@@ -169,12 +149,7 @@ def _flow(labels, size):
 
 
 def dropped_by_capacity(factors, shares):
-    r"""Draw how many choices are dropped, by the experts' capacity.
-
-    Args:
-        factors: n capacities, as multiples of an even share.
-        shares: name of a run to n shares from 0 to 1; up to four runs.
-    """
+    """Draw shares of dropped choices: n numbers of up to four runs."""
     fig, ax = canvas(2.9)
     looks = ("feed-forward", "o-"), ("plain", "s--"), ("plain", "D-.")
     lines(ax, shares, (*looks, ("other", "^:")), factors)
@@ -185,38 +160,29 @@ def dropped_by_capacity(factors, shares):
 
 
 def routing_picture(labels, weights, heading):
-    r"""Draw tokens in their first experts' colours, and the experts' loads.
-
-    Args:
-        labels: T token texts.
-        weights: (T, E), 0 for an expert that was not chosen.
-        heading: over the picture.
-    """
+    """Draw T tokens in their first experts' colours; (T, E) weights."""
     weights = array(weights)
     size, step = (10, 20) if len(labels) <= 60 else (8, 17)
     names, places, n_lines = _flow(labels, size)
-    height = 24 + n_lines * step + 118
+    height = 142 + n_lines * step
     fig, ax = page(height)
     write(ax, 0, 9, plain(heading), 10, ha="left")
-    first = map(expert_colour, weights.argmax(axis=1))
+    first = expert_colours(weights.argmax(axis=1))
     boxes(ax, 22, names, places, first, size, step)
-    loads = (weights > 0).sum(axis=0) / (weights > 0).sum()
+    loads = (weights > 0).sum(axis=0) / (weights > 0).sum()  # (E,)
     bars = fig.add_axes((0.08, 30 / height, 0.9, 70 / height))
-    ticks = range(len(loads))
-    bars.bar(ticks, loads, color=[expert_colour(e) for e in ticks])
+    experts = range(len(loads))
+    bars.bar(experts, loads, color=expert_colours(experts))
     bars.axhline(1 / len(loads), color="black", ls="--", lw=1)
     bars.tick_params(labelsize=8)
-    top = max(0.55, loads.max())
-    bars.set(xticks=ticks, ylim=(0, top))
+    bars.spines[["top", "right"]].set_visible(False)
+    bars.set(xticks=experts, ylim=(0, max(0.55, loads.max())))
     bars.set_xlabel("expert (dashed: even shares)", fontsize=8, labelpad=1)
     bars.set_ylabel("share of choices", fontsize=8)
-    bars.spines[["top", "right"]].set_visible(False)
     return fig
 
 
 # -- the widget
-
-MOST_ROUTED = 110  # tokens that the picture has room for
 
 
 def routing(llama, runs, text: str, top_k: int = 2, *, route) -> Play:
@@ -226,29 +192,21 @@ def routing(llama, runs, text: str, top_k: int = 2, *, route) -> Play:
     its layer's feed-forward network.
 
     Args:
-        llama: a Llama with its tokenizer.
         runs: name to (layer, steps, routers): S ints, and the (S, E, D)
-            router at each of them.
-        text: at the start; only its first tokens are read.
-        top_k: k, experts per token.
+            router at each of them; the widget's `stage` is 0 to S - 1.
+        text: at the start; only its first 110 tokens are read.
         route: from (T, D), (E, D), k to (T, k) weights, (T, k) experts and
             (T, E) logits.
-
-    Returns:
-        a Play of `text`, `run` and `stage`, from 0 to S - 1.
     """
     stages = {len(steps) for _, steps, _ in runs.values()}
     if len(stages) != 1:
-        raise ValueError(
-            f"the runs have {sorted(stages)} stages; expected the same "
-            "number in each"
-        )
+        found = f"the runs have {sorted(stages)} stages"
+        raise ValueError(f"{found}; expected the same number in each")
 
     @lru_cache(maxsize=1)
     def read(text):
-        ids = llama.tokenizer.encode(text, bos=True, eos=False)[:MOST_ROUTED]
-        labels = [llama.tokenizer.decode([i]) for i in ids]
-        return labels, record(llama, torch.tensor(ids))
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)[:110]
+        return token_texts(llama, ids), record(llama, torch.tensor(ids))
 
     def draw(text, run, stage):
         layer, steps, routers = runs[run]

@@ -5,6 +5,7 @@ import math
 import ipywidgets as ipw
 
 from .base import COLOURS, array, canvas, colour, heading, panels, size_text
+from .base import spaced, title
 from .charts import add_legend, cell_texts, figure_legend, finish, heatmap
 from .charts import lines, log_axis, mark_x, mark_y, note
 from .model_map import strip  # noqa: F401
@@ -75,12 +76,11 @@ def losses_along(parts, marks=(), height=3.4):
 
 
 def loss_by_gap(gaps, means, errors, waves, alone):
-    r"""Draw the loss if a text's halves are moved apart.
+    r"""Draw the second half's loss by the gap before it.
 
     Args:
-        gaps: n numbers of positions that were left out.
-        means: n losses of the second half.
-        errors: n standard errors of them; or None.
+        gaps, means, errors: n numbers each: positions that were left out,
+            losses, their standard errors (or None).
         waves: pair to its wavelength, for a mark at each full turn.
         alone: the loss if the first half is not seen.
     """
@@ -112,12 +112,7 @@ def loss_by_gap(gaps, means, errors, waves, alone):
 
 
 def shares_along(parts, ylabels):
-    r"""Draw measures of the model along a text, side by side.
-
-    Args:
-        parts: a panel's title to {name: (positions, values)}.
-        ylabels: one per panel.
-    """
+    """Draw measures along a text: title to {name: (positions, values)}."""
     fig, axes = panels(3.1, len(parts))
     for ax, (name, series), label in zip(axes, parts.items(), ylabels):
         _ways(ax, series)
@@ -130,7 +125,7 @@ def slowed_pairs(parts, marks):
     r"""Draw the wavelength of each pair, before and after a change.
 
     Args:
-        parts: a panel's title to (before, after): hd/2 wavelengths each.
+        parts: title to (before, after), hd/2 wavelengths each.
         marks: (text, positions) of horizontal lines.
     """
     fig, axes = panels(4.4, len(parts), sharey=True)
@@ -138,7 +133,7 @@ def slowed_pairs(parts, marks):
         _before_and_after(ax, *wavelengths)
         for text, value in marks:
             mark_y(ax, value, text, size=8)
-        finish(ax, name, "pair k")
+        title(ax, name)
     axes[0].set_ylabel("positions to a full turn")
     figure_legend(fig, "outside lower center")
     return fig
@@ -150,17 +145,12 @@ def _before_and_after(ax, before, after):
     ax.vlines(pairs, before, after, color="#bbbbbb", lw=1, zorder=1)
     looks = ("other", "o", dict(ms=5)), ("attention", "s", dict(ms=3))
     lines(ax, dict(before=before, after=after), looks, pairs)
-    ax.set_yscale("log")
+    ax.set(yscale="log", xlabel="pair k", xticks=spaced(len(pairs), 8))
     ax.minorticks_off()
 
 
 def cache_and_weights(lengths, models):
-    r"""Draw the bytes of one text's keys and values, and of the weights.
-
-    Args:
-        lengths: n numbers of positions.
-        models: name to (n cache sizes, size of the weights), in bytes.
-    """
+    """Draw bytes: name of a model to (n caches, the weights)."""
     fig, ax = canvas(4.0)
     tones = "query", "key", "value", "token", "feed-forward"
     for (name, (caches, weights)), tone in zip(models.items(), tones):
@@ -181,12 +171,7 @@ def cache_and_weights(lengths, models):
 
 
 def attention_share(lengths, models):
-    r"""Draw attention's share of the operations of one pass.
-
-    Args:
-        lengths: n numbers of tokens.
-        models: name to n shares, from 0 to 1.
-    """
+    """Draw attention's n shares of a pass's operations, for each model."""
     fig, ax = canvas(3.2)
     looks = [("attention", dashes) for dashes in ("-", "--", ":")]
     lines(ax, models, looks, lengths, lw=1.5)
@@ -203,10 +188,7 @@ def needle_maps(parts, depths, lengths, trials, trained=None):
     r"""Draw the right answers by the needle's depth and the text's length.
 
     Args:
-        parts: a panel's title to (depths, lengths) counts.
-        depths: names of the rows.
-        lengths: of the columns.
-        trials: questions of each cell.
+        parts: title to (depths, lengths) counts of at most `trials`.
         trained: the length of training; a line is right of its column.
     """
     fig, axes = panels(3.1, len(parts), sharey=True)
@@ -228,16 +210,10 @@ def needle_maps(parts, depths, lengths, trials, trained=None):
 
 
 def stretched(before, after, along, marks, over=""):
-    r"""Draw wavelengths by pair, and the loss that the model has with them.
-
-    Args:
-        before, after: hd/2 wavelengths each, in positions.
-        along: name to (positions, losses).
-        marks: two of (text, positions), the smaller first.
-        over: the heading.
-    """
-    options = dict(margins=(0.08, 0.25, 0.985, 0.88, 0.2))
-    fig, (left, right) = panels(3.7, 2, width_ratios=[1, 1.25], **options)
+    """Draw hd/2 wavelengths, and the losses; two marks, the smaller first."""
+    margins, ratios = (0.08, 0.25, 0.985, 0.88, 0.2), [1, 1.25]
+    options = dict(margins=margins, width_ratios=ratios)
+    fig, (left, right) = panels(3.7, 2, **options)
     _before_and_after(left, before, after)
     _ways(right, along)
     end = max(float(xs[-1]) for xs, _ in along.values())
@@ -245,11 +221,11 @@ def stretched(before, after, along, marks, over=""):
         mark_y(left, value, text, end=True, dy=dy, size=8)
         if value <= end:
             mark_x(right, value)
-    finish(left, "", "pair k", "positions to a full turn")
+    left.set_ylabel("positions to a full turn")
     finish(right, "", "position", LOSS, ylim=(0, None))
     for ax in (left, right):
-        below = dict(ncols=3, bbox_to_anchor=(0.5, -0.18))
-        add_legend(ax, "upper center", **below)
+        below = (0.5, -0.18)
+        add_legend(ax, "upper center", ncols=3, bbox_to_anchor=below)
     heading(fig, over)
     return fig
 
@@ -266,9 +242,6 @@ def longer(freqs, trained: int, choices, as_it_is, known=None) -> Play:
         choices: (way, factor) to ((hd/2,) frequencies, positions, losses).
         as_it_is: (positions, losses) without any change.
         known: name to (positions, losses) of lines to compare with; or None.
-
-    Returns:
-        a Play of `way` and `factor`.
     """
     ways = list(dict.fromkeys(way for way, _ in choices))
     factors = sorted({factor for _, factor in choices})
