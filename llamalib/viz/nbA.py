@@ -34,19 +34,24 @@ class LivePicture:
 
 
 def label_rows(rows, most=14):
-    r"""Draw a batch: the token of each position, and below it the label.
+    r"""Draw a batch of up to `most` columns: each token above its label.
 
     Args:
-        rows: (tokens, labels) each: T texts, None at padding; and T texts,
-            None where the loss ignores the position.
-        most: the largest number of columns.
+        rows: (T tokens, T labels) each: texts, or None for a grey box.
     """
     T = min(most, max(len(tokens) for tokens, _ in rows))
     fig, ax = canvas(0.35 + 0.85 * len(rows))
     for b, pair in enumerate(rows):
         for below, (texts, tint) in enumerate(zip(pair, ("white", "#fbe5c0"))):
             for t, text in enumerate(texts[:T]):
-                _cell(ax, t, -2.6 * b - below, text, tint)
+                tone = "#eeeeee" if text is None else tint
+                box = dict(fc=tone, ec=COLOURS["other"], lw=0.8)
+                y = -2.6 * b - below
+                ax.add_patch(Rectangle((t, y), 1, 1, **box))
+                label = "–" if text is None else visible(text)
+                if len(label) > 9:
+                    label = label[:5] + "…" + label[-3:]
+                write(ax, t + 0.5, y + 0.45, label, 8)
     ys = [y - 2.6 * b for b in range(len(rows)) for y in (0.5, -0.5)]
     ax.set_yticks(ys, ["token", "label"] * len(rows))
     ax.set_xticks([t + 0.5 for t in range(T)], range(T))
@@ -58,25 +63,8 @@ def label_rows(rows, most=14):
     return fig
 
 
-def _cell(ax, x, y, text, tint):
-    """Draw a box with a token's text; grey if `text` is None."""
-    tint, label = (
-        ("#eeeeee", "–") if text is None else (tint, visible(text))
-    )
-    edge = dict(ec=COLOURS["other"], lw=0.8)
-    ax.add_patch(Rectangle((x, y), 1, 1, fc=tint, **edge))
-    label = label if len(label) <= 9 else label[:5] + "…" + label[-3:]
-    write(ax, x + 0.5, y + 0.45, label, 8)
-
-
 def loss_by_scale(scales, curves, blind):
-    r"""Draw the loss of untrained weights by the scale of the output matrix.
-
-    Args:
-        scales: n standard deviations.
-        curves: name to n losses: two measured ones, then the predicted ones.
-        blind: ln V, the loss of a uniform guess.
-    """
+    """Draw n losses by scale: two measured curves, then the predicted one."""
     fig, ax = canvas(3.2)
     hollow = dict(ms=8, mfc="none", mew=1.8)  # equal points are both visible
     looks = ("token", "o", hollow), ("query", "s", hollow), ("other", "-")
@@ -104,12 +92,7 @@ def logit_gradient(names, probs, gradient, label):
 
 
 def step_sizes(rates, steps):
-    r"""Draw a run's learning rate, and the length of AdamW's first steps.
-
-    Args:
-        rates: the learning rate of each step.
-        steps: name to n lengths of steps, divided by the learning rate.
-    """
+    """Draw learning rates, and lengths of AdamW's steps by name."""
     fig, (left, right) = panels(2.9, 2)
     left.plot(*_by_step(rates), color=LEARNED, lw=2)
     series = {name: _by_step(values) for name, values in steps.items()}
@@ -131,21 +114,18 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
 
     Args:
         steps: of the whole run: the axes do not change while it runs.
-        losses, norms: the loss and the gradient's norm at each step so far.
+        losses, norms: a loss and a gradient's norm for each step so far.
         held: (step, loss) each, on held-out text.
         levels: name to a loss, for a horizontal line.
-        clip: the norm at which the gradient is clipped.
-        sample: a text that the model generated.
     """
     margins = 0.065, 0.32, 0.98, 0.94, 0.245
     ratios = dict(width_ratios=(0.55, 0.265))
     fig, (left, right) = panels(4.1, 2, margins=margins, **ratios)
     _with_mean(left, *_by_step(losses))
     left.plot(*(zip(*held) if held else ([], [])), "o-", color=HELD, ms=4)
-    mean = "text that is learned: mean of 20 (grey: each)"
-    at = dict(ha="left", va="top", transform=left.transAxes)
-    write(left, 0.33, 0.83, mean, color=LEARNED, **at)
-    write(left, 0.33, 0.75, "text kept from it", color=HELD, **at)
+    names = "text that is learned: mean of 20 (grey: each)", "text kept from it"
+    style = dict(handlelength=0, labelcolor="linecolor", frameon=False)
+    left.legend(left.lines[1:], names, loc=(0.3, 0.65), fontsize=9, **style)
     _levels(left, levels)
     _with_mean(right, *_by_step(norms))
     mark_y(right, clip, color="black")
@@ -186,11 +166,7 @@ def _wrapped(text):
 
 
 def overfitting(runs):
-    r"""Draw the losses on learned and on held-out text, one panel per run.
-
-    Args:
-        runs: name to (losses, held): of each step; and (step, loss) each.
-    """
+    """Draw runs: name to (losses, (step, held-out loss) each)."""
     fig, axes = panels(3.1, len(runs), sharey=True)
     looks = (LEARNED, "-"), (HELD, "o-", dict(ms=4))
     for ax, (name, (losses, held)) in zip(axes, runs.items()):
@@ -216,13 +192,7 @@ def attention_by_step(maps, labels, over):
 
 
 def heads_by_step(steps, weights, losses):
-    r"""Draw each head's mean weight on the expected token, and the loss.
-
-    Args:
-        steps: n steps.
-        weights: (n, L, H).
-        losses: name to n losses on held-out text.
-    """
+    """Draw (n, L, H) weights on the expected token, and n losses by name."""
     fig, (left, right) = panels(3.1, 2)
     H, flat = weights.shape[-1], array(weights).reshape(len(steps), -1)
     order = flat[-1].argsort()[::-1]  # (L·H,) the largest last weight first
@@ -239,13 +209,7 @@ def heads_by_step(steps, weights, losses):
 
 
 def training_log(tokens, losses, rates, levels):
-    r"""Draw the loss and the learning rate of a whole training.
-
-    Args:
-        tokens, losses, rates: n numbers each: tokens read so far, the loss,
-            the learning rate.
-        levels: name to a loss, for a horizontal line.
-    """
+    """Draw n losses and learning rates by the tokens read so far."""
     ratios = dict(height_ratios=(5, 2))
     fig, (above, below) = panels(4.4, 1, 2, sharex=True, **ratios)
     _with_mean(above, tokens, losses)
@@ -265,15 +229,7 @@ def training_log(tokens, losses, rates, levels):
 
 
 def snapshot(over, sample, names, probs, weights, labels, head):
-    r"""Draw a model at one training step.
-
-    Args:
-        over: the heading.
-        sample: a text that the model generated.
-        names, probs: n likely next tokens and their probabilities.
-        weights, labels: (T, T) of one head; T token texts.
-        head: the head's name.
-    """
+    """Draw a model at one step: a text, n likely tokens, (T, T) weights."""
     margins = 0.13, 0.2, 0.98, 0.7, 0.43
     options = dict(margins=margins, width_ratios=(2, 3))
     fig, (left, right) = panels(4.6, 2, **options)
@@ -294,11 +250,9 @@ def training(llama, snapshots, ids, head=(0, 0)) -> Play:
     r"""Return a widget that shows a model at the steps of its training.
 
     Args:
-        llama: the trained model, with its tokenizer.
         snapshots: objects in the order of their `step`, with `loss`, `held`,
             `sample`, `probs` (V,) and `maps` (L, H, T, T).
         ids: the T ids of the text they were taken on.
-        head: the layer and head at the start.
     """
     labels = token_texts(llama, ids)
     shots = {shot.step: shot for shot in snapshots}
