@@ -26,11 +26,9 @@ from .base import (
 
 
 def finish(ax, heading="", x="", y="", *, legend=None, **settings):
-    r"""Set an axes' title, axis labels, legend and other properties.
+    r"""Set an axes' title, labels, legend, and return the figure.
 
     Args:
-        heading: the title, at the left.
-        x, y: the labels of the axes.
         legend: a place for `add_legend`; None: no legend.
         settings: of `ax.set`, such as xscale="log", ylim=(0, 1), xticks=[].
     """
@@ -39,6 +37,7 @@ def finish(ax, heading="", x="", y="", *, legend=None, **settings):
         title(ax, heading)
     if legend:
         add_legend(ax, legend)
+    return ax.figure
 
 
 def add_legend(ax, place="best", **style):
@@ -61,13 +60,13 @@ def add_legend(ax, place="best", **style):
 
 
 def figure_legend(fig, place, colours=None, **style):
-    r"""Draw one legend for a whole figure, each name once.
+    r"""Draw one legend for a whole figure, each name once, in one line.
 
     Args:
         place: such as "outside lower center".
-        colours: name to colour, drawn as patches; None: what is drawn in
-            the axes, by its label.
-        style: of `fig.legend`; without ncols all names are in one line.
+        colours: name to colour, drawn as patches; None: the labelled lines,
+            bars and areas of all axes.
+        style: of `fig.legend`, such as ncols.
     """
     handles = {}
     for name, value in (colours or {}).items():
@@ -100,10 +99,10 @@ def mark_x(ax, x, text="", end=False, size=9):
 
 
 def mark_y(ax, y, text="", end=False, dy=2, size=9, **style):
-    r"""Draw a dotted horizontal line, with its text above it.
+    r"""Draw a dotted horizontal line, with its text above it, at the left.
 
     Args:
-        end: whether the text is at the right end, not at the left one.
+        end: whether the text is at the right.
         dy: points from the line to the text; negative: the text is below.
         style: of the line.
     """
@@ -129,8 +128,8 @@ def lines(ax, series, looks, xs=None, **style):
 
     Args:
         series: name to n numbers; without `xs`, name to (n x, n y).
-        looks: for each line in turn (colour, format) such as ("key", "o-"),
-            and a dict of further settings, if need be.
+        looks: for each line a colour and a format, such as ("key", "o-"),
+            and optionally a dict of further settings.
         xs: the n places that all lines share.
         style: of every line.
     """
@@ -164,7 +163,7 @@ def grouped_bars(ax, series, colours, *, start=0, width=0.8, across=False):
 
     Args:
         series: name to n numbers.
-        colours: for each name in turn.
+        colours: for each name.
         start: where the bars begin.
         width: of a group; groups are 1 apart.
         across: whether bars are horizontal, the first group at the top.
@@ -183,11 +182,9 @@ def grouped_bars(ax, series, colours, *, start=0, width=0.8, across=False):
 
 
 def ranked_bars(ax, names, values, tone, texts=()):
-    r"""Draw tokens' horizontal bars, the first at the top.
+    r"""Draw horizontal bars of n tokens, the first at the top.
 
     Args:
-        names: n token texts.
-        values: n numbers.
         tone: one colour, or a list of n.
         texts: n texts beside the bars; empty: none.
     """
@@ -201,12 +198,11 @@ def ranked_bars(ax, names, values, tone, texts=()):
 
 
 def spreads(ax, places, rows, tone, label="", size=5):
-    r"""Draw distributions: a thin line, a thick one, and the median's dot.
+    r"""Draw distributions: a thin line, a thick line, and the median's dot.
 
     Args:
-        places: n numbers on the x axis.
         rows: (n, 5), such as the 5, 25, 50, 75 and 95 % quantiles.
-        size: the thick line's width and the dot's, in points.
+        size: the width of the thick line and of the dot, in points.
     """
     low, first, middle, third, high = array(rows).T
     tone = colour(tone)
@@ -219,10 +215,8 @@ def histograms(ax, series, edges, colours, *, share=False, **style):
     r"""Draw histograms over the same bins, as outlines.
 
     Args:
-        series: name to numbers; those outside of the bins count in the
-            first or last one.
+        series: name to numbers; the outer bins count those outside, too.
         edges: n + 1 borders of bins.
-        colours: for each name in turn.
         share: whether to draw shares of all numbers, not counts.
         style: of `ax.stairs`, such as fill=True.
     """
@@ -280,9 +274,8 @@ def cell_texts(ax, texts, dark, size=8):
     r"""Write a text in the middle of each cell of a `heatmap`.
 
     Args:
-        texts: rows of texts, each at most as long as a row of the matrix.
+        texts: rows of texts, which may be shorter than the matrix's rows.
         dark: rows of booleans: whether the text there is white.
-        size: in points.
     """
     for row, (line, behind) in enumerate(zip(texts, dark)):
         for column, (text, is_dark) in enumerate(zip(line, behind)):
@@ -324,13 +317,11 @@ def flow(widths):
 
 
 def boxes(ax, top, labels, places, colours, size=10, step=22, down=None):
-    r"""Draw texts in boxes, each line `step` points below the one before.
+    r"""Draw texts in boxes, each line `step` points below the last one.
 
     Args:
-        top: of the first line, in points.
-        labels: n texts, as they are.
+        labels, colours: n texts, as they are; n colours behind them.
         places: n (x, line, width), of `flow`.
-        colours: n, behind the texts.
         down: points from a box's top to its text; None: half the box.
     """
     down = step / 2 - 2 if down is None else down

@@ -1,19 +1,11 @@
 r"""Pictures and widget of notebook 01."""
 
+from itertools import cycle
+
 import ipywidgets as ipw
 
+from . import charts
 from .base import canvas, plain, visible
-from .charts import (
-    boxes,
-    figure_legend,
-    finish,
-    flow,
-    grouped_bars,
-    note,
-    page,
-    text_width,
-    write,
-)
 from .model_map import strip  # noqa: F401
 from .play import Play, token_texts
 
@@ -22,25 +14,20 @@ CONTROL = "#dddddd"  # behind a control token
 
 
 def token_rows(rows, title=""):
-    r"""Draw one text, cut into tokens by several tokenizers.
-
-    Args:
-        rows: name of a tokenizer to its tokens' texts, a list of str.
-        title: over the picture.
-    """
+    """Draw one text as tokens: name of a tokenizer to its tokens' texts."""
     step, parts = 22, []
     for name, tokens in rows.items():
         labels = [visible(token) for token in tokens]
-        places, lines = flow([text_width(each, 10) + 7 for each in labels])
+        widths = [charts.text_width(each, 10) + 7 for each in labels]
+        places, lines = charts.flow(widths)
         name = f"{name}: {len(tokens)} tokens"
         parts.append((name, labels, places, 30 + step * lines))
-    fig, ax = page(14 + sum(height for *_, height in parts))
-    write(ax, 0, 8, plain(title), 11, ha="left")
+    fig, ax = charts.page(14 + sum(height for *_, height in parts))
+    charts.write(ax, 0, 8, plain(title), 11, ha="left")
     top = 34
     for name, labels, places, height in parts:
-        write(ax, 0, top, name, ha="left", color="#555555")
-        tints = [TINTS[n % 2] for n in range(len(labels))]
-        boxes(ax, top + 10, labels, places, tints, 10, step)
+        charts.write(ax, 0, top, name, ha="left", color="#555555")
+        charts.boxes(ax, top + 10, labels, places, cycle(TINTS), 10, step)
         top += height
     return fig
 
@@ -49,34 +36,28 @@ def token_boxes(tokens, ids, codes, title="", left_out=0):
     r"""Draw tokens as boxes: the text, below it the id, then the bytes.
 
     Args:
-        tokens: texts, n of them.
-        ids: n ints.
         codes: n bytes objects; None for a control token, which has none.
-        title: over the picture.
         left_out: the number of further tokens that are not drawn.
     """
     labels = [visible(token) for token in tokens]
     below = ["control" if c is None else _hex(c) for c in codes]
-    widths = [
-        max(text_width(a, 11), text_width(str(i), 8), text_width(b, 7)) + 9
-        for a, i, b in zip(labels, ids, below, strict=True)
-    ]
-    places, lines = flow(widths)
+    columns = zip(labels, map(str, ids), below, strict=True)
+    sizes = 11, 8, 7  # points
+    widths = [9 + max(map(charts.text_width, c, sizes)) for c in columns]
+    places, lines = charts.flow(widths)
     height = 50
-    fig, ax = page(26 + max(lines, 1) * height + (18 if left_out else 0))
-    write(ax, 0, 8, plain(title), 10, ha="left")
-    tints = [
-        CONTROL if code is None else TINTS[n % 2]
-        for n, code in enumerate(codes)
-    ]
-    boxes(ax, 24, labels, places, tints, 11, height, 11)
+    total = 26 + max(lines, 1) * height + (18 if left_out else 0)
+    fig, ax = charts.page(total)
+    charts.write(ax, 0, 8, plain(title), 10, ha="left")
+    tints = [CONTROL if c is None else t for c, t in zip(codes, cycle(TINTS))]
+    charts.boxes(ax, 24, labels, places, tints, 11, height, 11)
     for (x, line, width), i, code in zip(places, ids, below):
         y = 24 + line * height
-        write(ax, x + width / 2, y + 26, i, 8)
-        write(ax, x + width / 2, y + 37, code, 7, color="#555555")
+        charts.write(ax, x + width / 2, y + 26, i, 8)
+        charts.write(ax, x + width / 2, y + 37, code, 7, color="#555555")
     if left_out:
         more = f"… and {left_out:,} more tokens, not drawn"
-        write(ax, 0, 32 + lines * height, more, ha="left")
+        charts.write(ax, 0, 32 + lines * height, more, ha="left")
     return fig
 
 
@@ -89,22 +70,21 @@ def token_counts(labels, series, title="", xlabel="tokens"):
     r"""Draw how many tokens each text takes, as groups of bars.
 
     Args:
-        labels: one for each text, n of them, the first on top.
-        series: name of a tokenizer to n counts; at most three names.
-        title: over the picture.
-        xlabel: the unit.
+        labels: of the n texts.
+        series: at most three names of tokenizers, to n counts.
     """
     n, m = len(labels), len(series)
     fig, ax = canvas(0.8 + 0.18 * m + n * (0.1 + 0.12 * m))
     shades = ("#e6b8d1", "token", "#7a2d5a")[-m:]
-    grouped_bars(ax, series, shades, across=True)
+    charts.grouped_bars(ax, series, shades, across=True)
     for bar in ax.patches:
         count, y = bar.get_width(), bar.get_y() + bar.get_height() / 2
-        note(ax, count, y, f"{count:g}", 2, 0, va="center", fontsize=7.5)
+        style = dict(va="center", fontsize=7.5)
+        charts.note(ax, count, y, f"{count:g}", 2, 0, **style)
     ax.set_yticks(range(n)[::-1], [plain(label) for label in labels])
     ax.margins(y=0.01)
-    finish(ax, title, xlabel)
-    figure_legend(fig, "outside upper left", ncols=1)
+    charts.finish(ax, title, xlabel)
+    charts.figure_legend(fig, "outside upper left", ncols=1)
     return fig
 
 
@@ -113,10 +93,6 @@ MOST_TOKENS = 40  # drawn; of a longer text the rest is counted
 
 def tokens(llama, text: str = "Hello, llama! 你好 🦙") -> Play:
     r"""Return a text field, and the tokens that the text is cut into.
-
-    Args:
-        llama: its tokenizer is used.
-        text: to begin with.
 
     Returns:
         a Play of `text` and `special`: whether names such as `<|eot_id|>` in

@@ -4,30 +4,14 @@ import ipywidgets as ipw
 import numpy as np
 from matplotlib.transforms import Bbox
 
+from . import charts
 from .base import COLOURS, GROUPS, array, canvas, panels, visible
-from .charts import (
-    add_legend,
-    cell_texts,
-    finish,
-    heatmap,
-    histograms,
-    lines,
-    log_axis,
-    ranked_bars,
-    write,
-)
 from .model_map import strip  # noqa: F401
 from .play import Play, token_texts
 
 
 def lookup(one_hot, table, rows):
-    r"""Draw one-hot rows times a small table, as three tables of numbers.
-
-    Args:
-        one_hot: (T, V) zeros and ones, as lists.
-        table: (V, D) numbers.
-        rows: (T, D), the product.
-    """
+    """Draw one-hot rows (T, V) times a table (V, D): rows (T, D), as lists."""
     parts = [
         ("one-hot (T, V)", "position t", "token id", one_hot),
         ("table (V, D)", "token id", "dimension", table),
@@ -39,23 +23,22 @@ def lookup(one_hot, table, rows):
     for ax, (name, down, across, values), sign in zip(axes, parts, "×= "):
         n, m = array(values).shape
         ones = values is one_hot
-        heatmap(ax, values, signed=not ones, limit=1.5 if ones else largest)
+        limit = 1.5 if ones else largest
+        charts.heatmap(ax, values, signed=not ones, limit=limit)
         form = "{:.0f}" if ones else "{:.2f}"
         texts = [[form.format(x) for x in row] for row in values]
         dark = [[ones and x > 0 for x in row] for row in values]
-        cell_texts(ax, texts, dark)
+        charts.cell_texts(ax, texts, dark)
         ticks = dict(xticks=range(m), yticks=range(n))
-        finish(ax, name, across, down, aspect="equal", **ticks)
-        write(ax, m, n / 2 - 0.5, sign, 16)
+        charts.finish(ax, name, across, down, aspect="equal", **ticks)
+        charts.write(ax, m, n / 2 - 0.5, sign, 16)
     return fig
 
 
 def norm_histogram(norms, special, marks):
-    r"""Draw how long the embedding's rows are.
+    r"""Draw the norms of ordinary and special tokens' rows.
 
     Args:
-        norms: n floats, of the ordinary tokens.
-        special: m floats, of the special tokens.
         marks: (token text, norm) of the tokens to name.
     """
     fig, ax = canvas(3.8)
@@ -63,7 +46,7 @@ def norm_histogram(norms, special, marks):
     low, high = float(min(*norms, *special)), float(max(*norms, *special))
     edges = np.linspace(low, high, 61)
     style = dict(fill=True, alpha=0.85)
-    histograms(ax, series, edges, ("residual", "plain"), **style)
+    charts.histograms(ax, series, edges, ("residual", "plain"), **style)
     ax.set_yscale("log")
     top = ax.get_ylim()[1]
     marks = sorted(marks, key=lambda mark: mark[1])
@@ -71,11 +54,10 @@ def norm_histogram(norms, special, marks):
     for (text, x), place in zip(marks, places):
         ax.plot([x, x, place], [0.7, top, top * 2], c=COLOURS["other"], lw=0.8)
         style = dict(rotation=90, va="baseline")
-        write(ax, place, top * 2.6, visible(text), 8, **style)
+        charts.write(ax, place, top * 2.6, visible(text), 8, **style)
     label = "norm of the row (square root of the sum of squares)"
     limits = dict(ylim=(0.7, top * 150), legend="above")
-    finish(ax, "", label, "tokens (log scale)", **limits)
-    return fig
+    return charts.finish(ax, "", label, "tokens (log scale)", **limits)
 
 
 def _apart(places, gap, low, high):
@@ -90,18 +72,14 @@ def _apart(places, gap, low, high):
 
 
 def neighbours(nearest):
-    r"""Draw the nearest tokens of each of a few tokens, as bars.
-
-    Args:
-        nearest: (token text, n names, n cosines) of each token, the nearest
-            first.
-    """
+    """Draw the nearest tokens of a few tokens: (text, names, cosines) each."""
     height = 0.8 + 0.26 * len(nearest[0][1])
     fig, axes = panels(height, len(nearest), sharex=True)
     for ax, (token, names, cosines) in zip(axes, nearest):
-        ranked_bars(ax, names, cosines, "token")
+        charts.ranked_bars(ax, names, cosines, "token")
         ax.tick_params(axis="y", labelsize=8)
-        finish(ax, f"nearest to {visible(token)}", "cosine", xlim=(0, 1))
+        name = f"nearest to {visible(token)}"
+        charts.finish(ax, name, "cosine", xlim=(0, 1))
     return fig
 
 
@@ -109,7 +87,6 @@ def nearest_bars(token, names, cosines, every):
     r"""Draw a token's nearest tokens, and the cosines of all tokens.
 
     Args:
-        token: its text.
         names, cosines: n texts and floats, nearest first.
         every: the cosine with each other token of the vocabulary.
     """
@@ -117,18 +94,18 @@ def nearest_bars(token, names, cosines, every):
     margins = 0.16, 0.5 / height, 0.98, 1 - 0.3 / height, 0.28
     fig, (ax, crowd) = panels(height, 2, margins=margins)
     texts = [f"{cosine:.2f}" for cosine in cosines]
-    ranked_bars(ax, names, cosines, "token", texts)
+    charts.ranked_bars(ax, names, cosines, "token", texts)
     limits = dict(xlim=(min(0, *cosines), 1.12))
     label = "cosine (1: the same direction)"
-    finish(ax, f"nearest to {visible(token)}", label, **limits)
+    charts.finish(ax, f"nearest to {visible(token)}", label, **limits)
     edges = np.linspace(-1, 1, 61)
-    histograms(crowd, {"": every}, edges, ["residual"], fill=True)
+    charts.histograms(crowd, {"": every}, edges, ["residual"], fill=True)
     crowd.plot(cosines, [0.7] * len(names), "|", c=COLOURS["token"], ms=14)
     crowd.set(yscale="log", xticks=[-1, -0.5, 0, 0.5, 1])
     crowd.minorticks_off()
     label = "cosine with every other token"
-    finish(crowd, "the whole vocabulary", label, "tokens (log scale)")
-    return fig
+    labels = dict(x=label, y="tokens (log scale)")
+    return charts.finish(crowd, "the whole vocabulary", **labels)
 
 
 def word_map(points, words, groups, shares):
@@ -136,8 +113,7 @@ def word_map(points, words, groups, shares):
 
     Args:
         points: (n, 2) coordinates.
-        words: n token texts.
-        groups: n names of groups, at most eight; one colour each.
+        words, groups: n token texts; n names of groups, one colour each.
         shares: two numbers, the share of the variance along each axis.
     """
     fig, ax = canvas(5.6)
@@ -147,9 +123,9 @@ def word_map(points, words, groups, shares):
         ax.scatter(*zip(*mine), s=18, color=tone, label=name)
     ax.margins(0.08)
     first, second = (f"({share:.0%} of the variance)" for share in shares)
-    finish(ax, "", f"first axis {first}", f"second axis {second}")
+    charts.finish(ax, "", f"first axis {first}", f"second axis {second}")
     place = dict(ncols=len(names), bbox_to_anchor=(0, 1))
-    add_legend(ax, "lower left", **place)
+    charts.add_legend(ax, "lower left", **place)
     tones = [GROUPS[names.index(g)] for g in groups]
     fig.canvas.draw()  # so that the size of a label is known
     _write_beside(ax, points, [visible(word) for word in words], tones)
@@ -158,38 +134,28 @@ def word_map(points, words, groups, shares):
 
 def _write_beside(ax, points, texts, tones):
     """Write each text next to its point, where it covers least."""
-    renderer = ax.figure.canvas.get_renderer()
-    at = ax.transData.transform([[float(x), float(y)] for x, y in points])
+    at = ax.transData.transform(points)
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in at]
-
-    def hits(place, others):
-        inside = map(ax.bbox.fully_containsx, (place.x0, place.x1))
-        return place.count_overlaps(others) + 5 * (2 - sum(inside))
-
-    for own, ((x, y), text, tone) in enumerate(zip(at, texts, tones)):
-        label = ax.text(0, 0, text, size=8, color=tone, va="bottom")
-        box = label.get_window_extent(renderer)
+    sides = ((1, 0), (-1, 0), (0, 1), (0, -1))
+    sides += ((1, 1), (1, -1), (-1, 1), (-1, -1))
+    for own, (text, tone) in enumerate(zip(texts, tones)):
+        label = charts.write(ax, *points[own], text, 8, color=tone)
+        box = label.get_window_extent()
+        w, h = box.width / 2, box.height / 2
         others = taken[:own] + taken[own + 1 :]
-        around = _places_around(x, y, box.width, box.height)
-        best = min(around, key=lambda place: hits(place, others))
-        taken.append(best)
-        label.set_position(ax.transData.inverted().transform(best.p0))
 
+        def hits(place):
+            inside = map(ax.bbox.fully_containsx, (place.x0, place.x1))
+            return place.count_overlaps(others) + 5 * (2 - sum(inside))
 
-def _places_around(x, y, width, height):
-    """Return places for a label near a point, the nearest first."""
-    sides = [(1, 0), (-1, 0), (0, 1), (0, -1)]
-    sides += [(1, 1), (1, -1), (-1, 1), (-1, -1)]
-    return [
-        Bbox.from_bounds(
-            x + right * (far + width / 2) - width / 2,
-            y + up * (far + height / 2) - height / 2,
-            width,
-            height,
-        )
-        for far in (5, 9, 14, 20, 28)
-        for right, up in sides
-    ]
+        places = [
+            box.translated(right * (far + w), up * (far + h))
+            for far in (5, 9, 14, 20, 28)
+            for right, up in sides
+        ]
+        taken.append(min(places, key=hits))
+        middle = taken[-1].get_points().mean(0)
+        label.set_position(ax.transData.inverted().transform(middle))
 
 
 def order_by_layer(changes):
@@ -203,27 +169,21 @@ def order_by_layer(changes):
     looks = [(tone, "o-") for tone in ("other", "plain", "residual")]
     series = {name: array(c).clip(1e-9) for name, c in changes.items()}
     layers = range(1, 1 + len(next(iter(series.values()))))
-    lines(ax, series, looks, layers)
+    charts.lines(ax, series, looks, layers)
     label = "relative change\nof the last row (log)"
     scale = dict(yscale="log", ylim=(1e-9, 30), xticks=layers)
-    finish(ax, "", "after how many blocks", label, **scale)
-    add_legend(ax, "upper left", ncols=3)
+    charts.finish(ax, "", "after how many blocks", label, **scale)
+    charts.add_legend(ax, "upper left", ncols=3)
     return fig
 
 
 def position_table(table, title_text=""):
-    r"""Draw a position embedding, one row per position.
-
-    Args:
-        table: (T, D) numbers.
-        title_text: over the picture.
-    """
+    """Draw a position embedding (T, D), one row per position."""
     fig, ax = canvas(2.9)
-    image = heatmap(ax, table, signed=True)
+    image = charts.heatmap(ax, table, signed=True)
     fig.colorbar(image, ax=ax, label="value", pad=0.01)
     label = "dimension (sine and cosine of each pair side by side)"
-    finish(ax, title_text, label, "position")
-    return fig
+    return charts.finish(ax, title_text, label, "position")
 
 
 def nearest(llama, token: str = " France", n: int = 12) -> Play:

@@ -5,16 +5,8 @@ import numpy as np
 import torch
 
 from ..rmsnorm import rms_norm
+from . import charts
 from .base import AMOUNT, array, canvas, panels, spaced, visible
-from .charts import (
-    add_legend,
-    finish,
-    grouped_bars,
-    heatmap,
-    histograms,
-    lines,
-    spreads,
-)
 from .model_map import strip  # noqa: F401
 from .play import Play, log_slider, token_texts
 
@@ -27,7 +19,6 @@ def rms_by_norm(rms, labels):
     Args:
         rms: (2L + 1, T), in the order of the model: for each layer before
             attention and before the feed-forward network; the final norm.
-        labels: T token texts.
     """
     fig, ax = canvas(2.9)
     shades = AMOUNT(0.35 + 0.65 * np.arange(len(labels)) / len(labels))
@@ -37,8 +28,9 @@ def rms_by_norm(rms, labels):
         ax.plot(places, values, "o-", **style)
     _norm_ticks(ax, len(rms) // 2)
     x = "norm: two a layer (attention, then feed-forward), then the final one"
-    finish(ax, "Input of each norm", x, "RMS of the vector", yscale="log")
-    add_legend(ax, "right", fontsize=8)
+    labels = dict(x=x, y="RMS of the vector")
+    charts.finish(ax, "Input of each norm", **labels, yscale="log")
+    charts.add_legend(ax, "right", fontsize=8)
     return fig
 
 
@@ -50,18 +42,13 @@ def _norm_ticks(ax, n_layers, shift=0):
 
 
 def before_and_after(states, labels):
-    r"""Draw values of each token in several states, in the same colours.
-
-    Args:
-        states: title to (T, n) values.
-        labels: T token texts.
-    """
+    """Draw values of T tokens in several states: title to (T, n) values."""
     fig, axes = panels(0.9 + 0.28 * len(labels), len(states), sharey=True)
     limit = max(float(abs(values).max()) for values in states.values())
     limit = min(limit, 3.0)  # a few values are larger
     for ax, (name, values) in zip(axes, states.items()):
-        image = heatmap(ax, values, labels, signed=True, limit=limit)
-        finish(ax, name, f"features 0 to {values.shape[1] - 1}")
+        image = charts.heatmap(ax, values, labels, signed=True, limit=limit)
+        charts.finish(ax, name, f"features 0 to {values.shape[1] - 1}")
     fig.colorbar(image, ax=axes, label="value", shrink=0.9, extend="both")
     return fig
 
@@ -75,12 +62,11 @@ def epsilon_curves(sizes, curves, marks):
         marks: name to input sizes, marked over the curves.
     """
     fig, ax = canvas(3.0)
-    lines(ax, curves, [("residual", "-"), ("plain", "-")], sizes)
+    charts.lines(ax, curves, [("residual", "-"), ("plain", "-")], sizes)
     points = {n: (at, [1.06] * len(at)) for n, at in marks.items()}
-    lines(ax, points, [("black", "|", dict(ms=12))] * len(points))
+    charts.lines(ax, points, [("black", "|", dict(ms=12))] * len(points))
     limits = dict(xscale="log", ylim=(0, 1.14), legend="center right")
-    finish(ax, "Where ε takes hold", **SIZES, **limits)
-    return fig
+    return charts.finish(ax, "Where ε takes hold", **SIZES, **limits)
 
 
 def error_histogram(errors, heading):
@@ -88,32 +74,29 @@ def error_histogram(errors, heading):
     fig, ax = canvas(2.8)
     edges = 2.0 ** np.arange(-13, -2.5, 0.5)
     tones = ("residual", "other", "plain")
-    histograms(ax, errors, edges, tones, share=True)
+    charts.histograms(ax, errors, edges, tones, share=True)
     ax.set_xscale("log", base=2)
-    label = "relative error (the first step holds all smaller ones)"
-    finish(ax, heading, label, "share of the values", legend="upper left")
-    return fig
+    x = "relative error (the first step holds all smaller ones)"
+    y = "share of the values"
+    return charts.finish(ax, heading, x, y, legend="upper left")
 
 
 def gamma_by_norm(gammas):
-    r"""Draw the learned scales of every norm.
-
-    Args:
-        gammas: (2L + 1, D), in the order of the model, the final norm last.
-    """
+    """Draw each norm's learned scales (2L + 1, D), the final norm last."""
     fig, ax = canvas(3.0)
     levels = [0.05, 0.25, 0.5, 0.75, 0.95]
     found = np.quantile(array(gammas), levels, axis=1).T  # (2L + 1, 5)
     L = len(found) // 2
     layers = np.arange(L)
-    spreads(ax, layers, found[:-1:2], "attention", "before attention")
-    rows = found[1:-1:2]
-    spreads(ax, layers + 0.3, rows, "feed-forward", "before feed-forward")
-    spreads(ax, [L], found[-1:], "other", "final")
+    for places, rows, role, name in (
+        (layers, found[:-1:2], "attention", "before attention"),
+        (layers + 0.3, found[1:-1:2], "feed-forward", "before feed-forward"),
+        ([L], found[-1:], "other", "final"),
+    ):
+        charts.spreads(ax, places, rows, role, name)
     _norm_ticks(ax, L, 0.15)
     name = "Learned scales: median, middle half, 5 % to 95 % of features"
-    finish(ax, name, y="γ of a feature", legend="right")
-    return fig
+    return charts.finish(ax, name, y="γ of a feature", legend="right")
 
 
 def norm_bars(before, after, curve, point, heading):
@@ -126,23 +109,18 @@ def norm_bars(before, after, curve, point, heading):
     """
     fig, (left, right) = panels(3.0, 2, width_ratios=[1.5, 1])
     series = {"before": before, "after": after}
-    grouped_bars(left, series, ("other", "residual"))
+    charts.grouped_bars(left, series, ("other", "residual"))
     left.axhline(0, color="black", lw=0.6)
-    finish(left, heading, "feature", "value (cut off at ±4)", ylim=(-4, 4))
-    add_legend(left, "upper right", ncols=2)
-    lines(right, {"": curve}, [("residual", "-")])
+    y = "value (cut off at ±4)"
+    charts.finish(left, heading, "feature", y, ylim=(-4, 4))
+    charts.add_legend(left, "upper right", ncols=2)
+    charts.lines(right, {"": curve}, [("residual", "-")])
     right.plot(*point, "o", ms=9, color="black")
-    finish(right, **SIZES, xscale="log", ylim=(0, 1.1))
-    return fig
+    return charts.finish(right, **SIZES, xscale="log", ylim=(0, 1.1))
 
 
 def norm(llama, ids) -> Play:
-    r"""Return a token's embedding, scaled, then normalized with a chosen ε.
-
-    Args:
-        llama: the model whose embeddings are used.
-        ids: a prompt's token ids.
-    """
+    """Return a token's embedding, scaled, then normalized with a chosen ε."""
     vectors = llama.weights()["tok_embeddings.weight"][ids].float().cpu()
     texts = token_texts(llama, ids)
     sizes = torch.logspace(-6, 3, 120)

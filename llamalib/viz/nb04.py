@@ -11,7 +11,8 @@ import torch
 from ..rmsnorm import rms_norm
 from .base import AMOUNT, COLOURS, array, canvas, panels, spaced, title
 from .base import visible  # noqa: F401
-from .charts import finish, heatmap, lines, mark_x, mark_y, note, write
+from .charts import add_legend, finish, heatmap, lines, mark_x, mark_y
+from .charts import note, write
 from .model_map import strip  # noqa: F401
 from .play import Play
 
@@ -49,11 +50,7 @@ def _arc(ax, start, sweep, radius):
 
 
 def turning(vectors, heading=""):
-    r"""Draw one pair of numbers at successive positions.
-
-    Args:
-        vectors: (M, 2) numbers, row m as rotated by position m, M from 2.
-    """
+    """Draw one pair of numbers, (M, 2): row m as rotated by position m."""
     vectors = np.array([array(row) for row in vectors])
     count = len(vectors)
     shades = AMOUNT(0.3 + 0.7 * np.arange(count) / (count - 1))
@@ -70,8 +67,7 @@ def turning(vectors, heading=""):
         style = dict(va="center", fontsize=9)
         note(waves, count - 1, heights[-1], name, 8, 0, **style)
     limits = dict(xlim=(-0.4, (count - 1) * 1.32), xticks=spaced(count, 12))
-    finish(waves, "", "position m", "value", **limits)
-    return fig
+    return finish(waves, "", "position m", "value", **limits)
 
 
 def kept_angle(shots):
@@ -98,12 +94,10 @@ def kept_angle(shots):
 
 
 def clocks(vectors, positions, pairs, heading=""):
-    r"""Draw how far each pair is rotated at each position, as small circles.
+    r"""Draw how far K pairs are rotated at P positions, as small circles.
 
     Args:
         vectors: (P, K, 2) numbers; only directions are drawn.
-        positions: P numbers, from left to right.
-        pairs: K row labels, from top to bottom.
     """
     P, K = len(positions), len(pairs)
     fig, ax = canvas(0.9 + 0.6 * K)
@@ -120,17 +114,13 @@ def clocks(vectors, positions, pairs, heading=""):
     ax.set_yticks(range(K), pairs)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    limits = dict(xlim=(-0.55, P - 0.45), ylim=(K - 0.45, -0.55))
-    finish(ax, heading, "position m", "pair k", aspect="equal", **limits)
-    return fig
+    scale = dict(xlim=(-0.55, P - 0.45), ylim=(K - 0.45, -0.55))
+    scale["aspect"] = "equal"
+    return finish(ax, heading, "position m", "pair k", **scale)
 
 
 def bands(cos, sin):
-    r"""Draw the cosine and sine of every position's angle for every pair.
-
-    Args:
-        cos, sin: (T, hd/2) tensors.
-    """
+    """Draw cosine and sine, (T, hd/2), of each position's angle by pair."""
     fig, axes = panels(4.4, 1, 2, sharex=True)
     for ax, values, name in zip(axes, (cos, sin), ("cos", "sin")):
         image = heatmap(ax, values.T, signed=True, limit=1.0)
@@ -144,7 +134,7 @@ def wavelengths(series, limits=(), heading=""):
     r"""Draw the positions of a full turn, by pair.
 
     Args:
-        series: name to hd/2 numbers; at most four.
+        series: at most four names, to hd/2 numbers.
         limits: (name, positions) of each horizontal line.
     """
     fig, ax = canvas(3.9)
@@ -158,10 +148,9 @@ def wavelengths(series, limits=(), heading=""):
     lines(ax, series, looks, range(count), ms=4, lw=1.4)
     for name, value in limits:
         mark_y(ax, value, name)
-    settings = dict(yscale="log", xticks=spaced(count, 17))
-    label = "positions to a full turn"
-    finish(ax, heading, "pair k", label, legend="lower right", **settings)
-    return fig
+    add_legend(ax, "lower right")
+    scale = dict(yscale="log", xticks=spaced(count, 17))
+    return finish(ax, heading, "pair k", "positions to a full turn", **scale)
 
 
 def score_by_distance(distances, real, alike, spread, unlike, heading=""):
@@ -187,15 +176,13 @@ def score_by_distance(distances, real, alike, spread, unlike, heading=""):
     ax.axhline(0, color=PALE, lw=0.8, zorder=0)
     x = "distance m − n between query and key, in positions"
     y = "score / (length of query\n· length of key)"
-    finish(ax, heading, x, y, ylim=(None, 1.35), legend="upper right")
-    return fig
+    return finish(ax, heading, x, y, ylim=(None, 1.35), legend="upper right")
 
 
 def by_position(series, ylabel, heading="", mark=None, *, log=False):
-    r"""Draw lines along the positions of a text.
+    r"""Draw up to three lines along a text: name to (positions, values).
 
     Args:
-        series: name to (positions, values); at most three.
         mark: (position, text) of a vertical line, or None.
         log: whether the values are on a logarithmic scale.
     """
@@ -204,32 +191,30 @@ def by_position(series, ylabel, heading="", mark=None, *, log=False):
     lines(ax, series, looks, lw=1.6)
     if mark:
         mark_x(ax, *mark)
-    legend = "upper left" if len(series) > 1 else None
-    scale = "log" if log else "linear"
-    finish(ax, heading, "position m", ylabel, yscale=scale, legend=legend)
-    return fig
+    if log:
+        ax.set_yscale("log")
+    if len(series) > 1:
+        add_legend(ax, "upper left")
+    return finish(ax, heading, "position m", ylabel)
 
 
 def turned(before, after, m, angle, wave, heading=""):
-    r"""Draw one pair before and after its rotation, and its angle's cosine.
+    r"""Draw one pair before and after its rotation by position m.
 
     Args:
         before, after: two numbers each.
-        m: the position.
         angle: m · Θₖ, in radians; counter-clockwise.
         wave: (positions, cosines) of the pair's angle along the text.
     """
     fig, (plane, along) = panels(3.4, 2, width_ratios=[1, 1.5])
     radius = math.hypot(*before)
     _plane(plane, radius)
-    for tip, role, name in (
-        (before, "other", "before"),
-        (after, "query", "after"),
-    ):
+    arrows = (before, "other", "before"), (after, "query", "after")
+    for tip, role, name in arrows:
         _arrow(plane, tip, COLOURS[role])
-        side = dict(ha="left" if tip[0] > 0 else "right")
-        at = 1.07 * np.array(tip)
-        write(plane, *at, name, color=COLOURS[role], **side)
+        x, y = 1.07 * np.array(tip)
+        style = dict(color=COLOURS[role], ha="left" if x > 0 else "right")
+        write(plane, x, y, name, **style)
     start = math.atan2(before[1], before[0])
     turns, sweep = divmod(angle, math.tau)
     _arc(plane, start, sweep, 0.4 * radius)
@@ -237,8 +222,8 @@ def turned(before, after, m, angle, wave, heading=""):
     finish(plane, heading, f"m · Θₖ = {angle:.4f} radians\n= {text}")
     lines(along, {"": wave}, [("other", "-")], lw=1.2)
     along.plot(m, math.cos(angle), "o", color=COLOURS["query"], ms=8)
-    finish(along, "", "position m", "cos of m · Θₖ", ylim=(-1.15, 1.15))
-    return fig
+    along.set_ylim(-1.15, 1.15)
+    return finish(along, "", "position m", "cos of m · Θₖ")
 
 
 THETAS = (100, 1000, 10_000, 100_000, 500_000, 10_000_000)
