@@ -40,7 +40,7 @@ def label_rows(rows, most=14):
         rows: (T tokens, T labels) each: texts, or None for a grey box.
     """
     T = min(most, max(len(tokens) for tokens, _ in rows))
-    fig, ax = canvas(0.35 + 0.85 * len(rows))
+    _, ax = canvas(0.35 + 0.85 * len(rows))
     for b, pair in enumerate(rows):
         for below, (texts, tint) in enumerate(zip(pair, ("white", "#fbe5c0"))):
             for t, text in enumerate(texts[:T]):
@@ -59,26 +59,25 @@ def label_rows(rows, most=14):
     ax.xaxis.set_label_position("top")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    finish(ax, x="place", xlim=(-0.05, T + 0.05), ylim=(ys[-1] - 0.6, 1.1))
-    return fig
+    limits = dict(xlim=(-0.05, T + 0.05), ylim=(ys[-1] - 0.6, 1.1))
+    return finish(ax, x="place", **limits)
 
 
 def loss_by_scale(scales, curves, blind):
     """Draw n losses by scale: two measured curves, then the predicted one."""
-    fig, ax = canvas(3.2)
+    _, ax = canvas(3.2)
     hollow = dict(ms=8, mfc="none", mew=1.8)  # equal points are both visible
     looks = ("token", "o", hollow), ("query", "s", hollow), ("other", "-")
     lines(ax, curves, looks, scales)
     ax.axhline(blind, color="black", ls="--", lw=1, label="ln V")
     log_axis(ax, "x", scales)
     x = "standard deviation of the output matrix's numbers"
-    finish(ax, "", x, LOSS, legend="above")
-    return fig
+    return finish(ax, "", x, LOSS, legend="above")
 
 
 def logit_gradient(names, probs, gradient, label):
     """Draw n tokens' probabilities, and the loss's slope in their logits."""
-    fig, (left, right) = panels(3.2, 2)
+    _, (left, right) = panels(3.2, 2)
     ranked_bars(left, names, probs, "probability")
     tones = ["key" if slope > 0 else "query" for slope in gradient]
     ranked_bars(right, names, gradient, tones)
@@ -87,21 +86,19 @@ def logit_gradient(names, probs, gradient, label):
     came = f"What was expected, and {visible(label)} came"
     finish(left, came, "probability p")
     down = "Blue logits go up, orange ones down"
-    finish(right, down, "gradient: p, and p − 1 at the label")
-    return fig
+    return finish(right, down, "gradient: p, and p − 1 at the label")
 
 
 def step_sizes(rates, steps):
     """Draw learning rates, and lengths of AdamW's steps by name."""
-    fig, (left, right) = panels(2.9, 2)
+    _, (left, right) = panels(2.9, 2)
     left.plot(*_by_step(rates), color=LEARNED, lw=2)
     series = {name: _by_step(values) for name, values in steps.items()}
     lines(right, series, ((LEARNED, "-"), (LEARNED, "--")))
     rate = "Warm-up, then half a cosine", "step", "learning rate"
     finish(left, *rate, ylim=(0, 1.08 * max(rates)))
     same = "A gradient that stays the same", "step", "step / learning rate"
-    finish(right, *same, ylim=(0, None), legend="best")
-    return fig
+    return finish(right, *same, ylim=(0, None), legend="best")
 
 
 def _by_step(values):
@@ -123,7 +120,8 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
     fig, (left, right) = panels(4.1, 2, margins=margins, **ratios)
     _with_mean(left, *_by_step(losses))
     left.plot(*(zip(*held) if held else ([], [])), "o-", color=HELD, ms=4)
-    names = "text that is learned: mean of 20 (grey: each)", "text kept from it"
+    mean = "text that is learned: mean of 20 (grey: each)"
+    names = mean, "text kept from it"
     style = dict(handlelength=0, labelcolor="linecolor", frameon=False)
     left.legend(left.lines[1:], names, loc=(0.3, 0.65), fontsize=9, **style)
     _levels(left, levels)
@@ -133,10 +131,9 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
     log_axis(right, "y", ticks)
     top, x = 1.1 * max(levels.values()), dict(xlim=(0, steps))
     finish(left, "", "step", LOSS, ylim=(0, top), **x)
-    norm = "norm of the gradient"
-    finish(right, "", "step", norm, ylim=(0.1, ticks[-1]), **x)
     fig.text(0.01, 0.165, _wrapped(sample), fontsize=9, va="top")
-    return fig
+    norm = "norm of the gradient"
+    return finish(right, "", "step", norm, ylim=(0.1, ticks[-1]), **x)
 
 
 def _with_mean(ax, xs, values):
@@ -193,7 +190,7 @@ def attention_by_step(maps, labels, over):
 
 def heads_by_step(steps, weights, losses):
     """Draw (n, L, H) weights on the expected token, and n losses by name."""
-    fig, (left, right) = panels(3.1, 2)
+    _, (left, right) = panels(3.1, 2)
     H, flat = weights.shape[-1], array(weights).reshape(len(steps), -1)
     order = flat[-1].argsort()[::-1]  # (L·H,) the largest last weight first
     left.plot(steps, flat[:, order[2:]], color=GREY, lw=1)
@@ -204,14 +201,13 @@ def heads_by_step(steps, weights, losses):
     each = f"Each of the {len(order)} heads", "step", "weight on the token due"
     finish(left, *each, ylim=(0, None), legend="upper left")
     kept = "Text kept from training", "step", LOSS
-    finish(right, *kept, ylim=(0, None), legend="best")
-    return fig
+    return finish(right, *kept, ylim=(0, None), legend="best")
 
 
 def training_log(tokens, losses, rates, levels):
     """Draw n losses and learning rates by the tokens read so far."""
     ratios = dict(height_ratios=(5, 2))
-    fig, (above, below) = panels(4.4, 1, 2, sharex=True, **ratios)
+    _, (above, below) = panels(4.4, 1, 2, sharex=True, **ratios)
     _with_mean(above, tokens, losses)
     _levels(above, levels)
     log_axis(above, "y", [0.6, 1, 2, 4, 8])
@@ -222,10 +218,8 @@ def training_log(tokens, losses, rates, levels):
     seen = [n for n in ticks if tokens[0] <= n <= tokens[-1]]
     # logarithmic: otherwise the first hundred steps are invisible
     log_axis(below, "x", seen, ticks.get)
-    top = 1.1 * max(rates)
-    finish(below, "", "tokens read", "learning rate", ylim=(0, top))
-    fig.align_ylabels()
-    return fig
+    limits = dict(ylim=(0, 1.1 * max(rates)))
+    return finish(below, "", "tokens read", "learning rate", **limits)
 
 
 def snapshot(over, sample, names, probs, weights, labels, head):
@@ -239,8 +233,7 @@ def snapshot(over, sample, names, probs, weights, labels, head):
     finish(left, "the next token", "probability", xlim=(0, 1))
     heatmap(right, weights, limit=1.0)
     token_ticks(right, labels, labels, size=7)
-    finish(right, head)
-    return fig
+    return finish(right, head)
 
 
 # -- the widget

@@ -17,7 +17,7 @@ KINDS = {"int8": ("query", "o-"), "int4": ("key", "o-")}
 def stairs(numbers, kept, steps, name=""):
     """Draw n numbers before and after rounding to `steps`, and the errors."""
     numbers, kept = array(numbers), array(kept)
-    fig, (ax, below) = panels(4, 1, 2, sharex=True, height_ratios=(2, 1))
+    _, (ax, below) = panels(4, 1, 2, sharex=True, height_ratios=(2, 1))
     for step in steps if len(steps) <= 40 else ():  # more would be a surface
         ax.axhline(step, color=COLOURS["other"], lw=0.5, zorder=0)
     _kept(ax, numbers, kept, 12)
@@ -27,8 +27,7 @@ def stairs(numbers, kept, steps, name=""):
     below.axhline(0, color=COLOURS["plain"], lw=0.8)
     for half in (steps[0] - steps[1]) / 2, (steps[1] - steps[0]) / 2:
         below.axhline(half, color=COLOURS["other"], lw=0.8, ls="--")
-    finish(below, "", "number of the row", "error, and\nhalf a step")
-    return fig
+    return finish(below, "", "number of the row", "error, and\nhalf a step")
 
 
 def _kept(ax, numbers, kept, size):
@@ -40,7 +39,7 @@ def _kept(ax, numbers, kept, size):
 
 def error_by_bits(curves):
     """Draw errors by bits: name to [(bits per number, error), …]."""
-    fig, ax = canvas(3.4)
+    _, ax = canvas(3.4)
     tones = "plain", "query", "value", "key", "token"
     looks = [(tone, f"{mark}-") for tone, mark in zip(tones, "osD^v")]
     series = {name: tuple(zip(*points)) for name, points in curves.items()}
@@ -48,9 +47,8 @@ def error_by_bits(curves):
     _percent_axis(ax)
     halved = "From four bits on every bit halves the error"
     bits = "bits a number, its share of the scales counted"
-    finish(ax, halved, bits, "error, ‖ŵ − w‖ / ‖w‖")
     add_legend(ax, title="numbers to a scale")
-    return fig
+    return finish(ax, halved, bits, "error, ‖ŵ − w‖ / ‖w‖")
 
 
 def _percent_axis(ax):
@@ -71,19 +69,18 @@ def error_maps(names, maps):
 
 def drift(errors):
     """Draw the residual stream's error: kind to L + 1 numbers."""
-    fig, ax = canvas(2.9)
+    _, ax = canvas(2.9)
     n = len(next(iter(errors.values())))
     lines(ax, errors, map(KINDS.get, errors), range(n))
     _percent_axis(ax)
     moved = "How far the residual stream has moved", "blocks run"
     median = "error of a token's\nvector, median"
-    finish(ax, *moved, median, xticks=spaced(n, 18), legend="best")
-    return fig
+    return finish(ax, *moved, median, xticks=spaced(n, 18), legend="best")
 
 
 def speed_by_rows(rows, times, bytes_less):
     """Draw n speeds and the saving of bytes, both in times bfloat16's."""
-    fig, ax = canvas(3.0)
+    _, ax = canvas(3.0)
     ax.axhline(1, color=COLOURS["plain"], lw=2)
     note(ax, rows[-1], 1, "bfloat16", ha="right")
     lines(ax, times, map(KINDS.get, times), rows)
@@ -93,21 +90,19 @@ def speed_by_rows(rows, times, bytes_less):
     log_axis(ax, "x", rows, base=2)
     product = "One product with a matrix of the 1B's size"
     labels = "rows multiplied at once", "times as fast"
-    finish(ax, product, *labels, ylim=(0, None), legend="best")
-    return fig
+    return finish(ax, product, *labels, ylim=(0, None), legend="best")
 
 
 def loss_by_matrix(names, losses, base, bits):
     """Draw n losses above `base`: one kind of matrix each has few bits."""
-    fig, ax = canvas(2.9)
+    _, ax = canvas(2.9)
     roles = dict.fromkeys(("w1", "w2", "w3"), "feed-forward")
     roles |= dict(tok_embeddings="token")
     tones = [colour(roles.get(name, "attention")) for name in names]
     ax.bar(names, [loss - base for loss in losses], color=tones)
     ax.axhline(0, color=COLOURS["plain"], lw=0.8)
     heading = f"The loss, with one kind of matrix at {bits} bits"
-    finish(ax, heading, "", "nats a token more")
-    return fig
+    return finish(ax, heading, "", "nats a token more")
 
 
 def outlier(steps, errors, labels):
@@ -128,7 +123,7 @@ def outlier(steps, errors, labels):
 
 def largest_activations(shares, names):
     """Draw, for m inputs, each token's largest / typical number."""
-    fig, ax = canvas(2.9)
+    _, ax = canvas(2.9)
     for at, values in enumerate(shares):
         values = np.sort(array(values))
         spread = at + np.linspace(-0.3, 0.3, len(values))
@@ -138,13 +133,12 @@ def largest_activations(shares, names):
     log_axis(ax, "y", subs=(1, 2, 5))
     ax.set_xticks(range(len(names)), names)
     heading = "What a matrix reads: every token of every layer, and median"
-    finish(ax, heading, "", "largest number\n÷ root mean square")
-    return fig
+    return finish(ax, heading, "", "largest number\n÷ root mean square")
 
 
 def quantized_row(numbers, kept, values, errors, name):
     """Draw a row before and after rounding, and all values' errors."""
-    fig, (left, right) = panels(3.0, 2, width_ratios=(2, 1))
+    _, (left, right) = panels(3.0, 2, width_ratios=(2, 1))
     numbers, kept = array(numbers), array(kept)
     tone = COLOURS["token"]
     left.vlines(range(len(numbers)), numbers, kept, color=tone, lw=1.5)
@@ -155,8 +149,7 @@ def quantized_row(numbers, kept, values, errors, name):
     edges, style = np.linspace(-limit, limit, 41), dict(fill=True, alpha=0.7)
     both = dict(numbers=values, errors=errors)
     histograms(right, both, edges, ("other", "token"), **style)
-    finish(right, "", "value", "how many", yscale="log", legend="best")
-    return fig
+    return finish(right, "", "value", "how many", yscale="log", legend="best")
 
 
 # -- the widget

@@ -30,21 +30,20 @@ def router_weights(weights, labels):
     fig, ax = canvas(1.5 + 0.22 * len(weights))
     image = heatmap(ax, weights, columns=labels, limit=1.0)
     heading = "Weight of each expert at each token (white: not chosen, 0)"
-    finish(ax, heading, "token", "expert", yticks=range(len(weights)))
     fig.colorbar(image, ax=ax, label="weight")
-    return fig
+    ticks = range(len(weights))
+    return finish(ax, heading, "token", "expert", yticks=ticks)
 
 
 def error_by_chosen(errors):
     """Draw the errors of two ways to run 1, 2, … E experts."""
-    fig, ax = canvas(3.0)
+    _, ax = canvas(3.0)
     ks = range(1, len(next(iter(errors.values()))) + 1)
     lines(ax, errors, (("other", "o--"), ("feed-forward", "o-")), ks)
     ax.axhline(0, color=colour("other"), lw=0.8)
     heading = "The network's own neurons, of which only some are run"
     labels = "experts chosen, k", "missing: ‖y − FFN‖² / ‖FFN‖²"
-    finish(ax, heading, *labels, xticks=ks, legend="best")
-    return fig
+    return finish(ax, heading, *labels, xticks=ks, legend="best")
 
 
 def active_parameters(models, batches, read, drawn):
@@ -72,17 +71,14 @@ def active_parameters(models, batches, read, drawn):
     log_axis(right, "x", batches, base=2)
     several = "Several tokens together", "tokens in one step"
     limits = dict(ylim=(0, None), legend="lower right")
-    finish(right, *several, "experts of a layer read", **limits)
     figure_legend(fig, "outside lower left", PARTS)
-    return fig
+    return finish(right, *several, "experts of a layer read", **limits)
 
 
 def _short(count: int) -> str:
     """Return a number of parameters in millions or billions."""
-    for unit, name in ((1e9, "B"), (1e6, "M")):
-        if count >= unit:
-            return f"{count / unit:.1f}{name}"
-    return f"{count:,}"
+    large = count >= 1e9
+    return f"{count / 1e9:.1f}B" if large else f"{count / 1e6:.1f}M"
 
 
 def loads_over_training(runs, steps):
@@ -150,13 +146,12 @@ def _flow(labels, size):
 
 def dropped_by_capacity(factors, shares):
     """Draw shares of dropped choices: n numbers of up to four runs."""
-    fig, ax = canvas(2.9)
+    _, ax = canvas(2.9)
     looks = ("feed-forward", "o-"), ("plain", "s--"), ("plain", "D-.")
     lines(ax, shares, (*looks, ("other", "^:")), factors)
     capacity = "capacity of an expert, in even shares T·k/E"
     limits = dict(ylim=(-0.01, None), legend="best")
-    finish(ax, "", capacity, "share of choices dropped", **limits)
-    return fig
+    return finish(ax, "", capacity, "share of choices dropped", **limits)
 
 
 def routing_picture(labels, weights, heading):

@@ -85,7 +85,7 @@ def loss_by_gap(gaps, means, errors, waves, alone):
         alone: the loss if the first half is not seen.
     """
     options = dict(sharex=True, height_ratios=[3, 0.4 * len(waves)])
-    fig, (upper, lower) = panels(4.2, 1, 2, **options)
+    _, (upper, lower) = panels(4.2, 1, 2, **options)
     means, plain = array(means), COLOURS["plain"]
     if errors is not None:
         band = means - array(errors), means + array(errors)
@@ -107,8 +107,7 @@ def loss_by_gap(gaps, means, errors, waves, alone):
     finish(lower, "", left_out, ylim=(len(waves) - 0.5, -0.5))
     far = "No more keys than in training, but further away"
     y = "loss of the second half\n(nats a token)"
-    finish(upper, far, "", y, ylim=(0, None), legend="upper right")
-    return fig
+    return finish(upper, far, "", y, ylim=(0, None), legend="upper right")
 
 
 def shares_along(parts, ylabels):
@@ -164,15 +163,14 @@ def cache_and_weights(lengths, models):
     log_axis(ax, "y", text=size_text)
     ax.grid(axis="y", color="#e5e5e5", lw=0.8)
     grows = "The cache grows, the weights do not (dots: both are equal)"
-    finish(ax, grows, "positions of one text", "bytes in bfloat16")
     style = dict(ncols=1, fontsize=8, labelspacing=0.7)
     figure_legend(fig, "outside right upper", **style)
-    return fig
+    return finish(ax, grows, "positions of one text", "bytes in bfloat16")
 
 
 def attention_share(lengths, models):
     """Draw attention's n shares of a pass's operations, for each model."""
-    fig, ax = canvas(3.2)
+    _, ax = canvas(3.2)
     looks = [("attention", dashes) for dashes in ("-", "--", ":")]
     lines(ax, models, looks, lengths, lw=1.5)
     ax.axhline(0.5, color=COLOURS["other"], lw=1, ls=":")
@@ -180,8 +178,7 @@ def attention_share(lengths, models):
     ax.yaxis.set_major_formatter(lambda y, _: f"{y:.0%}")
     parts = "Scores and mixing, of all the products of a pass"
     labels = "tokens of the text", "attention's share\nof the operations"
-    finish(ax, parts, *labels, ylim=(0, 1), legend="above")
-    return fig
+    return finish(ax, parts, *labels, ylim=(0, 1), legend="above")
 
 
 def needle_maps(parts, depths, lengths, trials, trained=None):
