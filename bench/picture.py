@@ -4,7 +4,7 @@ import matplotlib
 from plan import POSITIONS
 from report import by_bytes, by_name, median, share
 
-from llamalib.plots import COLOURS
+from llamalib.viz.base import COLOURS
 
 matplotlib.use("agg")
 from matplotlib import pyplot as plt  # noqa: E402

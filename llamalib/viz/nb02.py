@@ -200,10 +200,7 @@ def nearest(llama, token: str = " France", n: int = 12) -> Play:
     """
     table = llama.tok_embeddings.weight.detach()  # (V, D)
     mean = table.mean(0)  # (D,)
-    norms = table.norm(dim=1)  # (V,)
-    # |w - m|² = |w|² - 2 w·m + |m|²: needs no second table
-    squares = norms**2 - 2 * (table @ mean) + mean @ mean  # (V,)
-    centred = squares.clamp(min=0).sqrt()  # (V,)
+    norms, centred = _norms(table, mean)
 
     def draw(token, centre):
         i = _one_id(llama.tokenizer, token)
@@ -232,6 +229,14 @@ def nearest(llama, token: str = " France", n: int = 12) -> Play:
             False, description="subtract the mean row first", indent=False
         ),
     )
+
+
+def _norms(table, mean):
+    """Return the norms of the rows, and of the rows minus their mean."""
+    norms = table.norm(dim=1)  # (V,)
+    # |w - m|² = |w|² - 2 w·m + |m|²: needs no second table
+    squares = norms**2 - 2 * (table @ mean) + mean @ mean  # (V,)
+    return norms, squares.clamp(min=0).sqrt()
 
 
 def _one_id(tokenizer, text: str) -> int:
