@@ -17,6 +17,7 @@ from .play import Play, token_texts
 LEARNED = COLOURS["plain"]  # text in the training set
 HELD = "#999933"  # held-out text: olive, of Paul Tol's palette
 GREY = "#bbbbbb"
+TINTS = "white", "#fbe5c0"  # behind a token, and behind its label
 LOSS = "loss (nats a token)"
 
 
@@ -34,25 +35,20 @@ class LivePicture:
 
 
 def label_rows(rows, most=14):
-    r"""Draw a batch of up to `most` columns: each token above its label.
-
-    Args:
-        rows: (T tokens, T labels) each: texts, or None for a grey box.
-    """
+    """Draw rows of (T tokens, T labels) as boxes, grey where one is None."""
     T = min(most, max(len(tokens) for tokens, _ in rows))
     _, ax = canvas(0.35 + 0.85 * len(rows))
-    for b, pair in enumerate(rows):
-        for below, (texts, tint) in enumerate(zip(pair, ("white", "#fbe5c0"))):
-            for t, text in enumerate(texts[:T]):
-                tone = "#eeeeee" if text is None else tint
-                box = dict(fc=tone, ec=COLOURS["other"], lw=0.8)
-                y = -2.6 * b - below
-                ax.add_patch(Rectangle((t, y), 1, 1, **box))
-                label = "–" if text is None else visible(text)
-                if len(label) > 9:
-                    label = label[:5] + "…" + label[-3:]
-                write(ax, t + 0.5, y + 0.45, label, 8)
     ys = [y - 2.6 * b for b in range(len(rows)) for y in (0.5, -0.5)]
+    halves = [(each, tint) for pair in rows for each, tint in zip(pair, TINTS)]
+    for y, (texts, tint) in zip(ys, halves):
+        for t, text in enumerate(texts[:T]):
+            tone = "#eeeeee" if text is None else tint
+            box = dict(fc=tone, ec=COLOURS["other"], lw=0.8)
+            ax.add_patch(Rectangle((t, y - 0.5), 1, 1, **box))
+            label = "–" if text is None else visible(text)
+            if len(label) > 9:
+                label = label[:5] + "…" + label[-3:]
+            write(ax, t + 0.5, y - 0.05, label, 8)
     ax.set_yticks(ys, ["token", "label"] * len(rows))
     ax.set_xticks([t + 0.5 for t in range(T)], range(T))
     ax.xaxis.tick_top()
@@ -116,8 +112,8 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
         levels: name to a loss, for a horizontal line.
     """
     margins = 0.065, 0.32, 0.98, 0.94, 0.245
-    ratios = dict(width_ratios=(0.55, 0.265))
-    fig, (left, right) = panels(4.1, 2, margins=margins, **ratios)
+    options = dict(margins=margins, width_ratios=(0.55, 0.265))
+    fig, (left, right) = panels(4.1, 2, **options)
     _with_mean(left, *_by_step(losses))
     left.plot(*(zip(*held) if held else ([], [])), "o-", color=HELD, ms=4)
     mean = "text that is learned: mean of 20 (grey: each)"
@@ -129,7 +125,7 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
     mark_y(right, clip, color="black")
     ticks = [0.1, 1, 10, 100][: 4 if max(norms, default=0) > 10 else 3]
     log_axis(right, "y", ticks)
-    top, x = 1.1 * max(levels.values()), dict(xlim=(0, steps))
+    x, top = dict(xlim=(0, steps)), 1.1 * max(levels.values())
     finish(left, "", "step", LOSS, ylim=(0, top), **x)
     fig.text(0.01, 0.165, _wrapped(sample), fontsize=9, va="top")
     norm = "norm of the gradient"

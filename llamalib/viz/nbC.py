@@ -99,13 +99,7 @@ def loads_over_training(runs, steps):
 
 
 def taken(tables, rows, line_after=None):
-    r"""Draw which experts each kind of token goes to, in %.
-
-    Args:
-        tables: name to (n, E) shares, each row with the sum 1.
-        rows: n names of kinds.
-        line_after: number of rows above a line; None: no line.
-    """
+    """Draw (n, E) shares by name, in %; a line after so many `rows`."""
     fig, axes = panels(1.1 + 0.28 * len(rows), len(tables), sharey=True)
     limit = 100 * max(float(values.max()) for values in tables.values())
     for ax, (name, values) in zip(axes, tables.items()):

@@ -44,7 +44,7 @@ def look(name: str, place: int = 0) -> tuple:
 
 
 def _ways(ax, series):
-    """Draw a line per way; see `losses_along`."""
+    """Draw the lines of one panel of `losses_along`."""
     for place, (name, (xs, ys, *errors)) in enumerate(series.items()):
         style, xs, ys = look(name, place), array(xs), array(ys)
         lines(ax, {name: (xs, ys)}, [style])
@@ -121,12 +121,7 @@ def shares_along(parts, ylabels):
 
 
 def slowed_pairs(parts, marks):
-    r"""Draw the wavelength of each pair, before and after a change.
-
-    Args:
-        parts: title to (before, after), hd/2 wavelengths each.
-        marks: (text, positions) of horizontal lines.
-    """
+    """Draw hd/2 wavelengths: title to (before, after); marks by text."""
     fig, axes = panels(4.4, len(parts), sharey=True)
     for ax, (name, wavelengths) in zip(axes, parts.items()):
         _before_and_after(ax, *wavelengths)
@@ -182,18 +177,12 @@ def attention_share(lengths, models):
 
 
 def needle_maps(parts, depths, lengths, trials, trained=None):
-    r"""Draw the right answers by the needle's depth and the text's length.
-
-    Args:
-        parts: title to (depths, lengths) counts of at most `trials`.
-        trained: the length of training; a line is right of its column.
-    """
+    """Draw right answers, (depths, lengths) by title; mark one length."""
     fig, axes = panels(3.1, len(parts), sharey=True)
     for ax, (name, counts) in zip(axes, parts.items()):
         counts = array(counts)
         heatmap(ax, counts, limit=trials)
-        texts = [[f"{count:.0f}" for count in row] for row in counts]
-        cell_texts(ax, texts, counts > 0.55 * trials)
+        cell_texts(ax, counts.astype(int), counts > 0.55 * trials)
         ax.set_xticks(range(len(lengths)), map(PLACES, lengths))
         ax.set_yticks(range(len(depths)), depths)
         ax.tick_params(length=0)
