@@ -107,7 +107,9 @@ def norm_bars(before, after, curve, point, heading):
         curve: RMS of inputs, and of their outputs.
         point: (RMS in, RMS out) of this vector.
     """
-    fig, (left, right) = panels(3.0, 2, width_ratios=[1.5, 1])
+    margins = 0.075, 0.16, 0.985, 0.91, 0.2
+    options = dict(margins=margins, width_ratios=[1.5, 1])
+    fig, (left, right) = panels(3.0, 2, **options)
     series = {"before": before, "after": after}
     charts.grouped_bars(left, series, ("other", "residual"))
     left.axhline(0, color="black", lw=0.6)
