@@ -34,13 +34,9 @@ from .swiglu import feed_forward, ffn_hidden_dim
 from .tokenizer import Tokenizer
 
 __version__ = "0.2.0"
-_FORMATS = ("find_checkpoint", "save")  # imported when they are first used
-_OURS = {
-    name: getattr(value, "__module__", None) or ""
-    for name, value in globals().items()
-    if not name.startswith("_")
-}
-__all__ = [n for n, m in _OURS.items() if m.startswith("llamalib.")]
+_FORMATS = ("find_checkpoint", "save")  # imported when first used
+_HOMES = [(n, getattr(v, "__module__", "")) for n, v in globals().items()]
+__all__ = [n for n, home in _HOMES if str(home).startswith("llamalib.")]
 __all__ += _FORMATS
 
 

@@ -1,7 +1,4 @@
-r"""Break it: run the model with one function replaced, and see what it says.
-
-The notebooks spoil the thing they have just taught and measure the damage.
-"""
+r"""Break it: run the model with one function replaced, and see what it says."""
 
 import sys
 from collections.abc import Iterator
@@ -11,10 +8,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from .checks import expect
 from .decoding import generate
 from .model import Llama
 
-# A plain little story, on which the loss is measured.
+# A plain short story to measure the loss on.
 STORY = (
     "One summer day, Mira went to the market. Mira had a round key and took "
     "it everywhere. One day Mira left the round key at the market and did "
@@ -25,7 +23,7 @@ STORY = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a model says: its loss on a story, how it continues a prompt."""
+    """A model's loss on a story, and its continuation of a prompt."""
 
     loss: float
     continuation: str
@@ -37,31 +35,20 @@ class Outcome:
 
 
 def loss(llama: Llama, text: str) -> float:
-    r"""Mean surprise at each next token of a text: -ln p, in nats.
-
-    Raises:
-        ValueError: for a text that has no token to be predicted.
-    """
+    """Return the mean of -ln p over the tokens of a text, in nats."""
     ids = llama.tokenizer.encode(text, bos=True, eos=False)
-    if len(ids) < 2:
-        raise ValueError(
-            f"the text {text!r} has no token to predict; wanted some words"
-        )
+    expect(len(ids) > 1, "the text", text, "a token or more to predict")
     tokens = torch.tensor(ids, device=llama.device)  # (T,)
     with torch.inference_mode():
         logits = llama(tokens)  # (T, V)
-    # row t speaks of token t + 1
+    # row t predicts token t + 1
     return F.cross_entropy(logits[:-1], tokens[1:]).item()
 
 
 def continuation(llama: Llama, prompt: str, max_new_tokens: int = 12) -> str:
-    r"""The greedy continuation of a prompt, up to an end token, as text.
-
-    The whole text is run again for each token: a model that is broken on
-    purpose need not give the same with a KV cache as without.
-    """
+    """Return the greedy continuation of a prompt, up to an end token."""
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
-    start = len(ids)
+    start = len(ids)  # no cache: a broken model may need the whole text
     with torch.inference_mode():
         for _ in range(max_new_tokens):
             tokens = torch.tensor(ids, device=llama.device)  # (T,)
@@ -75,38 +62,29 @@ def continuation(llama: Llama, prompt: str, max_new_tokens: int = 12) -> str:
 
 @contextmanager
 def replaced(**functions) -> Iterator[None]:
-    r"""Put functions in the place of llamalib's, everywhere, for a while.
+    r"""Replace functions of llamalib everywhere while the context is open.
 
-    Args:
-        functions: name to function, such as `rms_norm=my_norm`; called with
-            the arguments of the one it stands for.
-
-    Raises:
-        ValueError: for a name that llamalib does not have.
+    functions: name to function, such as `rms_norm=my_norm`; called with the
+    arguments of the original.
+    Raises ValueError for a name that llamalib does not have.
     """
-    package = sys.modules[__package__]
-    modules = [
-        module
-        for name, module in list(sys.modules.items())
-        if name == __package__ or name.startswith(__package__ + ".")
-    ]
-    changed = []
-    for name, function in functions.items():
-        if name not in package.__all__:
-            raise ValueError(
-                f"llamalib has no function {name}; wanted one of "
-                f"{', '.join(package.__all__)}"
-            )
-        original = getattr(package, name)
-        for module in modules:
-            if getattr(module, name, None) is original:
-                changed.append((module, name, original, function))
-    for module, name, _, function in changed:
-        setattr(module, name, function)
+    package, changed = sys.modules[__package__], []
+    known = ", ".join(package.__all__)
+    for name in functions:
+        ok = name in package.__all__
+        expect(ok, "the function to replace", name, f"one of {known}")
+    for module_name, module in list(sys.modules.items()):
+        for name, function in functions.items():
+            original = getattr(package, name)
+            ours = module_name.split(".")[0] == __package__
+            if ours and vars(module).get(name) is original:
+                changed.append((module, name, original))
     try:
+        for module, name, _ in changed:
+            setattr(module, name, functions[name])
         yield
     finally:
-        for module, name, original, _ in changed:
+        for module, name, original in changed:
             setattr(module, name, original)
 
 
@@ -118,30 +96,24 @@ def break_it(
     max_new_tokens: int = 12,
     **functions,
 ) -> tuple[Outcome, Outcome]:
-    r"""The model as it is, and with some of its functions replaced.
+    r"""Run the model unchanged, then with some of its functions replaced.
 
-    Args:
-        prompt: continued greedily, by max_new_tokens; 0: not at all.
-        story: the loss is measured on it.
-        functions: see `replaced`. `attention` cannot be replaced so, for the
-            model runs on its fused twin: replace `self_attention`.
-
-    Returns:
-        two Outcomes: as it is, and broken.
+    prompt: continued greedily by max_new_tokens; 0 skips this.
+    story: the text to measure the loss on.
+    functions: see `replaced`. `attention` cannot be replaced, because the
+    model runs on `sdpa_attention`: replace `self_attention`.
+    Returns two Outcomes: unchanged, and broken.
     """
-
+    runs_on = "self_attention: the model runs on sdpa_attention"
+    ok = "attention" not in functions
+    expect(ok, "the function to replace", "attention", runs_on)
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
-    if "attention" in functions:
-        raise ValueError(
-            "the model runs on sdpa_attention, not on attention; replace "
-            "self_attention, or pass attend= to the model"
-        )
     new = ()
-    if max_new_tokens:  # the whole model gives the same with its cache
+    if max_new_tokens:  # unchanged, it gives the same with its cache
         new = generate(llama, ids, max_new_tokens=max_new_tokens)
-    as_it_is = Outcome(loss(llama, story), llama.tokenizer.decode(new))
+    unchanged = Outcome(loss(llama, story), llama.tokenizer.decode(new))
     with replaced(**functions):
         broken = Outcome(
             loss(llama, story), continuation(llama, prompt, max_new_tokens)
         )
-    return as_it_is, broken
+    return unchanged, broken

@@ -62,7 +62,9 @@ def load(
     device = best_device() if device is None else find.check_device(device)
     folder = find.find_checkpoint(path)
     is_metas = (folder / "params.json").is_file()
-    opened = find.open_metas(folder) if is_metas else find.open_hugging_face(folder)
+    opened = (
+        find.open_metas(folder) if is_metas else find.open_hugging_face(folder)
+    )
     config, tokenizer, tensors, tied = opened
     if check:
         for file in sorted(folder.glob("consolidated.*.pth")):

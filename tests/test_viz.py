@@ -1,6 +1,7 @@
 """What all pictures and widgets share: text, charts, the map, Play."""
 
 import base64
+import gc
 import warnings
 
 import ipywidgets
@@ -252,6 +253,15 @@ def test_an_error_is_shown_and_the_picture_stays(play):
     assert play.picture.value == first
     play.controls["n"].value = 2
     assert play.message.value == ""
+
+
+def test_garbage_is_collected_after_the_picture(play):
+    seen = []
+    play.picture.observe(lambda change: seen.append(gc.isenabled()), "value")
+    play.controls["n"].value = 6
+    assert seen == [False] and gc.isenabled()
+    play.controls["n"].value = -1  # an error
+    assert gc.isenabled()
 
 
 def test_a_saved_notebook_holds_a_still_picture(play):

@@ -1,6 +1,7 @@
 r"""Controls over a picture that follows them."""
 
 import base64
+import gc
 import html
 
 import ipywidgets as ipw
@@ -35,11 +36,16 @@ class Play(ipw.VBox):
     def update(self) -> None:
         """Draw the picture of the controls' present values."""
         values = {name: c.value for name, c in self.controls.items()}
+        collecting = gc.isenabled()
+        gc.disable()  # a full collection may take longer than a picture
         try:
             self.picture.value = png(self.draw(**values))
             self.message.value = ""
         except ValueError as error:  # the last picture stays
             self.message.value = html.escape(str(error))
+        finally:
+            if collecting:
+                gc.enable()
 
     def __repr__(self) -> str:
         values = (f"{n}={c.value!r}" for n, c in self.controls.items())
