@@ -62,6 +62,7 @@ def test_weights_are_written_where_there_is_room():
     panels += [("b", some_maps(1, 81)[0], labels, 0)]
     short, long, _ = nb05.attention_maps_of(panels).axes
     assert len(short.texts) == 6  # on and below the diagonal
+    assert short.texts[0].get_color() == "white"
     assert not long.texts and len(long.get_xticklabels()) <= 20
 
 
@@ -70,8 +71,7 @@ def test_query_heads_share_their_groups_kv_head(H, KV):
     whole, grouped = nb05.sharing(H, {"multi-head": H, "grouped": KV}).axes
     assert all(len(set(line.get_xdata())) == 1 for line in whole.lines)
     ends = [tuple(line.get_xdata()) for line in grouped.lines]
-    below = sorted({end for _, end in ends})
-    assert len(below) == KV
+    below = np.arange(H).reshape(KV, -1).mean(1)  # the middle of each group
     assert ends == [(h, below[h // (H // KV)]) for h in range(H)]
 
 
@@ -371,7 +371,7 @@ def test_next_token_shows_the_models_probabilities(plays, pocket):
         (ax,) = drawn(plays["next_token"], prompt=prompt, bars=5)
         found = [bar.get_width() for bar in ax.patches]
         probs = pocket(torch.tensor(ids_read))[-1].softmax(-1)
-        assert found == approx(probs.topk(5).values.tolist(), abs=1e-4)
+        assert found == approx(probs.topk(5).values.tolist(), abs=1e-6)
     assert f"its last 63 of {len(ids) - 1} tokens" in ax.get_title(loc="left")
 
 
