@@ -159,16 +159,15 @@ def routing_picture(labels, weights, heading):
     first = expert_colours(weights.argmax(axis=1))
     boxes(ax, 22, names, places, first, size, step)
     loads = (weights > 0).sum(axis=0) / (weights > 0).sum()  # (E,)
-    bars = fig.add_axes((0.08, 30 / height, 0.9, 70 / height))
+    bars = fig.add_axes((0.08, 32 / height, 0.9, 70 / height))
     experts = range(len(loads))
     bars.bar(experts, loads, color=expert_colours(experts))
     bars.axhline(1 / len(loads), color="black", ls="--", lw=1)
     bars.tick_params(labelsize=8)
     bars.spines[["top", "right"]].set_visible(False)
-    bars.set(xticks=experts, ylim=(0, max(0.55, loads.max())))
-    bars.set_xlabel("expert (dashed: even shares)", fontsize=8, labelpad=1)
-    bars.set_ylabel("share of choices", fontsize=8)
-    return fig
+    limits = dict(xticks=experts, ylim=(0, max(0.55, loads.max())))
+    labels = "expert (dashed: even shares)", "share of choices"
+    return finish(bars, "", *labels, **limits)
 
 
 # -- the widget
