@@ -99,7 +99,7 @@ def loads_over_training(runs, steps):
 
 
 def taken(tables, rows, line_after=None):
-    """Draw (n, E) shares by name, in %; a line after so many `rows`."""
+    """Draw n kinds' shares of E experts, in %: name to (n, E)."""
     fig, axes = panels(1.1 + 0.28 * len(rows), len(tables), sharey=True)
     limit = 100 * max(float(values.max()) for values in tables.values())
     for ax, (name, values) in zip(axes, tables.items()):

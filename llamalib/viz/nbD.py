@@ -121,7 +121,7 @@ def shares_along(parts, ylabels):
 
 
 def slowed_pairs(parts, marks):
-    """Draw hd/2 wavelengths: title to (before, after); marks by text."""
+    """Draw hd/2 pairs' wavelengths: title to (before, after)."""
     fig, axes = panels(4.4, len(parts), sharey=True)
     for ax, (name, wavelengths) in zip(axes, parts.items()):
         _before_and_after(ax, *wavelengths)
@@ -177,7 +177,7 @@ def attention_share(lengths, models):
 
 
 def needle_maps(parts, depths, lengths, trials, trained=None):
-    """Draw right answers, (depths, lengths) by title; mark one length."""
+    """Draw counts of right answers: title to (depths, lengths)."""
     fig, axes = panels(3.1, len(parts), sharey=True)
     for ax, (name, counts) in zip(axes, parts.items()):
         counts = array(counts)
@@ -196,7 +196,7 @@ def needle_maps(parts, depths, lengths, trials, trained=None):
 
 
 def stretched(before, after, along, marks, over=""):
-    """Draw hd/2 wavelengths, and the losses; two marks, the smaller first."""
+    """Draw hd/2 wavelengths, and losses; `marks` are ascending."""
     margins, ratios = (0.08, 0.25, 0.985, 0.88, 0.2), [1, 1.25]
     options = dict(margins=margins, width_ratios=ratios)
     fig, (left, right) = panels(3.7, 2, **options)
