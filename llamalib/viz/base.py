@@ -52,11 +52,9 @@ def colour(name: str) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Return a token's text as a label: at most 14 characters, no space.
+    r"""Return a token's text as a label, with spaces and line ends visible.
 
-    Spaces and line ends get visible signs, a character without a glyph its
-    code point. A long text loses its middle: the ends tell reserved tokens
-    apart.
+    A long text loses its middle: the ends tell reserved tokens apart.
     """
     text = legible(text.replace(" ", "␣").replace("\n", "⏎"))
     if len(text) > 14:
@@ -116,16 +114,13 @@ def png(fig) -> bytes:
 def canvas(
     height: float, rows: int = 1, columns: int = 1, *, margins=None, **options
 ):
-    r"""Return a figure as wide as a notebook, and its axes.
+    r"""Return a figure as wide as a notebook, and its axes or array of axes.
 
     Args:
         height: in inches.
         margins: left, bottom, right, top (and wspace, hspace), as for
             `subplots_adjust`: faster than a layout, for a widget.
         options: of `plt.subplots`.
-
-    Returns:
-        the figure, and one axes, or an array of (rows, columns) axes.
     """
     fig, axes = plt.subplots(
         rows,
@@ -157,14 +152,3 @@ def title(ax, text: str) -> None:
 def heading(fig, text: str) -> None:
     """Put a title at the left of a whole figure."""
     fig.suptitle(plain(text), x=0.01, ha="left", fontsize=11)
-
-
-def __getattr__(name):
-    """Find in `charts` what nb05 to nbD still import from here."""
-    from . import charts
-
-    if name == "legend_above":
-        return lambda ax, columns: charts.add_legend(ax, "above")
-    if name in ("heatmap", "cell_texts"):
-        return getattr(charts, name)
-    raise AttributeError(name)

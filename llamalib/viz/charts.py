@@ -46,7 +46,6 @@ def add_legend(ax, place="best", **style):
     Args:
         place: "above" (one line over the axes, at the right), "right"
             (outside), or a location of matplotlib's.
-        style: of `ax.legend`, such as ncols.
     """
     style = dict(frameon=False, fontsize=9) | style
     if place == "above":
@@ -63,10 +62,7 @@ def figure_legend(fig, place, colours=None, **style):
     r"""Draw one legend for a whole figure, each name once, in one line.
 
     Args:
-        place: such as "outside lower center".
-        colours: name to colour, drawn as patches; None: the labelled lines,
-            bars and areas of all axes.
-        style: of `fig.legend`, such as ncols.
+        colours: name to colour, drawn as patches; None: what all axes label.
     """
     handles = {}
     for name, value in (colours or {}).items():
@@ -99,12 +95,10 @@ def mark_x(ax, x, text="", end=False, size=9):
 
 
 def mark_y(ax, y, text="", end=False, dy=2, size=9, **style):
-    r"""Draw a dotted horizontal line, with its text above it, at the left.
+    r"""Draw a dotted horizontal line, and a text at its left or right `end`.
 
     Args:
-        end: whether the text is at the right.
         dy: points from the line to the text; negative: the text is below.
-        style: of the line.
     """
     ax.axhline(y, **dict(color="#777777", ls=":", lw=1.2, zorder=0) | style)
     where = dict(ha="right" if end else "left", fontsize=size)
@@ -130,8 +124,6 @@ def lines(ax, series, looks, xs=None, **style):
         series: name to n numbers; without `xs`, name to (n x, n y).
         looks: for each line a colour and a format, such as ("key", "o-"),
             and optionally a dict of further settings.
-        xs: the n places that all lines share.
-        style: of every line.
     """
     for (name, values), look in zip(series.items(), looks):
         places, values = values if xs is None else (xs, values)
@@ -146,7 +138,6 @@ def log_axis(ax, which, ticks=None, text="{:,g}".format, base=10, subs=(1,)):
     Args:
         which: "x" or "y".
         ticks: where; None: at powers of `base` times each of `subs`.
-        text: from a tick's number to its text.
     """
     getattr(ax, f"set_{which}scale")("log", base=base)
     axis = getattr(ax, f"{which}axis")
@@ -162,8 +153,6 @@ def grouped_bars(ax, series, colours, *, start=0, width=0.8, across=False):
     r"""Draw bars in groups: the first number of each name, the second, …
 
     Args:
-        series: name to n numbers.
-        colours: for each name.
         start: where the bars begin.
         width: of a group; groups are 1 apart.
         across: whether bars are horizontal, the first group at the top.
@@ -182,12 +171,7 @@ def grouped_bars(ax, series, colours, *, start=0, width=0.8, across=False):
 
 
 def ranked_bars(ax, names, values, tone, texts=()):
-    r"""Draw horizontal bars of n tokens, the first at the top.
-
-    Args:
-        tone: one colour, or a list of n.
-        texts: n texts beside the bars; empty: none.
-    """
+    """Draw tokens' horizontal bars, the first at the top."""
     rows, values = range(len(names)), array(values)
     tones = [tone] * len(rows) if isinstance(tone, str) else tone
     ax.barh(rows, values, color=[colour(each) for each in tones])
@@ -198,12 +182,7 @@ def ranked_bars(ax, names, values, tone, texts=()):
 
 
 def spreads(ax, places, rows, tone, label="", size=5):
-    r"""Draw distributions: a thin line, a thick line, and the median's dot.
-
-    Args:
-        rows: (n, 5), such as the 5, 25, 50, 75 and 95 % quantiles.
-        size: the width of the thick line and of the dot, in points.
-    """
+    """Draw (n, 5) quantiles: a thin line, a thick line, the median's dot."""
     low, first, middle, third, high = array(rows).T
     tone = colour(tone)
     ax.vlines(places, low, high, color=tone, lw=1.2)
@@ -216,9 +195,7 @@ def histograms(ax, series, edges, colours, *, share=False, **style):
 
     Args:
         series: name to numbers; the outer bins count those outside, too.
-        edges: n + 1 borders of bins.
         share: whether to draw shares of all numbers, not counts.
-        style: of `ax.stairs`, such as fill=True.
     """
     edges = array(edges)
     for (name, values), tone in zip(series.items(), colours):
@@ -233,10 +210,9 @@ def histograms(ax, series, edges, colours, *, share=False, **style):
 
 
 def heatmap(ax, values, rows=(), columns=(), *, signed=False, limit=None):
-    r"""Draw a matrix as colours: from 0 up, or around 0 if `signed`.
+    r"""Draw a matrix as colours, from 0 up, or around 0 if `signed`.
 
     Args:
-        values: (n, m) numbers.
         rows, columns: token texts for `token_ticks`; empty: none.
         limit: the number with the full colour; None: the largest.
 
@@ -271,12 +247,7 @@ def token_ticks(ax, rows=(), columns=(), most=200, size=9):
 
 
 def cell_texts(ax, texts, dark, size=8):
-    r"""Write a text in the middle of each cell of a `heatmap`.
-
-    Args:
-        texts: rows of texts, which may be shorter than the matrix's rows.
-        dark: rows of booleans: whether the text there is white.
-    """
+    """Write rows of texts on a `heatmap`, in white where it is dark."""
     for row, (line, behind) in enumerate(zip(texts, dark)):
         for column, (text, is_dark) in enumerate(zip(line, behind)):
             tone = "white" if is_dark else "black"
@@ -320,7 +291,6 @@ def boxes(ax, top, labels, places, colours, size=10, step=22, down=None):
     r"""Draw texts in boxes, each line `step` points below the last one.
 
     Args:
-        labels, colours: n texts, as they are; n colours behind them.
         places: n (x, line, width), of `flow`.
         down: points from a box's top to its text; None: half the box.
     """

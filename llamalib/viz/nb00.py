@@ -45,13 +45,7 @@ def shares(models):
 
 
 def parameters_by_layer(models):
-    r"""Draw parameters in the order data flows: embedding, layers, output.
-
-    Args:
-        models: name to (stops, tied); stops is a list of {place: count}, from
-            the embedding to what follows the layers; tied draws the
-            embedding's outline a second time, as the output.
-    """
+    """Draw parameters along models: name to (list of {place: count}, tied)."""
     fig, axes = panels(3.1, len(models))
     for ax, (name, (stops, tied)) in zip(axes, models.items()):
         layers = len(stops) - 2
@@ -103,15 +97,7 @@ def histograms(counts, edges, xlabel):
 
 
 def tensor_card(heading, counts, edges, spreads=(), layer=None, log=False):
-    r"""Draw a tensor's histogram, and its spread in each layer.
-
-    Args:
-        counts, edges: n counts of numbers and n + 1 bin edges.
-        spreads: the standard deviation of this tensor in each layer; empty
-            for a tensor outside of the layers.
-        layer: the layer of this one.
-        log: whether counts are on a logarithmic scale.
-    """
+    """Draw a tensor's histogram, and its spread in each layer if in one."""
     fig, (ax, side) = panels(3.2, 2, width_ratios=[1.8, 1])
     ax.stairs(counts, edges, fill=True, color=COLOURS["plain"])
     if log:
@@ -132,12 +118,7 @@ SAMPLE = 2**18  # numbers
 
 
 def tensors(llama) -> Play:
-    r"""Return a browser of a model's tensors: shape, figures, histogram.
-
-    Returns:
-        a Play of `name`, a tensor's name, and `log`: logarithmic counts show
-        the rare large numbers.
-    """
+    """Return a browser of a model's tensors: shape, figures, histogram."""
     weights = llama.weights()
 
     @functools.cache

@@ -33,12 +33,7 @@ def token_rows(rows, title=""):
 
 
 def token_boxes(tokens, ids, codes, title="", left_out=0):
-    r"""Draw tokens as boxes: the text, below it the id, then the bytes.
-
-    Args:
-        codes: n bytes objects; None for a control token, which has none.
-        left_out: the number of further tokens that are not drawn.
-    """
+    """Draw n tokens as boxes: text, id, bytes (None: a control token)."""
     labels = [visible(token) for token in tokens]
     below = ["control" if c is None else _hex(c) for c in codes]
     columns = zip(labels, map(str, ids), below, strict=True)
@@ -67,12 +62,7 @@ def _hex(code: bytes) -> str:
 
 
 def token_counts(labels, series, title="", xlabel="tokens"):
-    r"""Draw how many tokens each text takes, as groups of bars.
-
-    Args:
-        labels: of the n texts.
-        series: at most three names of tokenizers, to n counts.
-    """
+    """Draw n texts' counts of tokens: name of a tokenizer to n counts."""
     n, m = len(labels), len(series)
     fig, ax = canvas(0.8 + 0.18 * m + n * (0.1 + 0.12 * m))
     shades = ("#e6b8d1", "token", "#7a2d5a")[-m:]
@@ -92,12 +82,7 @@ MOST_TOKENS = 40  # drawn; of a longer text the rest is counted
 
 
 def tokens(llama, text: str = "Hello, llama! 你好 🦙") -> Play:
-    r"""Return a text field, and the tokens that the text is cut into.
-
-    Returns:
-        a Play of `text` and `special`: whether names such as `<|eot_id|>` in
-        the text become control tokens.
-    """
+    """Return a text field, and the tokens that the text is cut into."""
     t = llama.tokenizer
     control = set(t.special_tokens.values())
 

@@ -36,11 +36,7 @@ def lookup(one_hot, table, rows):
 
 
 def norm_histogram(norms, special, marks):
-    r"""Draw the norms of ordinary and special tokens' rows.
-
-    Args:
-        marks: (token text, norm) of the tokens to name.
-    """
+    """Draw the norms of tokens' rows; marks: (token text, norm) to name."""
     fig, ax = canvas(3.8)
     series = {"ordinary tokens": norms, "special tokens": special}
     low, high = float(min(*norms, *special)), float(max(*norms, *special))
@@ -84,12 +80,7 @@ def neighbours(nearest):
 
 
 def nearest_bars(token, names, cosines, every):
-    r"""Draw a token's nearest tokens, and the cosines of all tokens.
-
-    Args:
-        names, cosines: n texts and floats, nearest first.
-        every: the cosine with each other token of the vocabulary.
-    """
+    """Draw a token's n nearest tokens, and its cosine with every other."""
     height = 0.9 + 0.27 * len(names)
     margins = 0.16, 0.5 / height, 0.98, 1 - 0.3 / height, 0.28
     fig, (ax, crowd) = panels(height, 2, margins=margins)
@@ -109,13 +100,7 @@ def nearest_bars(token, names, cosines, every):
 
 
 def word_map(points, words, groups, shares):
-    r"""Draw words as points in a plane, each with its text next to it.
-
-    Args:
-        points: (n, 2) coordinates.
-        words, groups: n token texts; n names of groups, one colour each.
-        shares: two numbers, the share of the variance along each axis.
-    """
+    """Draw n words at (n, 2) points; shares: of the variance, by axis."""
     fig, ax = canvas(5.6)
     names = list(dict.fromkeys(groups))
     for name, tone in zip(names, GROUPS):
@@ -159,12 +144,7 @@ def _write_beside(ax, points, texts, tones):
 
 
 def order_by_layer(changes):
-    r"""Draw how far the last row moves when the words are reordered.
-
-    Args:
-        changes: three names with L numbers each: the change of the last row
-            of the residual stream after each block, relative to its norm.
-    """
+    """Draw the last row's relative change after each block: name to (L,)."""
     fig, ax = canvas(3.4)
     looks = [(tone, "o-") for tone in ("other", "plain", "residual")]
     series = {name: array(c).clip(1e-9) for name, c in changes.items()}
@@ -190,13 +170,8 @@ def nearest(llama, token: str = " France", n: int = 12) -> Play:
     r"""Return a field for a token, and the tokens of the nearest rows.
 
     Args:
-        llama: any Llama with its tokenizer.
         token: to begin with; of several tokens the last one.
         n: bars to draw.
-
-    Returns:
-        a Play of `token`, the text of one token, or # and an id; and
-        `centre`: whether the mean row is subtracted from every row first.
     """
     table = llama.tok_embeddings.weight.detach()  # (V, D)
     mean = table.mean(0)  # (D,)

@@ -14,12 +14,7 @@ SIZES = dict(x="RMS of the input", y="RMS of the output")
 
 
 def rms_by_norm(rms, labels):
-    r"""Draw the RMS of each token's vector at the input of each norm.
-
-    Args:
-        rms: (2L + 1, T), in the order of the model: for each layer before
-            attention and before the feed-forward network; the final norm.
-    """
+    """Draw the RMS (2L + 1, T) of T tokens at the input of each norm."""
     fig, ax = canvas(2.9)
     shades = AMOUNT(0.35 + 0.65 * np.arange(len(labels)) / len(labels))
     places, style = np.arange(len(rms)) / 2, dict(ms=4, lw=1.2)
@@ -54,13 +49,7 @@ def before_and_after(states, labels):
 
 
 def epsilon_curves(sizes, curves, marks):
-    r"""Draw the size of a normalized vector by the size of its input.
-
-    Args:
-        sizes: n root mean squares of the input.
-        curves: two names with n root mean squares of the output each.
-        marks: name to input sizes, marked over the curves.
-    """
+    """Draw RMS of outputs by RMS of inputs; marks: name to inputs."""
     fig, ax = canvas(3.0)
     charts.lines(ax, curves, [("residual", "-"), ("plain", "-")], sizes)
     points = {n: (at, [1.06] * len(at)) for n, at in marks.items()}
@@ -100,13 +89,7 @@ def gamma_by_norm(gammas):
 
 
 def norm_bars(before, after, curve, point, heading):
-    r"""Draw a vector before and after RMSNorm, and its place on ε's curve.
-
-    Args:
-        before, after: n values of the same features.
-        curve: RMS of inputs, and of their outputs.
-        point: (RMS in, RMS out) of this vector.
-    """
+    """Draw a vector before and after RMSNorm, and its dot on ε's curve."""
     margins = 0.075, 0.16, 0.985, 0.91, 0.2
     options = dict(margins=margins, width_ratios=[1.5, 1])
     fig, (left, right) = panels(3.0, 2, **options)

@@ -71,12 +71,7 @@ def turning(vectors, heading=""):
 
 
 def kept_angle(shots):
-    r"""Draw the directions of a query and a key at several positions.
-
-    Args:
-        shots: (heading, query, key, score) of each panel; query and key are
-            two numbers each.
-    """
+    """Draw directions: (heading, query, key, score) of each panel."""
     fig, axes = panels(3.3, len(shots))
     for ax, (heading, query, key, score) in zip(axes, shots):
         _plane(ax, 1)
@@ -94,11 +89,7 @@ def kept_angle(shots):
 
 
 def clocks(vectors, positions, pairs, heading=""):
-    r"""Draw how far K pairs are rotated at P positions, as small circles.
-
-    Args:
-        vectors: (P, K, 2) numbers; only directions are drawn.
-    """
+    """Draw the directions of (P, K, 2) vectors: K pairs at P positions."""
     P, K = len(positions), len(pairs)
     fig, ax = canvas(0.9 + 0.6 * K)
     vectors = array(vectors) * (1, -1)  # rows count downwards
@@ -131,12 +122,7 @@ def bands(cos, sin):
 
 
 def wavelengths(series, limits=(), heading=""):
-    r"""Draw the positions of a full turn, by pair.
-
-    Args:
-        series: at most four names, to hd/2 numbers.
-        limits: (name, positions) of each horizontal line.
-    """
+    """Draw wavelengths by pair; limits: (name, positions) of lines."""
     fig, ax = canvas(3.9)
     looks = (
         ("#bbbbbb", "o-", dict(lw=5, ms=9)),
@@ -154,14 +140,13 @@ def wavelengths(series, limits=(), heading=""):
 
 
 def score_by_distance(distances, real, alike, spread, unlike, heading=""):
-    r"""Draw how a score changes with the distance between query and key.
+    r"""Draw how scores change with the distance of query and key.
 
     Args:
-        distances: n numbers.
         real: n scores of one query and key, as cosines.
-        alike: n means over random vectors, key and query the same.
-        spread: (2, n), the lower and upper end of most of those.
-        unlike: n means over independent random queries and keys.
+        alike, spread: (n,) mean and (2, n) range of random vectors' scores
+            with themselves.
+        unlike: (n,) mean over independent random vectors.
     """
     fig, ax = canvas(3.7)
     style = dict(color=COLOURS["query"], alpha=0.15, lw=0)
@@ -180,12 +165,7 @@ def score_by_distance(distances, real, alike, spread, unlike, heading=""):
 
 
 def by_position(series, ylabel, heading="", mark=None, *, log=False):
-    r"""Draw up to three lines along a text: name to (positions, values).
-
-    Args:
-        mark: (position, text) of a vertical line, or None.
-        log: whether the values are on a logarithmic scale.
-    """
+    """Draw up to three lines along a text; mark: (position, text)."""
     fig, ax = canvas(3.3)
     looks = (("black", "-"), ("other", "--"), ("black", ":"))
     lines(ax, series, looks, lw=1.6)
@@ -199,13 +179,7 @@ def by_position(series, ylabel, heading="", mark=None, *, log=False):
 
 
 def turned(before, after, m, angle, wave, heading=""):
-    r"""Draw one pair before and after its rotation by position m.
-
-    Args:
-        before, after: two numbers each.
-        angle: m · Θₖ, in radians; counter-clockwise.
-        wave: (positions, cosines) of the pair's angle along the text.
-    """
+    """Draw a pair before and after position m, and its angle's cosine."""
     fig, (plane, along) = panels(3.4, 2, width_ratios=[1, 1.5])
     radius = math.hypot(*before)
     _plane(plane, radius)
@@ -232,8 +206,7 @@ THETAS = (100, 1000, 10_000, 100_000, 500_000, 10_000_000)
 def rotation(llama, prompt: str = "The capital of France is") -> Play:
     r"""Return one pair of a query, rotated: by position, pair and base.
 
-    The query is that of the prompt's last token, layer 0, head 0. The picture
-    says so if the position is negative.
+    The query is that of the prompt's last token, layer 0, head 0.
     """
     hd, query = llama.config.head_dim, _first_query(llama, prompt)
 
