@@ -175,9 +175,8 @@ def attention_by_step(maps, labels, over):
         ax.tick_params(labelleft=ax is axes[0])
         finish(ax, name, "key")
     axes[0].set_ylabel("query")
-    heading(fig, over)
     fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
-    return fig
+    return heading(fig, over)
 
 
 def heads_by_step(steps, weights, losses):

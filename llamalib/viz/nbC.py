@@ -94,8 +94,7 @@ def loads_over_training(runs, steps):
         finish(ax, name, x, "" if n % 2 else "share of the choices", **limits)
     style = dict(title="expert", reverse=True, ncols=1)
     experts = dict(zip("0123456789", tones))
-    figure_legend(fig, "outside right center", experts, **style)
-    return fig
+    return figure_legend(fig, "outside right center", experts, **style)
 
 
 def taken(tables, rows, line_after=None):
