@@ -5,6 +5,8 @@ model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
 dim of the feed-forward network, `V` vocabulary, `L` layers.
 """
 
+from importlib import import_module
+
 from .cache import KVCache
 from .config import LLAMA_1B, ModelArgs
 from .decoding import decode_one, generate, generate_batch, pad_left, prefill
@@ -34,7 +36,8 @@ from .swiglu import feed_forward, ffn_hidden_dim
 from .tokenizer import Tokenizer
 
 __version__ = "0.2.0"
-_FORMATS = ("find_checkpoint", "save")  # imported when they are first used
+# imported when they are first used, by the module that has them
+_FORMATS = {"find_checkpoint": "find", "save": "meta"}
 _OURS = {
     name: getattr(value, "__module__", None) or ""
     for name, value in globals().items()
@@ -46,7 +49,6 @@ __all__ += _FORMATS
 
 def __getattr__(name):
     if name in _FORMATS:
-        from .formats import find
-
-        return getattr(find, name)
+        module = import_module(f".formats.{_FORMATS[name]}", __name__)
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from .files import ROOT
-from .formats.find import save
+from .formats.meta import save
 from .loading import load
 
 NOTEBOOKS = ROOT / "notebooks"
