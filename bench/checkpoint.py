@@ -20,7 +20,8 @@ from llamalib.rope import scale_frequencies
 
 sys.path.append(str(ROOT / "tests"))
 
-from reference import (  # noqa: E402
+from reference import (  # noqa: E402, F401
+    POCKET,
     renamed,
     save_under,
     write_1b,
