@@ -29,7 +29,7 @@ FORMATS = (
 LLAMA_3 = re.compile(r"Llama-(3(\.\d)?)")
 # by what went wrong: the exception to raise, what it says, what it advises
 ERRORS = {
-    "gated": (PermissionError, "{page} is only for who accepted its licence"),
+    "gated": (PermissionError, "{page} is for people who accepted its licence"),
     "login": (PermissionError, "{page} does not accept your login"),
     "absent": (ValueError, "{page} is not there, or not for you"),
     "name": (ValueError, "{page} is not a valid name like 'Llama-3.2-1B'"),

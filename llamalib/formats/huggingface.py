@@ -82,7 +82,7 @@ LLAMA3_SCALING = {
     "original_max_position_embeddings": [ORIGINAL_CONTEXT],
 }
 # multiple_of and ffn_dim_multiplier of the published models
-PUBLISHED_FFN = {256: (1.5, 1.0, None), 1024: (1.3,), 4096: (1.3, 1.2)}
+PUBLISHED_FFN = {256: (1.5, 1.0), 4096: (1.3, 1.2), 1024: (1.3,)}
 
 
 def read_folder(folder: Path):
