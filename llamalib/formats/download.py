@@ -13,23 +13,21 @@ from pathlib import Path
 
 from ..files import ROOT
 
-# what `load` reads in Meta's format and in Hugging Face's, and the file that
-# tells that a page has the format
-FORMATS = (
-    (
-        r"original/(params\.json|tokenizer\.model|consolidated\.\d\d\.pth)",
-        "original/params.json",
-    ),
-    (
-        r"(config|generation_config|tokenizer)\.json|tokenizer\.model|"
-        r"model(-\d+-of-\d+)?\.safetensors|model\.safetensors\.index\.json",
-        "config.json",
-    ),
-)
+# what `load` reads, by the file that tells that a page has the format
+FORMATS = {
+    "original/params.json": r"original/(params\.json|tokenizer\.model|"
+    r"consolidated\.\d\d\.pth)",
+    "config.json": r"(config|generation_config|tokenizer)\.json|"
+    r"tokenizer\.model|model(-\d+-of-\d+)?\.safetensors|"
+    r"model\.safetensors\.index\.json",
+}
 LLAMA_3 = re.compile(r"Llama-(3(\.\d)?)")
-# by what went wrong: the exception to raise, what it says, what it advises
+# by what went wrong: the exception to raise, and what it says
 ERRORS = {
-    "gated": (PermissionError, "{page} is for people who accepted its licence"),
+    "gated": (
+        PermissionError,
+        "{page} is for people who accepted its licence",
+    ),
     "login": (PermissionError, "{page} does not accept your login"),
     "absent": (ValueError, "{page} is not there, or not for you"),
     "name": (ValueError, "{page} is not a valid name like 'Llama-3.2-1B'"),
@@ -38,34 +36,28 @@ ERRORS = {
     "full": (OSError, "{target} has {free:,} bytes free ({said})"),
     "disk": (OSError, "{target} cannot be written to ({said})"),
 }
+LOGIN, KEPT = "`hf auth login` (in .venv/bin)", "what was downloaded is kept"
 ADVICE = {
-    PermissionError: "accept the licence on that page and log in with "
-    "`hf auth login` (in .venv/bin)",
-    ValueError: "check the name, or log in with `hf auth login` (in "
-    ".venv/bin)",
-    ConnectionError: "is there a network? What was downloaded is kept: run "
-    "the command again later",
-    OSError: "make room, or give another folder; what was downloaded is kept",
+    PermissionError: f"accept the licence on that page, and log in: {LOGIN}",
+    ValueError: f"check the name, or log in: {LOGIN}",
+    ConnectionError: f"check the network, or try again later; {KEPT}",
+    OSError: f"make room, or give another folder; {KEPT}",
 }
 
 
 def fetch(
     model: str = "Llama-3.2-1B", data=ROOT / "data", *, endpoint=None
 ) -> Path:
-    r"""Download a model's files: Meta's, or else Hugging Face's.
+    r"""Download a model, and return the folder to give to `load`.
 
     Args:
-        model: "Llama-3.2-1B", "Llama-3.1-8B-Instruct", … of meta-llama, or
-            OWNER/NAME.
+        model: "Llama-3.2-1B", … of meta-llama, or OWNER/NAME.
         data: the folder that gets a folder of the model's name.
         endpoint: the hub's address; None: $HF_ENDPOINT, or the usual one.
 
-    Returns:
-        the folder to give to `load`.
-
     Raises:
         ValueError: for a model that does not exist or has no such files.
-        PermissionError: for one whose licence has not been accepted.
+        PermissionError: if its licence has not been accepted.
         ConnectionError, OSError: if the network or the disk fails.
         RuntimeError: for a file with a wrong size or checksum.
     """
@@ -88,13 +80,12 @@ def fetch(
     missing = [f for f in files if not is_whole(target / f.rfilename, f)]
     with explain_errors(page, target):
         check_disk_space(missing, target)
-    for file in missing:
-        print(f"{file.rfilename}, {file.size:,} bytes", flush=True)
-        where = dict(revision=info.sha, endpoint=api.endpoint)
-        url = hf_hub_url(repo, file.rfilename, **where)
-        with explain_errors(page, target):
-            resume(url, part_of(target, file), file)
-        finish(target, file, page)
+        for file in missing:
+            print(f"{file.rfilename}, {file.size:,} bytes", flush=True)
+            where = dict(revision=info.sha, endpoint=api.endpoint)
+            url = hf_hub_url(repo, file.rfilename, **where)
+            resume(url, part_of(file, target), file.size)
+            name_if_whole(file, target, page)
     is_metas = files[0].rfilename.startswith("original/")
     return target / "original" if is_metas else target
 
@@ -113,7 +104,7 @@ def licence(model: str, name: str | None = None) -> str:
 
 def choose_files(listed: list, page: str) -> list:
     """Return the files to download of those that a page lists."""
-    for pattern, needed in FORMATS:
+    for needed, pattern in FORMATS.items():
         files = [f for f in listed if re.fullmatch(pattern, f.rfilename)]
         names = [file.rfilename for file in files]
         weights = [n for n in names if n.endswith((".pth", ".safetensors"))]
@@ -152,12 +143,12 @@ def is_whole(path: Path, file) -> bool:
     return checksum.hexdigest() == checksum_of(file)
 
 
-def part_of(target: Path, file) -> Path:
+def part_of(file, target: Path) -> Path:
     """Return the path of an incomplete file, another for each version."""
     return target / f"{file.rfilename}.{checksum_of(file)[:12]}.part"
 
 
-def resume(url: str, part: Path, file) -> None:
+def resume(url: str, part: Path, size: int) -> None:
     r"""Download what a part lacks, with a progress bar.
 
     By http_get, since hf_hub_download of huggingface_hub 2.4 starts again in
@@ -167,22 +158,16 @@ def resume(url: str, part: Path, file) -> None:
     from huggingface_hub.utils import build_hf_headers
 
     part.parent.mkdir(parents=True, exist_ok=True)
-    if part.is_file() and part.stat().st_size > file.size:
+    if part.is_file() and part.stat().st_size > size:
         part.unlink()
     with open(part, "ab") as opened:
-        http_get(
-            url,
-            opened,
-            resume_size=opened.tell(),
-            headers=build_hf_headers(),
-            expected_size=file.size,
-            displayed_filename=file.rfilename,
-        )
+        how = dict(resume_size=opened.tell(), expected_size=size)
+        http_get(url, opened, headers=build_hf_headers(), **how)
 
 
-def finish(target: Path, file, page: str) -> None:
+def name_if_whole(file, target: Path, page: str) -> None:
     """Give a part its final name, or remove it and raise RuntimeError."""
-    part = part_of(target, file)
+    part = part_of(file, target)
     if not is_whole(part, file):
         part.unlink()
         raise RuntimeError(
@@ -195,7 +180,7 @@ def finish(target: Path, file, page: str) -> None:
 def check_disk_space(files: list, target: Path) -> None:
     """Raise OSError if the disk has no room for what files still lack."""
     target.mkdir(parents=True, exist_ok=True)
-    parts = [part_of(target, file) for file in files]
+    parts = [part_of(file, target) for file in files]
     done = sum(part.stat().st_size for part in parts if part.is_file())
     needed = sum(file.size for file in files) - done
     if needed > shutil.disk_usage(target).free:
@@ -207,19 +192,17 @@ def explain_errors(page: str, target: Path):
     """Raise the hub's and the disk's errors as sentences that say why."""
     try:
         yield
+    except RuntimeError:  # ours
+        raise
     except Exception as error:
         code = getattr(error, "errno", None)
         status = getattr(getattr(error, "response", None), "status_code", 0)
         kind, sentence = ERRORS[cause(error, status, code)]
         text = " ".join(str(error).split())[:160]
-        sentence = sentence.format(
-            page=page,
-            status=status,
-            target=target,
-            free=shutil.disk_usage(target).free if target.is_dir() else 0,
-            said=f"{type(error).__name__}: {text}",
-        )
-        sentence += f": {ADVICE[kind]}"
+        facts = dict(page=page, status=status, target=target)
+        facts["said"] = f"{type(error).__name__}: {text}"
+        facts["free"] = target.is_dir() and shutil.disk_usage(target).free
+        sentence = f"{sentence.format(**facts)}: {ADVICE[kind]}"
         # by its number an OSError becomes a PermissionError, …
         arguments = (code, sentence) if kind is OSError else (sentence,)
         raise kind(*arguments) from None
