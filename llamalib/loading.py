@@ -34,7 +34,6 @@ def load(
     """
     from .formats import checks, find, huggingface, meta, placing
 
-    placing.check_request(dtype, quantize)
     device = choose_device(device)
     folder = find.find_checkpoint(path)
     is_metas = (folder / "params.json").is_file()

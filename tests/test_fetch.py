@@ -260,7 +260,7 @@ def test_a_folder_that_may_not_be_written(url, tmp_path, monkeypatch):
     def refused(*args):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("llamalib.formats.download.resume", refused)
+    monkeypatch.setattr("llamalib.formats.download.download_file", refused)
     with pytest.raises(PermissionError, match="cannot be written to .*Permission denied"):
         fetch(data=tmp_path, endpoint=url)
 
@@ -287,7 +287,7 @@ def test_no_model_of_that_name(url, tmp_path):
 
 def test_a_page_without_such_files(url, hub, tmp_path):
     hub.files = {"README.md": b"x", "model.gguf": b"y", "config.json": b"{}"}
-    with pytest.raises(ValueError, match="neither Meta's files .*nor config"):
+    with pytest.raises(ValueError, match="neither Meta.s files .*nor config"):
         fetch(data=tmp_path, endpoint=url)
 
 
@@ -311,7 +311,7 @@ def test_the_disk_fills_while_it_is_written(url, tmp_path, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("llamalib.formats.download.resume", full)
+    monkeypatch.setattr("llamalib.formats.download.download_file", full)
     with pytest.raises(OSError, match="make room.*is kept") as error:
         fetch(data=tmp_path, endpoint=url)
     assert error.value.errno == errno.ENOSPC
@@ -323,7 +323,7 @@ def test_stopped_by_hand(url, tmp_path, monkeypatch):
     def stopped(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("llamalib.formats.download.resume", stopped)
+    monkeypatch.setattr("llamalib.formats.download.download_file", stopped)
     with pytest.raises(KeyboardInterrupt):
         fetch(data=tmp_path, endpoint=url)
 

@@ -211,8 +211,8 @@ TABLE = {
         f"cut at {share}": (
             cut(PTH, share),
             WRONG,
-            r"00.pth cannot be opened .* It has [\d,]+ bytes: it is incomp.*"
-            "Compare its size",
+            r"00.pth cannot be opened .* Its [\d,]+ bytes are incomplete.*"
+            "compare the size",
         )
         for share in (0.01, 0.5, 0.99, -1)
     },
@@ -252,7 +252,7 @@ TABLE = {
     "the last shard missing": (
         gone("consolidated.03.pth"),
         WRONG,
-        r"00.pth: .* has shape .*in 3 shards .*or shards are missing",
+        r"00.pth: .* has shape .*in 3 shard.*or shards are missing",
     ),
     "a shard of another model": (
         tensors(lambda t: t["norm.weight"].add_(1), "consolidated.01.pth"),
@@ -262,7 +262,7 @@ TABLE = {
     "tensor missing": (
         tensors(lambda t: t.pop(WQ)),
         WRONG,
-        f"00.pth has no tensor {WQ}; params.json asks for 21 tensors",
+        rf"00.pth has no tensor {WQ} \(1 in all\), and params.json asks for 21",
     ),
     "tensor of fewer numbers": (
         tensors(
@@ -271,7 +271,7 @@ TABLE = {
             )
         ),
         WRONG,
-        r"output.weight has strides \(0, 1\)",
+        "output.weight is .* expected .*contiguous",
     ),
     "compressed": (
         compressed,
@@ -281,7 +281,7 @@ TABLE = {
     "tensor surplus": (
         tensors(lambda t: t.update(lora=torch.ones(3))),
         WRONG,
-        "00.pth has an unknown tensor lora; params.json asks for",
+        "00.pth has an unknown tensor lora .*params.json asks for",
     ),
     "tensor of another shape": (
         tensors(lambda t: t.update({WQ: t[WQ][:32].clone()})),
@@ -291,7 +291,7 @@ TABLE = {
     "tensor of whole numbers": (
         tensors(lambda t: t.update({WQ: t[WQ].to(torch.int8)})),
         WRONG,
-        f"{WQ} is torch.int8, .*expected plain bfloat16, float16 or float32",
+        f"{WQ} is torch.int8, .*expected bfloat16, float16 or float32",
     ),
     "params not JSON": (
         holds(PARAMS, b"{dim: 64}"),

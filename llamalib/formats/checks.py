@@ -18,18 +18,16 @@ def unreadable(file: Path, error: Exception, kind: str) -> ValueError:
     """Return the error for a file that a library cannot open as a `kind`."""
     reason = re.split(r"[\n.] ", str(error).strip() + "\n ")[0][:160]
     return ValueError(
-        f"{file} cannot be opened as {kind} ({reason or type(error)}). It has "
-        f"{file.stat().st_size:,} bytes: it is incomplete, damaged, or "
-        f"another kind of file. Compare its size with the page's, and {AGAIN}"
+        f"{file} cannot be opened as {kind} ({reason or type(error)}). Its "
+        f"{file.stat().st_size:,} bytes are incomplete, damaged, or another "
+        f"kind of file: compare the size with the page's, and {AGAIN}"
     )
 
 
 def check_archive(file: Path, *, numbers: bool) -> None:
-    r"""Raise ValueError if a .pth, which is a zip archive, is damaged.
+    """Raise ValueError if a .pth, a zip archive, has a wrong checksum.
 
-    Args:
-        numbers: whether to compare all of it with its checksums, which takes
-            a while; otherwise the numbers are left out.
+    The numbers are gigabytes: they are checked only if `numbers`.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -60,6 +58,5 @@ def check_content(folder: Path, tensors: dict[str, list[Tensor]]) -> None:
             total = sum(part.numel() for part in parts)
             raise ValueError(
                 f"{folder}: {bad} of {total} numbers in {name} are NaN or "
-                "infinite; expected finite numbers. The file is damaged, or "
-                "comes from a failed training"
+                "infinite: the file is damaged, or its training had failed"
             )

@@ -81,11 +81,9 @@ def fetch(
     with explain_errors(page, target):
         check_disk_space(missing, target)
         for file in missing:
-            print(f"{file.rfilename}, {file.size:,} bytes", flush=True)
             where = dict(revision=info.sha, endpoint=api.endpoint)
             url = hf_hub_url(repo, file.rfilename, **where)
-            resume(url, part_of(file, target), file.size)
-            name_if_whole(file, target, page)
+            download_file(file, url, target)
     is_metas = files[0].rfilename.startswith("original/")
     return target / "original" if is_metas else target
 
@@ -112,8 +110,8 @@ def choose_files(listed: list, page: str) -> list:
             break
     else:
         raise ValueError(
-            f"{page} has neither Meta's files (original/params.json, …) nor "
-            "config.json with safetensors. Choose another page"
+            f"{page} has neither Meta's files in original/ nor config.json "
+            "with safetensors: choose another page"
         )
     for file in files:
         checksum = re.fullmatch("[0-9a-f]{40,64}", str(checksum_of(file)))
@@ -148,8 +146,8 @@ def part_of(file, target: Path) -> Path:
     return target / f"{file.rfilename}.{checksum_of(file)[:12]}.part"
 
 
-def resume(url: str, part: Path, size: int) -> None:
-    r"""Download what a part lacks, with a progress bar.
+def download_file(file, url: str, target: Path) -> None:
+    r"""Download what the part lacks, verify it and give it its name.
 
     By http_get, since hf_hub_download of huggingface_hub 2.4 starts again in
     every call. Its client gives the token to no other host.
@@ -157,22 +155,19 @@ def resume(url: str, part: Path, size: int) -> None:
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers
 
+    print(f"{file.rfilename}, {file.size:,} bytes", flush=True)
+    part = part_of(file, target)
     part.parent.mkdir(parents=True, exist_ok=True)
-    if part.is_file() and part.stat().st_size > size:
+    if part.is_file() and part.stat().st_size > file.size:
         part.unlink()
     with open(part, "ab") as opened:
-        how = dict(resume_size=opened.tell(), expected_size=size)
+        how = dict(resume_size=opened.tell(), expected_size=file.size)
         http_get(url, opened, headers=build_hf_headers(), **how)
-
-
-def name_if_whole(file, target: Path, page: str) -> None:
-    """Give a part its final name, or remove it and raise RuntimeError."""
-    part = part_of(file, target)
     if not is_whole(part, file):
         part.unlink()
         raise RuntimeError(
-            f"{file.rfilename} of {page} arrived with a wrong size or "
-            "checksum and was removed: run the command again"
+            f"{url} arrived with a wrong size or checksum and was removed: "
+            "run the command again"
         )
     part.replace(target / file.rfilename)
 

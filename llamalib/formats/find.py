@@ -33,13 +33,15 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     """
     if path == "":
         raise ValueError('path is ""; expected a folder or None')
-    named, source = path, "path"
-    if path is None:
-        named, source = os.environ.get("LLAMA_DIR"), "LLAMA_DIR"
-        if not named:
-            return default_checkpoint()
+    named = path if path is not None else os.environ.get("LLAMA_DIR")
+    if not named:
+        return default_checkpoint()
+    source = "path" if path is not None else "LLAMA_DIR"
     folder = require_folder(named, source)
-    found = checkpoints_below(folder)
+    found = checkpoints_in(folder)
+    for place in [] if found else sorted(folder.iterdir()):
+        if place.is_dir() and os.access(place, os.R_OK | os.X_OK):
+            found += checkpoints_in(place)[:1]
     if not found:
         raise FileNotFoundError(
             f"{folder} ({source}) has no params.json, it holds: "
@@ -48,13 +50,12 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     if len(found) > 1:
         names = " and ".join(str(p) for p in found[:3])
         raise ValueError(
-            f"{folder} ({source}) holds more than one checkpoint: {names}. "
-            "Name one of them"
+            f"{folder} holds more than one checkpoint: {names}. Name one"
         )
     if metas and not (found[0] / "params.json").is_file():
         raise ValueError(
-            f"{found[0]} ({source}) is in Hugging Face's format; expected "
-            f"Meta's: run `python -m llamalib convert {found[0]} "
+            f"{found[0]} is in Hugging Face's format; expected Meta's: run "
+            f"`python -m llamalib convert {found[0]} "
             f"data/{found[0].name}-original` and name that folder"
         )
     return found[0]
@@ -84,15 +85,6 @@ def require_folder(named, source: str) -> Path:
     raise FileNotFoundError(
         f"{str(folder)[:200]} ({source}) is {problem}; {EXPECTED}"
     )
-
-
-def checkpoints_below(folder: Path) -> list[Path]:
-    """Return a folder's own checkpoints, else those of its subfolders."""
-    found = checkpoints_in(folder)
-    for place in [] if found else sorted(folder.iterdir()):
-        if place.is_dir() and os.access(place, os.R_OK | os.X_OK):
-            found += checkpoints_in(place)[:1]
-    return found
 
 
 def checkpoints_in(folder: Path) -> list[Path]:

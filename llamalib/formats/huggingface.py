@@ -1,15 +1,13 @@
 r"""Read Hugging Face's files: other names, the same model.
 
-A folder has `config.json`, `tokenizer.json` and the tensors, which are in
-`model.safetensors` or in the files that `model.safetensors.index.json` lists.
-Another architecture is refused by the key or tensor that tells it apart.
+`config.json`, `tokenizer.json`, and `model.safetensors` or the files that
+`model.safetensors.index.json` lists. Any other architecture is refused.
 """
 
 import dataclasses
 import re
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -19,7 +17,7 @@ from ..rope import HIGH_FREQ_FACTOR, LOW_FREQ_FACTOR, ORIGINAL_CONTEXT
 from ..swiglu import ffn_hidden_dim
 from ..tokenizer import Tokenizer, is_sentencepiece
 from .checks import other_model, unreadable
-from .meta import check_tensors
+from .meta import check_tensors, is_tied
 from .placing import release_pages
 from .tokenizer_json import read_tokenizer_json
 
@@ -55,26 +53,22 @@ FIELDS = {
     "max_position_embeddings": "context_length",
 }
 DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048}
-# The values that a Llama's config has, None if it lacks the key. Another
-# value of one of these keys makes it another architecture.
+# The values that leave a config a Llama's; None: the key is missing
 LLAMA_VALUES = {
     "model_type": ["llama"],
     "architectures": [["LlamaForCausalLM"], [], None],
     "hidden_act": ["silu", "swish", None],
     "tie_word_embeddings": [False, True, None],
     "partial_rotary_factor": [1, None],
-    "no_rope_layers": [None, []],
-    "num_experts": [None, 0, 1],
-    "num_local_experts": [None, 0, 1],
-    "n_routed_experts": [None, 0],
 }
 UNSET = (
     "attention_bias attention_chunk_size attn_logit_softcapping auto_map "
-    "final_logit_softcapping is_encoder_decoder mlp_bias quantization_config "
+    "final_logit_softcapping is_encoder_decoder mlp_bias n_routed_experts "
+    "no_rope_layers num_experts num_local_experts quantization_config "
     "rope_interleaved sliding_window text_config use_qk_norm "
     "use_sliding_window vision_config"
 )
-LLAMA_VALUES |= {key: [None, False] for key in UNSET.split()}
+LLAMA_VALUES |= {key: [None, False, []] for key in UNSET.split()}
 LLAMA3_SCALING = {
     "rope_type": ["llama3"],
     "low_freq_factor": [LOW_FREQ_FACTOR],
@@ -87,12 +81,8 @@ PUBLISHED_FFN = {256: (1.5, 1.0), 4096: (1.3, 1.2), 1024: (1.3,)}
 
 def read_folder(folder: Path):
     """Read a folder in Hugging Face's format; see `meta.read_folder`."""
-    path = folder / "config.json"
-    settings = read_json(path)
-    try:
-        config = model_args(settings)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    settings = read_json(folder / "config.json")
+    config = model_args(settings, folder / "config.json")
     tokenizer = read_tokenizer(folder, config.vocab_size)
     if tokenizer.n_words > config.vocab_size:
         raise other_model(
@@ -104,30 +94,28 @@ def read_folder(folder: Path):
     return config, tokenizer, *read_tensors(folder, config, tied)
 
 
-def model_args(settings: dict) -> ModelArgs:
+def model_args(settings: dict, where) -> ModelArgs:
     """Return a config.json's settings, or raise ValueError naming the key."""
-    expect(settings, LLAMA_VALUES)
     layers = settings.get("layer_types")
     n = len(layers) if isinstance(layers, list) else 0
-    expect(settings, {"layer_types": [None, ["full_attention"] * n]})
-    given = {
-        key: value for key, value in settings.items() if value is not None
-    }
+    given = {k: value for k, value in settings.items() if value is not None}
     given = DEFAULTS | given
     given.setdefault("num_key_value_heads", given.get("num_attention_heads"))
     fields = {ours: given.get(key) for key, ours in FIELDS.items()}
-    fields |= rope_fields(settings)
-    try:  # intermediate_size is checked in the place of multiple_of
-        args = ModelArgs(ffn_dim_multiplier=None, **fields)
+    try:
+        expect(settings, LLAMA_VALUES)
+        expect(settings, {"layer_types": [["full_attention"] * n, None]})
+        fields |= rope_fields(settings) | {"ffn_dim_multiplier": None}
+        # intermediate_size is checked in the place of multiple_of
+        args = ModelArgs(**fields)
+        return dataclasses.replace(
+            args, **ffn_fields(args.dim, args.multiple_of)
+        )
     except ValueError as error:
         text = str(error)
-        for theirs, ours in FIELDS.items():
-            text = re.sub(rf"\b{ours}\b", theirs, text)
-        raise ValueError(text) from None
-    multiple_of, multiplier = ffn_fields(args.dim, args.multiple_of)
-    return dataclasses.replace(
-        args, multiple_of=multiple_of, ffn_dim_multiplier=multiplier
-    )
+        for key, ours in FIELDS.items():
+            text = re.sub(rf"\b{ours}\b", key, text)
+        raise ValueError(f"{where}: {text}") from None
 
 
 def expect(settings: dict, values: dict[str, list]) -> None:
@@ -140,58 +128,51 @@ def expect(settings: dict, values: dict[str, list]) -> None:
             )
 
 
-def ffn_fields(dim: int, hidden: int) -> tuple[int, float | None]:
-    r"""Return a multiple_of and ffn_dim_multiplier that give `hidden`.
-
-    A published model's, if one fits; else `hidden` itself as multiple_of, of
-    which the multiplied width is one multiple.
-    """
+def ffn_fields(dim: int, hidden: int) -> dict:
+    """Return fields that give `hidden`: a published model's, if one fits."""
     for multiple_of, multipliers in PUBLISHED_FFN.items():
-        for multiplier in multipliers:
-            if ffn_hidden_dim(dim, multiple_of, multiplier) == hidden:
-                return multiple_of, multiplier
-    return hidden, hidden / int(8 * dim / 3)
+        for x in multipliers:
+            if ffn_hidden_dim(dim, multiple_of, x) == hidden:
+                return dict(multiple_of=multiple_of, ffn_dim_multiplier=x)
+    multiplier = hidden / int(8 * dim / 3)
+    return dict(multiple_of=hidden, ffn_dim_multiplier=multiplier)
 
 
 def rope_fields(settings: dict) -> dict:
     """Return rope_theta and its scaling, of an old config or a new one."""
     # transformers 5 writes rope_parameters; earlier ones rope_scaling or null
-    old = settings.get("rope_scaling")
+    old = settings.get("rope_scaling") or None
     scaling = settings.get("rope_parameters") or old or {}
-    if not isinstance(scaling, dict) or old not in (None, {}, scaling):
-        raise ValueError(
-            f"rope_parameters is {str(scaling)[:60]} and rope_scaling "
-            f"{str(old)[:60]}; expected one object, or the same twice"
-        )
+    if not isinstance(scaling, dict):
+        raise ValueError(f"rope_parameters is {scaling}; expected an object")
+    expect({"rope_scaling": old}, {"rope_scaling": [scaling, None]})
     theta = scaling.get("rope_theta", settings.get("rope_theta", 10000.0))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return dict(rope_theta=theta)
     expect(scaling | {"rope_type": kind}, LLAMA3_SCALING)
+    factor = scaling.get("factor") or 0  # which is refused
     return dict(
-        rope_theta=theta,
-        use_scaled_rope=True,
-        rope_scaling_factor=scaling.get("factor") or 0,  # 0 is refused
+        rope_theta=theta, use_scaled_rope=True, rope_scaling_factor=factor
     )
 
 
-def read_tensors(
-    folder: Path, config: ModelArgs, tied: bool
-) -> tuple[dict[str, list[Tensor]], bool]:
+def read_tensors(folder: Path, config: ModelArgs, tied: bool):
     """Return what `meta.read_tensors` does, each tensor as a single part."""
     tensors, places = open_tensors(folder)
-    if not tied and "output.weight" not in tensors:
-        raise ValueError(
-            f"{folder} has no tensor lm_head.weight, and config.json does not "
-            "say tie_word_embeddings"
-        )
-    check_tensors(tensors, config, folder / "config.json", places)
-    output = tensors.pop("output.weight", None) if tied else None
-    embedding = tensors["tok_embeddings.weight"]
-    if output is not None and not torch.equal(output, embedding):
+    config_file = folder / "config.json"
+    check_tensors(tensors, config, config_file, places)
+    if tied and not is_tied(tensors):
         raise other_model(
             f"{places['output.weight']} differs from the embedding, and "
-            "config.json says tie_word_embeddings"
+            f"{config_file.name} says tie_word_embeddings"
+        )
+    if tied:
+        tensors.pop("output.weight", None)
+    elif "output.weight" not in tensors:
+        raise ValueError(
+            f"{folder} has no tensor lm_head.weight, and {config_file.name} "
+            "does not say tie_word_embeddings"
         )
     for name, weight in tensors.items():
         if name.endswith((".wq.weight", ".wk.weight")):
@@ -204,7 +185,15 @@ def open_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return tensors and places of all files; see `meta.check_tensors`."""
     tensors, places = {}, {"": str(folder)}
     for file in weight_files(folder):
-        for name, tensor in open_file(file).items():
+        reject_lookalikes(file)
+        try:  # mapped; the format can hold no code
+            with safe_open(file, framework="pt", device="cpu") as opened:
+                held = {
+                    name: opened.get_tensor(name) for name in opened.keys()
+                }
+        except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+            raise unreadable(file, error, "safetensors") from None
+        for name, tensor in held.items():
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # in older files; the config has it
             ours = meta_name(name)
@@ -228,26 +217,15 @@ def weight_files(folder: Path) -> list[Path]:
             "belongs to the model"
         )
     weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise ValueError(f"{index} has no weight_map; expected file names")
-    for name, file in weight_map.items():
-        # only a name: an index must not point out of its folder
-        if not isinstance(file, str) or Path(file).name != file:
-            raise ValueError(
-                f"{index}: the file of {name} is {file!r}; expected the name "
-                "of a file in the same folder"
-            )
-    return [require_file(folder, n) for n in sorted(set(weight_map.values()))]
-
-
-def open_file(file: Path) -> dict[str, Tensor]:
-    """Map the tensors of one .safetensors, which can hold no code."""
-    reject_lookalikes(file)
-    try:
-        with safe_open(file, framework="pt", device="cpu") as opened:
-            return {name: opened.get_tensor(name) for name in opened.keys()}
-    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise unreadable(file, error, "safetensors") from None
+    names = weight_map.values() if isinstance(weight_map, dict) else []
+    # only names: an index must not point out of its folder
+    bad = [n for n in names if not isinstance(n, str) or Path(n).name != n]
+    if bad or not names:
+        raise ValueError(
+            f"{index}: weight_map has {bad[:1] or 'no names'}; expected names "
+            "of files in the same folder"
+        )
+    return [require_file(folder, name) for name in sorted(set(names))]
 
 
 def meta_name(name: str) -> str | None:
@@ -263,17 +241,10 @@ def meta_name(name: str) -> str | None:
 
 
 def to_meta_layout(weight: Tensor, head_dim: int) -> Tensor:
-    r"""Return the rows of wq or wk in Meta's order.
+    r"""Return a copy of wq or wk, (n·hd, D), with its rows in Meta's order.
 
     Hugging Face's RoPE rotates component k with component k + hd/2, Meta's
-    rotates 2k with 2k + 1. Query and key are reordered alike, so the model
-    is the same.
-
-    Args:
-        weight: (n·hd, D), for n heads.
-
-    Returns:
-        (n·hd, D), a copy.
+    rotates 2k with 2k + 1: the same model, with other rows.
     """
     halves = weight.unflatten(0, (-1, 2, head_dim // 2))  # (n, 2, hd/2, D)
     return halves.transpose(1, 2).flatten(0, 2)

@@ -25,8 +25,8 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 def shard_axis(name: str) -> int | None:
     r"""Return the axis along which Meta's shards divide a tensor.
 
-    0, rows, if the matrix reads the residual stream; 1, columns, if it writes
-    to the stream; None for a norm, of which each shard has all.
+    1, columns, if it writes to the residual stream; 0, rows, for the other
+    matrices; None for a norm, which is in every shard.
     """
     if "norm" in name:
         return None
@@ -52,29 +52,21 @@ def read_folder(folder: Path):
     return config, tokenizer, *read_tensors(folder, config)
 
 
-def read_tensors(
-    folder: Path, config: ModelArgs
-) -> tuple[dict[str, list[Tensor]], bool]:
-    """Return each tensor's parts, checked, and whether the output is tied."""
+def read_tensors(folder: Path, config: ModelArgs):
+    """Return the parts of each tensor, and whether the output is tied."""
     n = len(list(folder.glob("consolidated.[0-9][0-9].pth")))
     names = [f"consolidated.{i:02d}.pth" for i in range(max(1, n))]
     files = [require_file(folder, name) for name in names]
     shards = [open_shard(file) for file in files]
-    params = folder / "params.json"
+    params, first = folder / "params.json", shards[0]
     for file, shard in zip(files, shards):
         shard.pop("rope.freqs", None)  # in older files; the config has it
         check_tensors(shard, config, params, {"": str(file)}, len(files))
-        if set(shard) != set(shards[0]):
-            raise other_model(
-                f"{file} and {files[0].name} do not both hold output.weight"
-            )
+        check_fits(shard, first, file)
     tied = all(is_tied(shard) for shard in shards)
-    tensors = {name: [shard[name] for shard in shards] for name in shards[0]}
+    tensors = {name: [shard[name] for shard in shards] for name in first}
     if tied:
         tensors.pop("output.weight", None)
-    for name, parts in tensors.items():
-        for file, part in zip(files, parts):
-            check_part(name, part, parts[0], file)
     return tensors, tied
 
 
@@ -90,8 +82,8 @@ def open_shard(file: Path) -> dict[str, Tensor]:
         found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
         name = f" ({found[1]})" if found else ""
         raise ValueError(
-            f"{file} holds more than tensors{name}: opening it would run code "
-            "that came with it. Take the file from the model's own page"
+            f"{file} holds more than tensors{name}: opening it would run its "
+            "code. Take the file from the model's own page"
         ) from None
     except Exception as error:  # its type depends on the damage
         raise unreadable(file, error, "a PyTorch checkpoint") from None
@@ -105,20 +97,11 @@ def open_shard(file: Path) -> dict[str, Tensor]:
     return shard
 
 
-def check_tensors(
-    tensors: dict[str, Tensor],
-    config: ModelArgs,
-    config_file: Path,
-    places: dict[str, str],
-    n_shards: int = 1,
-) -> None:
-    r"""Raise ValueError unless names, shapes and dtypes fit the config.
+def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
+    r"""Raise ValueError unless a shard's tensors fit the config.
 
-    Args:
-        tensors: one shard's, by Meta's name. output.weight may be missing.
-        config_file: named in errors.
-        places: by Meta's name the file and the name there; by "" the file.
-        n_shards: number of shards of the model.
+    `places` says by Meta's name which file has a tensor, and its name there,
+    and by "" what else to name. output.weight may be missing.
     """
     if config.n_layers > len(tensors):  # perhaps too many to list
         raise other_model(
@@ -130,57 +113,46 @@ def check_tensors(
     unknown = [n for n in tensors if n not in shapes]
     for verb, names in (("has no", missing), ("has an unknown", unknown)):
         if names:
-            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             raise other_model(
-                f"{places['']} {verb} tensor {names[0]}{more}; "
-                f"{config_file.name} asks for {len(shapes)} tensors"
+                f"{places['']} {verb} tensor {names[0]} ({len(names)} in "
+                f"all), and {config_file.name} asks for {len(shapes)}"
             )
     for name, tensor in tensors.items():
         place = places.get(name, f"{places['']}: {name}")
-        axis = shard_axis(name) if n_shards > 1 else None
-        asked = f"{config_file.name} asks for {shapes[name]}"
-        check_tensor(place, tensor, shapes[name], axis, n_shards, asked)
+        expected, axis = list(shapes[name]), shard_axis(name)
+        if axis is not None:
+            expected[axis] /= n_shards
+        if list(tensor.shape) != expected:
+            raise ValueError(
+                f"{place} has shape {tuple(tensor.shape)}; {config_file.name} "
+                f"asks for {shapes[name]} in {n_shards} shard(s): it is not "
+                "of the same model, or shards are missing"
+            )
+        is_plain = tensor.layout == torch.strided and tensor.is_contiguous()
+        if tensor.dtype not in DTYPES or not is_plain:
+            raise ValueError(
+                f"{place} is {tensor.dtype}, {tensor.layout}; expected "
+                "bfloat16, float16 or float32, dense and contiguous"
+            )
 
 
-def check_tensor(place, tensor, shape, axis, n_shards, asked) -> None:
-    """Raise ValueError unless a tensor has a shape, and plain floats in it."""
-    expected = list(shape)
-    if axis is not None:
-        expected[axis] /= n_shards
-        asked += f", in {n_shards} shards along axis {axis}"
-    if list(tensor.shape) != expected:
-        raise ValueError(
-            f"{place} has shape {tuple(tensor.shape)}; {asked}: it is not of "
-            "the same model, or shards are missing"
-        )
-    if tensor.dtype not in DTYPES or tensor.layout != torch.strided:
-        raise ValueError(
-            f"{place} is {tensor.dtype}, {tensor.layout}; expected plain "
-            "bfloat16, float16 or float32"
-        )
-    if not tensor.is_contiguous():
-        raise ValueError(
-            f"{place} has strides {tensor.stride()}, so it is a view of "
-            "other numbers; expected a tensor with all its numbers in order"
-        )
-
-
-def check_part(name: str, part: Tensor, first: Tensor, file: Path) -> None:
-    """Raise ValueError if a shard's tensor does not fit the first shard's."""
-    if part.dtype != first.dtype:
-        raise other_model(
-            f"{file}: {name} is {part.dtype}, and {first.dtype} in the first "
-            "shard"
-        )
-    if shard_axis(name) is None and not torch.equal(part, first):
-        raise other_model(f"{file}: {name} is not as in the first shard")
+def check_fits(shard, first, file: Path) -> None:
+    """Raise ValueError unless a shard is of the same model as the first."""
+    if set(shard) != set(first):
+        raise other_model(f"{file} and the first: one has no output.weight")
+    for name, part in shard.items():
+        if part.dtype != first[name].dtype:
+            dtypes = f"{part.dtype}, and {first[name].dtype} in the first"
+            raise other_model(f"{file}: {name} is {dtypes}")
+        if shard_axis(name) is None and not torch.equal(part, first[name]):
+            raise other_model(f"{file}: {name} is not as in the first shard")
 
 
 def is_tied(tensors: dict[str, Tensor]) -> bool:
     """Whether the output matrix is the embedding: absent, shared or equal."""
-    output = tensors.get("output.weight")
     embedding = tensors["tok_embeddings.weight"]
-    if output is None or output.data_ptr() == embedding.data_ptr():
+    output = tensors.get("output.weight", embedding)
+    if output.data_ptr() == embedding.data_ptr():
         return True
     # the first row first: comparing both whole matrices takes a while
     first_row = torch.equal(output[0], embedding[0])
@@ -188,11 +160,9 @@ def is_tied(tensors: dict[str, Tensor]) -> bool:
 
 
 def save(llama: Llama, folder, tokenizer_file=None) -> None:
-    r"""Write a model in Meta's format, in one shard.
+    r"""Write a model in Meta's format, in one shard and in its own dtype.
 
     Args:
-        llama: its weights keep their dtype; a tied output is stored once,
-            under both names.
         folder: created if missing.
         tokenizer_file: copied to tokenizer.model; None: the model's own
             tokenizer is written.

@@ -2,7 +2,6 @@ r"""Move a checkpoint's tensors to a device, within bounds of memory."""
 
 import ctypes
 import mmap
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -14,34 +13,30 @@ MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", 4)
 MAPS = Path("/proc/self/maps")  # on Linux
 
 
-def check_request(dtype, quantize) -> None:
-    """Raise ValueError unless `load` can give this dtype or quantization."""
-    if dtype not in (None, *DTYPES):
-        raise ValueError(
-            f"dtype is {dtype}; expected torch.bfloat16, float16 or float32"
-        )
-    if quantize is not None:
-        from ..fast.quantize import check_kind
-
-        check_kind(quantize)
-
-
 def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
     r"""Replace each tensor's parts by the whole tensor on a device.
 
-    One tensor at a time, so that there are never two copies of the weights.
-
-    Args:
-        tensors: see `meta.read_folder`; changed in place.
-        folder: the parts are mapped from its files.
-        device, dtype, quantize: see `load`.
+    One tensor at a time, in place: there are never two copies of the weights.
+    For the arguments see `meta.read_folder` and `load`.
     """
+    if dtype not in DTYPES:
+        raise ValueError(
+            f"dtype is {dtype}; expected torch.bfloat16, float16 or float32"
+        )
     check_gpu_memory(device, tensors, dtype, quantize)
     for name, parts in tensors.items():
-        with explain_memory_error(name):
+        try:
             tensors[name] = join(name, parts, device, dtype)
             if quantize and tensors[name].dim() == 2:
                 tensors[name] = quantized(name, tensors[name], quantize)
+        except RuntimeError as error:
+            if "memory" not in str(error):
+                raise
+            reason = str(error).strip().split("\n")[0][:160]
+            raise MemoryError(
+                f"no room for {name} ({reason}): end other programs, or leave "
+                "out dtype, so that the weights are mapped"
+            ) from None
         for part in parts:
             if part is not tensors[name]:
                 release_pages(part, folder)
@@ -52,12 +47,11 @@ def join(name: str, parts: list[Tensor], device, dtype) -> Tensor:
     axis = shard_axis(name)
     if len(parts) == 1 or axis is None:  # every shard has all of it
         return parts[0].to(device, dtype)
-    sizes = [part.shape[axis] for part in parts]
     shape = list(parts[0].shape)
-    shape[axis] = sum(sizes)
+    shape[axis] *= len(parts)
     # torch.cat would make one more copy, in the file's dtype
     whole = torch.empty(shape, device=device, dtype=dtype)
-    for target, part in zip(whole.split(sizes, axis), parts):
+    for target, part in zip(whole.chunk(len(parts), axis), parts):
         target.copy_(part)
     return whole
 
@@ -75,9 +69,8 @@ def quantized(name: str, weight: Tensor, kind: str):
 def release_pages(tensor: Tensor, folder: Path) -> None:
     r"""Release the memory of a tensor that is mapped from a folder's files.
 
-    Pages that were read stay in memory until the system needs the room, so a
-    tensor that has been copied would count twice. The next access reads the
-    file again: nobody may have written to the tensor.
+    Otherwise a tensor that has been copied counts twice for a while. The next
+    access reads the file again, so nobody may have written to the tensor.
     """
     if not MAPS.is_file():
         return
@@ -94,21 +87,6 @@ def release_pages(tensor: Tensor, folder: Path) -> None:
             return
 
 
-@contextmanager
-def explain_memory_error(name: str):
-    """Raise MemoryError if there is no room for the tensor of this name."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "memory" not in str(error):
-            raise
-        reason = str(error).strip().split("\n")[0][:160]
-        raise MemoryError(
-            f"no room for {name} ({reason}): end other programs, or leave "
-            "dtype out, so that the weights are mapped from their file"
-        ) from None
-
-
 def check_gpu_memory(device, tensors, dtype, quantize=None) -> None:
     """Raise MemoryError if the weights need more than a GPU has free."""
     if device.type != "cuda":
@@ -121,6 +99,5 @@ def check_gpu_memory(device, tensors, dtype, quantize=None) -> None:
     if needed > free:
         raise MemoryError(
             f"the weights take {needed:,} bytes in {dtype}, and {device} has "
-            f"{free:,} free: end other programs there, or choose "
-            "dtype=torch.bfloat16, quantize='int8' or device='cpu'"
+            f"{free:,} free: choose torch.bfloat16, quantize='int8' or 'cpu'"
         )

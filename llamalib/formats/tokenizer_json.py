@@ -5,7 +5,7 @@ Any other is run by the tokenizers library, with the methods of `Tokenizer`.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..files import read_json
@@ -34,11 +34,7 @@ LONGEST = 1000  # published: 128
 
 
 def read_tokenizer_json(path):
-    r"""Return a `Tokenizer` if the file is Llama 3's, else a LibraryTokenizer.
-
-    Raises:
-        ValueError: naming the file and what is wrong with it.
-    """
+    """Return a `Tokenizer` if the file is Llama 3's, or LibraryTokenizer."""
     data = read_json(Path(path))
     try:
         found = llama3_ranks(data)
@@ -123,16 +119,10 @@ def to_bytes(token: str) -> bytes:
 
 
 class LibraryTokenizer:
-    r"""Any tokenizer of the tokenizers library, with `Tokenizer`'s methods.
+    r"""A tokenizers.Tokenizer with the methods and attributes of `Tokenizer`.
 
-    Args:
-        library: a tokenizers.Tokenizer.
-        data: its tokenizer.json.
-
-    Attributes:
-        bos_id: what the library puts before a text, or None.
-        eos_id, stop_tokens: the caller sets them; the file lacks them.
-        special_tokens, eot_id, n_words, vocab_size: see `Tokenizer`.
+    tokenizer.json, `data`, does not say eos_id and stop_tokens: the caller
+    sets them. bos_id is what the library puts before a text, or None.
     """
 
     def __init__(self, library, data: dict):
@@ -157,7 +147,9 @@ class LibraryTokenizer:
         check_text(s)
         allowed = check_special(allowed_special, self.special_tokens)
         ids = [self.bos_id] if bos and self.bos_id is not None else []
-        for part in split_at(s, allowed):
+        longest_first = sorted(allowed, key=len, reverse=True)
+        names = "|".join(map(re.escape, longest_first)) or "(?!)"
+        for part in filter(None, re.split(f"({names})", s)):
             if part in allowed:
                 ids.append(self.special_tokens[part])
             else:
@@ -181,24 +173,19 @@ class LibraryTokenizer:
         return self._library.decode(ids, skip_special_tokens=False)
 
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
-        r"""Yield the text as it grows; see `Tokenizer.decode_stream`.
-
-        Bytes that form no character may differ from those of `decode`, since
-        some tokenizers give up a whole run of bytes for a wrong one.
-        """
-        # the piece before decides whether a space begins the text; ids that
-        # end inside a character wait for the rest
+        """Yield the text as it grows; see `Tokenizer.decode_stream`."""
+        # after a piece, since one may lose its space at the start of a text;
+        # ids that end inside a character wait for the rest
         before, waiting = [], []
         for i in ids:
             waiting += self._tokens([i])
             piece = self._piece(before, waiting)
-            if not waiting or piece.endswith("\ufffd"):
-                yield ""
-                continue
+            if piece.endswith("\ufffd"):
+                piece = ""
+            elif waiting:
+                before, waiting = waiting, []
             yield piece
-            before, waiting = waiting, []
-        rest = self._piece(before, waiting)
-        if rest:
+        if rest := self._piece(before, waiting):
             yield rest
 
     def _piece(self, before: list[int], ids: list[int]) -> str:
@@ -226,12 +213,3 @@ class LibraryTokenizer:
         if re.fullmatch("<0x[0-9A-F]{2}>", piece):  # SentencePiece's bytes
             return bytes([int(piece[3:5], 16)])
         return piece.replace("\N{LOWER ONE EIGHTH BLOCK}", " ").encode()
-
-
-def split_at(s: str, names: Collection[str]) -> list[str]:
-    """Split a text into these names and the parts between them."""
-    if not names:
-        return [s] if s else []
-    longest_first = sorted(names, key=len, reverse=True)
-    pattern = "|".join(map(re.escape, longest_first))
-    return [part for part in re.split(f"({pattern})", s) if part]
