@@ -11,16 +11,16 @@ kept.
 import sys
 from pathlib import Path
 
-import torch
-from torch import Tensor
+ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":  # so that a script finds `tests`
+    sys.path[0] = str(ROOT)
 
-import llamalib
-from llamalib.files import ROOT
-from llamalib.rope import scale_frequencies
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
 
-sys.path.append(str(ROOT / "tests"))
-
-from reference import (  # noqa: E402, F401
+import llamalib  # noqa: E402
+from llamalib.rope import scale_frequencies  # noqa: E402
+from tests.reference import (  # noqa: E402, F401
     POCKET,
     renamed,
     save_under,

@@ -15,11 +15,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import torch
-from checkpoint import BUILD, write_1b, write_transformers
-from reference import write_shards
+ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":  # so that a script finds `bench`
+    sys.path[0] = str(ROOT)
 
-import llamalib
+import torch  # noqa: E402
+
+import llamalib  # noqa: E402
+from bench.checkpoint import BUILD  # noqa: E402
+from tests import reference  # noqa: E402
 
 RESULT = Path(__file__).resolve().parent / "results" / "opening.md"
 ROUNDS = 3
@@ -76,13 +80,13 @@ def opened(who: str, folder, dtype: str) -> dict:
 
 def formats(build=BUILD / "1b") -> dict[str, tuple[str, Path]]:
     """Write the folders; by name, the library that opens each."""
-    source = write_1b(build)
+    source = reference.write_1b(build)
     llama = llamalib.load(source, device="cpu")
     hugging_face = build / "transformers"
-    write_transformers(llama, hugging_face)
+    reference.write_transformers(llama, hugging_face)
     tokenizer = hugging_face / "tokenizer.model"
     tokenizer.write_bytes((source / "tokenizer.model").read_bytes())
-    shards = write_shards(source, build / "two-shards", 2)
+    shards = reference.write_shards(source, build / "two-shards", 2)
     return {
         "ours, Meta's files": ("ours", source),
         "ours, two shards": ("ours", shards),

@@ -10,7 +10,6 @@ from importlib import import_module
 from .cache import KVCache
 from .config import LLAMA_1B, ModelArgs
 from .decoding import decode_one, generate, generate_batch, pad_left, prefill
-from .experiment import break_it
 from .gqa import (
     attention,
     attention_weights,
@@ -36,19 +35,18 @@ from .swiglu import feed_forward, ffn_hidden_dim
 from .tokenizer import Tokenizer
 
 __version__ = "0.2.0"
-# imported when they are first used, by the module that has them
-_FORMATS = {"find_checkpoint": "find", "save": "meta"}
-_OURS = {
-    name: getattr(value, "__module__", None) or ""
-    for name, value in globals().items()
-    if not name.startswith("_")
+# imported from a room when first used
+_ROOMS = {
+    "break_it": ".course.experiment",
+    "find_checkpoint": ".formats.find",
+    "save": ".formats.meta",
 }
-__all__ = [n for n, m in _OURS.items() if m.startswith("llamalib.")]
-__all__ += _FORMATS
+_HOMES = [(n, getattr(v, "__module__", "")) for n, v in globals().items()]
+__all__ = [n for n, home in _HOMES if str(home).startswith("llamalib.")]
+__all__ += _ROOMS
 
 
 def __getattr__(name):
-    if name in _FORMATS:
-        module = import_module(f".formats.{_FORMATS[name]}", __name__)
-        return getattr(module, name)
+    if name in _ROOMS:
+        return getattr(import_module(_ROOMS[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

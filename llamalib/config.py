@@ -4,62 +4,40 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .checks import expect, is_count
 from .files import read_json, require_file
 from .swiglu import ffn_hidden_dim
 
 # Keys of Meta's other checkpoints, which llamalib does not run.
-OTHER_KINDS = {
-    "vision_chunk_size": "vision",
-    "vision_max_num_chunks": "vision",
-    "vision_num_cross_attention_layers": "vision",
-    "quantization_args": "quantized",
-    "lora_args": "quantized",
-}
+VISION = ("chunk_size", "max_num_chunks", "num_cross_attention_layers")
+OTHER_KINDS = dict.fromkeys([f"vision_{key}" for key in VISION], "vision")
+OTHER_KINDS |= {"quantization_args": "quantized", "lora_args": "quantized"}
 MAX_COUNT = 2**31
 MAX_VALUE = 1e30
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArgs:
-    r"""The shape of a Llama, in Meta's names.
+    """The shape of a Llama, in Meta's names; ValueError names a bad field."""
 
-    Fields:
-        dim: D, the width of the residual stream.
-        n_layers: L, the number of blocks.
-        n_heads: H, query heads per layer.
-        n_kv_heads: KV, key/value heads per layer; divides n_heads.
-        vocab_size: V, rows of the embedding.
-        multiple_of, ffn_dim_multiplier: give `hidden_dim`.
-        norm_eps: added under RMSNorm's root.
-        rope_theta: the base of RoPE's frequencies.
-        use_scaled_rope: whether the low frequencies are divided.
-        rope_scaling_factor: by how much. Meta's params.json does not say;
-            None: `published_scaling_factor`.
-        head_width: hd, if it is not dim / n_heads; else None.
-        context_length: positions the model is made for, if not as many as
-            Meta's models; else None.
-
-    Raises:
-        ValueError: naming the field, the value found and the one expected.
-    """
-
-    dim: int
-    n_layers: int
-    n_heads: int
-    n_kv_heads: int
-    vocab_size: int
-    multiple_of: int
+    dim: int  # D, the width of the residual stream
+    n_layers: int  # L, the number of blocks
+    n_heads: int  # H, query heads per layer
+    n_kv_heads: int  # KV, key/value heads per layer; divides n_heads
+    vocab_size: int  # V, rows of the embedding
+    multiple_of: int  # with ffn_dim_multiplier gives hidden_dim
     ffn_dim_multiplier: float | None
-    norm_eps: float
-    rope_theta: float
-    use_scaled_rope: bool = False
+    norm_eps: float  # added under RMSNorm's root
+    rope_theta: float  # the base of RoPE's frequencies
+    use_scaled_rope: bool = False  # whether low frequencies are divided
+    # by how much; Meta's params.json does not say (None: as published)
     rope_scaling_factor: float | None = None
+    # hd, and the positions the model is made for, if not as Meta's models
     head_width: int | None = field(default=None, repr=False)
     context_length: int | None = field(default=None, repr=False)
 
     def __post_init__(self):
-        self._check_numbers()
-        self._check_heads()
+        self._check()
         # configs of the same model are equal, however they are written
         factor = self.rope_scaling_factor
         if not self.use_scaled_rope:
@@ -76,7 +54,7 @@ class ModelArgs:
 
     @property
     def head_dim(self) -> int:
-        """hd, the width of one head: dim / n_heads, or head_width."""
+        """hd, the width of one head."""
         return self.head_width or self.dim // self.n_heads
 
     @property
@@ -87,58 +65,33 @@ class ModelArgs:
     @property
     def hidden_dim(self) -> int:
         """F, neurons of each feed-forward network."""
-        return ffn_hidden_dim(
-            self.dim, self.multiple_of, self.ffn_dim_multiplier
-        )
+        multiplier = self.ffn_dim_multiplier
+        return ffn_hidden_dim(self.dim, self.multiple_of, multiplier)
 
     @property
     def max_seq_len(self) -> int:
-        """Positions the model is made for.
-
-        Meta's: 131072 with scaled RoPE (3.1, 3.2, 3.3), 8192 without (3).
-        """
+        """Positions the model is made for."""
         return self.context_length or self._metas_context
 
     @property
-    def _metas_context(self) -> int:
+    def _metas_context(self) -> int:  # 3.1, 3.2 and 3.3 scale RoPE, 3 not
         return 131072 if self.use_scaled_rope else 8192
 
     @classmethod
     def from_dict(cls, params: dict, where="params") -> "ModelArgs":
-        """Check the keys, then the values.
-
-        Args:
-            params: the contents of params.json.
-            where: named in errors, such as a file's path.
-
-        Raises:
-            ValueError: naming every unknown and every missing key.
-        """
-        if not isinstance(params, dict):
-            raise ValueError(
-                f"{where} holds a {type(params).__name__}; expected an object "
-                'like {"dim": 2048, "n_layers": 16, …}'
-            )
-        for key in OTHER_KINDS.keys() & params.keys():
-            raise ValueError(
-                f"{where} has {key}: a {OTHER_KINDS[key]} checkpoint, which "
-                "llamalib does not run; take the text model's, in bfloat16"
-            )
+        """Check the keys, then the values; a ValueError begins with `where`."""
+        form = 'an object like {"dim": 2048, "n_layers": 16, …}'
+        expect(isinstance(params, dict), where, params, form)
         fields = dataclasses.fields(cls)
         needed = [f.name for f in fields if f.default is dataclasses.MISSING]
+        for key in OTHER_KINDS.keys() & params.keys():
+            no = f"no such key: a {OTHER_KINDS[key]} checkpoint does not run"
+            expect(False, f"{where}: {key}", params[key], no)
         unknown = sorted(params.keys() - {f.name for f in fields})
         missing = [name for name in needed if name not in params]
-        problems = []
-        if unknown:
-            problems.append(f"unknown keys: {', '.join(unknown)}")
-        if missing:
-            problems.append(f"missing keys: {', '.join(missing)}")
-        if problems:
-            raise ValueError(
-                f"{where} has {'; '.join(problems)}. The keys of a Llama 3 "
-                f"params.json are {', '.join(needed)} and use_scaled_rope; "
-                "take the file that came with the weights"
-            )
+        keys = ", ".join(needed) + " and use_scaled_rope"
+        expect(not unknown, f"{where}: unknown keys", unknown, keys)
+        expect(not missing, f"{where}: missing keys", missing, keys)
         try:
             return cls(**params)
         except ValueError as error:
@@ -153,60 +106,38 @@ class ModelArgs:
     def to_dict(self) -> dict:
         """Return what Meta's params.json of such a model holds, sorted."""
         kept = {n: v for n, v in dataclasses.asdict(self).items() if v}
-        published = published_scaling_factor(self.dim)
-        if self.rope_scaling_factor == published:
+        if self.rope_scaling_factor == published_scaling_factor(self.dim):
             del kept["rope_scaling_factor"]
         kept["ffn_dim_multiplier"] = self.ffn_dim_multiplier
         return dict(sorted(kept.items()))
 
-    def _check_numbers(self):
-        optional = "head_width context_length rope_scaling_factor".split()
+    def _check(self):
+        count = f"a whole number from 1 to {MAX_COUNT - 1}"
         for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            if value is None and f.name in (*optional, "ffn_dim_multiplier"):
+            value, kind = getattr(self, f.name), type(getattr(self, f.name))
+            if value is None and f.type in (int | None, float | None):
                 continue
-            # bool is an int in Python, and True is not a valid layer count
-            kind, expected = type(value), None
             if f.type is bool:
-                if kind is not bool:
-                    expected = "true or false"
+                expect(kind is bool, f.name, value, "true or false")
             elif f.type in (int, int | None):
-                if kind is not int or not 1 <= value < MAX_COUNT:
-                    expected = f"a whole number from 1 to {MAX_COUNT - 1}"
-            elif kind not in (int, float) or not 0 < value < MAX_VALUE:
-                expected = "a finite number over 0"
-            if expected:
-                raise ValueError(
-                    f"{f.name} is {repr(value)[:40]}; expected {expected}"
-                )
-
-    def _check_heads(self):
-        if self.n_heads % self.n_kv_heads:
-            raise ValueError(
-                f"n_heads is {self.n_heads} and n_kv_heads {self.n_kv_heads}; "
-                "expected a multiple of n_kv_heads, so that all groups have "
-                "the same number of query heads"
-            )
-        if self.head_width is None and self.dim % (2 * self.n_heads):
-            raise ValueError(
-                f"dim is {self.dim} and n_heads {self.n_heads}; expected a "
-                "dim that divides into heads of even width, for RoPE's pairs"
-            )
-        if self.head_width is not None and self.head_width % 2:
-            raise ValueError(
-                f"head_width is {self.head_width}; expected an even number, "
-                "for RoPE's pairs"
-            )
+                ok = is_count(value) and value < MAX_COUNT
+                expect(ok, f.name, value, count)
+            else:
+                ok = kind in (int, float) and 0 < value < MAX_VALUE
+                expect(ok, f.name, value, "a finite number over 0")
+        H, KV = self.n_heads, self.n_kv_heads
+        expect(H % KV == 0, "n_heads", H, f"a multiple of n_kv_heads = {KV}")
+        width = self.head_width or self.dim / H
+        name = "head_width" if self.head_width else "dim / n_heads"
+        expect(width % 2 == 0, name, width, "an even number, for RoPE's pairs")
 
 
 def published_scaling_factor(dim: int) -> float:
     r"""Return RoPE's published scaling factor for a model of this width.
 
-    params.json says only `use_scaled_rope`. The published configurations say
-    32 for Llama 3.2's text models, 1B (dim 2048) and 3B (3072), and 8 for all
-    others: 3.1 and 3.3's 8B (4096), 70B (8192), 405B (16384) and the 3.2
-    vision models, which are built on 3.1's. So models narrower than 4096
-    have 32. (Meta's published code says 8 for all: wrong for 1B and 3B.)
+    params.json says only `use_scaled_rope`. The published factor is 32 for
+    Llama 3.2 1B (dim 2048) and 3B (3072), and 8 for all others, from 8B (4096)
+    to 405B (16384). (Meta's code says 8 for all: wrong for 1B and 3B.)
     """
     return 32.0 if dim < 4096 else 8.0
 

@@ -1,6 +1,6 @@
 r"""The loop: prefill the prompt, decode one token at a time, stop.
 
-Shapes: `B` batch, `T` positions of the prompt, `V` vocabulary.
+`B` batch, `T` positions of the prompt, `V` vocabulary.
 """
 
 import operator
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .cache import KVCache
+from .checks import check_ids, expect, is_count
 from .model import Llama
 from .sampling import check_sampling, pick
 
@@ -21,15 +22,10 @@ PIECE = 512  # the most positions of a prompt at once: bounds the mask
 def prefill(
     llama: Llama, tokens: Tensor, cache: KVCache, piece: int = PIECE
 ) -> Tensor:
-    r"""Run a prompt through the model and fill the cache.
+    r"""Run a prompt (B, T) through the model and fill the cache.
 
-    Args:
-        tokens: (B, T) int64.
-        cache: with room for T more positions.
-        piece: positions per pass; the result is the same for any number.
-
-    Returns:
-        (B, V) float32, the logits of the token after the prompt.
+    piece: positions per pass; the result is the same for any number.
+    Returns (B, V) float32, the logits of the token after the prompt.
     """
     for part in tokens.split(piece, dim=1):
         logits = llama(part, cache, last_only=True)  # (B, 1, V)
@@ -55,74 +51,42 @@ def generate(
 ) -> Iterator[int]:
     r"""Continue a prompt, one token id at a time.
 
-    Args:
-        prompt_ids: 1-D, a list or an int64 tensor; at least one id.
-        max_new_tokens: the maximum number of new ids.
-        temperature: 0 is greedy; see `next_token_probs` for the rest.
-        seed: makes sampling reproducible; None: it is not.
-        stop: ids that end the text, not returned themselves; None: the
-            tokenizer's end tokens; (): continue to max_new_tokens.
-        compile: run each step with every shape fixed, compiled by PyTorch,
-            on a GPU captured and replayed. Compiling takes seconds, and
-            again when a text outgrows 256, 512, 1024, … positions. The text
-            is the same, up to rounding. See `llamalib.fast.step`.
-
-    Returns:
-        an iterator of ids; each is computed when it is asked for (on a GPU
-        one step ahead).
-
-    Raises:
-        ValueError: at the call, naming the argument, the value found and
-            the value expected.
+    prompt_ids: 1-D, a list or an int64 tensor; at least one id.
+    temperature: 0 is greedy; see `next_token_probs` for top_k and top_p.
+    seed: makes sampling reproducible; None: it is not.
+    stop: ids that end the text, not returned themselves; None: the
+    tokenizer's end tokens; (): continue to max_new_tokens.
+    compile: run each step with every shape fixed, compiled by PyTorch, on a
+    GPU captured and replayed; see `llamalib.fast`. The text is the same, up
+    to rounding.
+    Returns an iterator of ids; each is computed when it is asked for (on a
+    GPU one step ahead).  Raises ValueError at the call, naming the argument.
     """
-    row = prompt_tensor(llama, prompt_ids)  # (T,)
-    choose = make_sampler(llama, 1, temperature, top_k, top_p, seed)
-    stop = check_stop(llama, stop)
-    steps = checked_loop(llama, [row], max_new_tokens, choose, compile)
+    rows = [prompt_tensor(llama, prompt_ids)]
+    options = temperature, top_k, top_p, seed, stop, compile
+    steps, stop = start_loop(llama, rows, max_new_tokens, *options)
     return until_stop(steps, stop)
 
 
 def generate_batch(
-    llama: Llama,
-    prompts,
-    *,
-    max_new_tokens: int,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int | None = None,
-    stop: Collection[int] | None = None,
-    compile: bool = False,
+    llama: Llama, prompts, *, max_new_tokens: int, **options
 ) -> list[list[int]]:
     r"""Continue several prompts of any lengths at once.
 
     A decode step reads the weights once for all rows. Row b's ids are those
     of `generate` for prompt b alone (with seed + b, if there is a seed), up
     to rounding: equally likely tokens may change places.
-
-    Args:
-        prompts: B prompts, each as for `generate`.
-        others: as in `generate`, for every row.
-
-    Returns:
-        B lists of new ids, each up to its own stop.
-
-    Raises:
-        ValueError: naming the argument, the value found and the value
-            expected.
+    options: temperature, top_k, top_p, seed, stop, compile, as in `generate`.
+    Returns a list of new ids for each prompt, up to its own stop.
     """
-    prompts = list(prompts)
-    if not prompts:
-        raise ValueError("prompts are empty; expected at least one")
     rows = []
     for i, prompt_ids in enumerate(prompts):
         try:
             rows.append(prompt_tensor(llama, prompt_ids))
         except ValueError as error:
             raise ValueError(f"prompts[{i}]: {error}") from None
-    choose = make_sampler(llama, len(rows), temperature, top_k, top_p, seed)
-    stop = check_stop(llama, stop)
-    steps = checked_loop(llama, rows, max_new_tokens, choose, compile)
+    expect(len(rows) > 0, "prompts", prompts, "at least one")
+    steps, stop = start_loop(llama, rows, max_new_tokens, **options)
     texts, unfinished = [[] for _ in rows], set(range(len(rows)))
     for ids in steps:
         unfinished -= {b for b in unfinished if ids[b] in stop}
@@ -136,12 +100,9 @@ def generate_batch(
 def pad_left(rows: list[Tensor]) -> tuple[Tensor, Tensor | None]:
     r"""Stack prompts with left padding, so that all end in the last column.
 
-    Args:
-        rows: B tensors (T_b,) int64.
-
-    Returns:
-        tokens: (B, T) int64, T the longest; padding is id 0.
-        padding: (B,) int64, columns of padding per row; None if all are 0.
+    rows: B tensors (T_b,) int64.
+    Returns tokens (B, T) int64, T the longest, padded with id 0; and padding
+    (B,) int64, columns of padding per row, or None if all are 0.
     """
     T = max(map(len, rows))
     padding = torch.tensor([T - len(row) for row in rows])
@@ -151,54 +112,54 @@ def pad_left(rows: list[Tensor]) -> tuple[Tensor, Tensor | None]:
     return tokens, padding.to(tokens.device)
 
 
-def make_sampler(llama, rows, temperature, top_k, top_p, seed) -> Callable:
-    """Return the function from logits (B, V) to the next ids (B,)."""
-    check_sampling(temperature, top_k, top_p)
-    if seed is not None and not (type(seed) is int and 0 <= seed < 2**63):
+def start_loop(
+    llama,
+    rows,
+    n,
+    temperature=0.0,
+    top_k=None,
+    top_p=None,
+    seed=None,
+    stop=None,
+    compile=False,
+):
+    """Check `generate`'s arguments; return `token_loop` and the stops."""
+    sampling = dict(temperature=temperature, top_k=top_k, top_p=top_p)
+    choose = make_sampler(llama.device, len(rows), seed, **sampling)
+    expect(is_count(n), "max_new_tokens", n, "a whole number from 1")
+    (tokens, padding), most = pad_left(rows), llama.config.max_seq_len
+    room = most - tokens.shape[1]
+    if n > room:
         raise ValueError(
-            f"seed is {seed!r}; expected a whole number from 0, or None"
+            f"the prompt has {most - room} tokens and max_new_tokens is {n}; "
+            f"this model is made for {most} positions, so at most {room} more"
         )
-    options = dict(temperature=temperature, top_k=top_k, top_p=top_p)
-    if temperature == 0 or seed is None:
-        return partial(pick, **options)
+    steps = token_loop(llama, tokens, padding, n, choose, compile)
+    return steps, check_stop(llama, stop)
+
+
+def make_sampler(device, B, seed, **sampling) -> Callable[[Tensor], Tensor]:
+    """Return the function from logits (B, V) to the next ids (B,)."""
+    check_sampling(**sampling)
+    ok = seed is None or type(seed) is int and 0 <= seed < 2**63
+    expect(ok, "seed", seed, "a whole number from 0, or None")
+    if sampling["temperature"] == 0 or seed is None:
+        return partial(pick, **sampling)
     generators = [
-        torch.Generator(llama.device).manual_seed(seed + b)
-        for b in range(rows)
+        torch.Generator(device).manual_seed(seed + b) for b in range(B)
     ]
 
     def draw(logits):  # each row from its own generator, as if it were alone
         pairs = zip(logits, generators)
-        drawn = [pick(row, generator=g, **options) for row, g in pairs]
+        drawn = [pick(row, generator=g, **sampling) for row, g in pairs]
         return torch.stack(drawn)  # (B,)
 
     return draw
 
 
-def checked_loop(
-    llama, rows, max_new_tokens, choose, compile
-) -> Iterator[list[int]]:
-    """Check the lengths, then start `token_loop`."""
-    if type(max_new_tokens) is not int or max_new_tokens < 1:
-        raise ValueError(
-            f"max_new_tokens is {max_new_tokens!r}; expected a whole number "
-            "from 1"
-        )
-    tokens, padding = pad_left(rows)
-    T, most = tokens.shape[1], llama.config.max_seq_len
-    if T + max_new_tokens > most:
-        raise ValueError(
-            f"the prompt has {T} tokens and max_new_tokens is "
-            f"{max_new_tokens}; this model is made for {most} positions, so "
-            f"at most {most - T} more"
-        )
-    return token_loop(llama, tokens, padding, max_new_tokens, choose, compile)
-
-
 @torch.inference_mode()
-def token_loop(
-    llama, tokens, padding, max_new_tokens, choose, compile
-) -> Iterator[list[int]]:
-    """Yield B new ids per step; every argument was checked."""
+def token_loop(llama, tokens, padding, max_new_tokens, choose, compile):
+    """Yield B new ids per step, a list[int]; every argument was checked."""
     # the last new token is returned but never goes in
     B, size = len(tokens), tokens.shape[1] + max_new_tokens - 1
     step, cache, release = start_steps(llama, size, B, padding, compile)
@@ -255,28 +216,15 @@ def until_stop(steps: Iterator[list[int]], stop) -> Iterator[int]:
 
 def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
     """Return the prompt as (T,) int64 on the model's device, checked."""
-    made_by = "as from llama.tokenizer.encode(text, bos=True, eos=False)"
+    expected = "(T,) ids, as from llama.tokenizer.encode(text, bos=True, …)"
     try:
         tokens = torch.as_tensor(prompt_ids)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(
-            f"prompt_ids are {str(prompt_ids)[:60]!r}; expected ids, {made_by}"
-        ) from None
-    if tokens.dim() != 1 or not len(tokens):
-        raise ValueError(
-            f"prompt_ids have shape {tuple(tokens.shape)}; expected one "
-            f"dimension and at least one id, {made_by}"
-        )
-    if tokens.is_floating_point() or tokens.dtype == torch.bool:
-        raise ValueError(f"prompt_ids are {tokens.dtype}; expected integers")
-    tokens = tokens.to(torch.int64)
-    V, low, high = llama.config.vocab_size, *map(int, tokens.aminmax())
-    if low < 0 or high >= V:
-        raise ValueError(
-            f"prompt_ids hold {low if low < 0 else high}; expected 0 to "
-            f"{V - 1}. Was the text encoded by this checkpoint's tokenizer?"
-        )
-    return tokens.to(llama.device)  # (T,)
+        expect(False, "prompt_ids", prompt_ids, expected)
+    shape = tuple(tokens.shape)
+    expect(len(shape) == 1 and shape > (0,), "prompt_ids", shape, expected)
+    check_ids("prompt_ids", tokens, llama.config.vocab_size)
+    return tokens.to(llama.device, torch.int64)  # (T,)
 
 
 def check_stop(llama: Llama, stop) -> frozenset[int]:
@@ -285,13 +233,9 @@ def check_stop(llama: Llama, stop) -> frozenset[int]:
         stop = getattr(llama.tokenizer, "stop_tokens", ())
     V = llama.config.vocab_size
     try:  # a tensor's elements are not ints, and would equal no id
-        ids = [operator.index(i) for i in stop]
+        ids = frozenset(map(operator.index, stop))
     except TypeError:
-        ids = [-1]
-    if not all(0 <= i < V for i in ids):
-        raise ValueError(
-            f"stop is {str(stop)[:60]}; expected a collection of ids from 0 "
-            f"to {V - 1}, like llama.tokenizer.encode('.', bos=False, "
-            "eos=False), or () for none"
-        )
-    return frozenset(ids)
+        ids = {-1}
+    expected = f"a collection of ids from 0 to {V - 1}, or () for none"
+    expect(all(0 <= i < V for i in ids), "stop", stop, expected)
+    return ids

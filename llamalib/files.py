@@ -18,16 +18,13 @@ def listing(folder: Path, most: int = 6) -> str:
 
 def require_file(folder: Path, name: str) -> Path:
     """Return folder/name, or raise FileNotFoundError."""
-    file = folder / name
     try:
-        if file.is_file():
-            return file
-        problem = f"{folder} has no {name}, it holds: {listing(folder)}"
-        if file.is_dir():
-            problem = f"{file} is a folder; expected the file of that name"
+        if (folder / name).is_file():
+            return folder / name
+        problem = f"no file {name}, it holds: {listing(folder)}"
     except OSError as error:  # a name that no file can have
-        problem = f"{folder} can have no {name[:60]!r} ({error.strerror})"
-    raise FileNotFoundError(f"{problem}. Download the folder again")
+        problem = f"no {name[:60]!r} ({error.strerror})"
+    raise FileNotFoundError(f"{folder} has {problem}. Download it again")
 
 
 def read_start(file: Path, size: int = 1024) -> bytes:
@@ -49,42 +46,32 @@ def reject_lookalikes(file: Path) -> None:
     the page that a browser saves when a login was needed.
     """
     start = read_start(file)
+    shown = start.lstrip(b"\xef\xbb\xbf \r\n\t").lower()
     if not start:
         raise ValueError(f"{file} is empty (0 bytes): {AGAIN}")
     if start.startswith(LFS):
         size = re.search(rb"\nsize (\d+)", start)
         of = f" of {int(size[1]):,} bytes" if size else ""
         raise ValueError(
-            f"{file} is not the file but a Git LFS pointer to one{of}: "
-            "install git-lfs and run `git lfs pull` in its folder, or "
-            f"{AGAIN}"
+            f"{file} is not the file but a Git LFS pointer to one{of}: install "
+            f"git-lfs and run `git lfs pull` in its folder, or {AGAIN}"
         )
-    shown = start.lstrip(b"\xef\xbb\xbf \r\n\t").lower()
     if shown.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
         raise ValueError(
-            f"{file} is an HTML page, which a server sends in place of a "
-            "file, to log in or to say that there is none: log in and "
-            f"{AGAIN}"
+            f"{file} is an HTML page, which a server sends instead of a file "
+            f"to log in or to say that there is none: log in and {AGAIN}"
         )
 
 
 def read_json(file: Path) -> dict:
-    r"""Read a JSON file that holds an object.
-
-    Raises:
-        FileNotFoundError, PermissionError.
-        ValueError: naming the file and what is wrong with it; also for a key
-            that appears twice, because one of its values is wrong.
-    """
+    """Read a JSON object, or raise ValueError naming the file and problem."""
     reject_lookalikes(file)
     advice = "take the file that came with the weights"
     try:  # utf-8-sig: with or without a byte-order mark
         text = file.read_text(encoding="utf-8-sig")
         found = json.loads(text, object_pairs_hook=reject_duplicate_keys)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{file} is not JSON ({error}); {advice}") from None
-    except ValueError as error:  # of reject_duplicate_keys
-        raise ValueError(f"{file}: {error}; {advice}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not JSON: {error}; {advice}") from None
     if not isinstance(found, dict):
         raise ValueError(
             f"{file} holds a {type(found).__name__}; expected an object, "
@@ -95,9 +82,9 @@ def read_json(file: Path) -> dict:
 
 def reject_duplicate_keys(pairs: list[tuple]) -> dict:
     """Return a dict of the pairs, or raise ValueError for a repeated key."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen = set()
-        twice = next(k for k, _ in pairs if k in seen or seen.add(k))
-        raise ValueError(f"the key {twice!r} appears twice")
+    found = {}
+    for key, value in pairs:  # one of its two values would be wrong
+        if key in found:
+            raise ValueError(f"the key {key!r} appears twice")
+        found[key] = value
     return found

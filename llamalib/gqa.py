@@ -1,7 +1,7 @@
 r"""Grouped-query attention: several query heads share a key/value head.
 
-Shapes: `...` any leading dimensions, `T` query positions, `S` key positions,
-`D` model dim, `H` query heads, `KV` key/value heads, `hd` head dim.
+`...` any leading dimensions, `T` query positions, `S` key positions, `D` model
+dim, `H` query heads, `KV` key/value heads, `hd` head dim.
 """
 
 import math
@@ -16,13 +16,8 @@ from .rope import apply_rotary_emb
 def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
     r"""Repeat each KV head for the `n_rep` query heads of its group.
 
-    Args:
-        x: (..., S, KV, hd).
-        n_rep: H/KV, the query heads in a group.
-
-    Returns:
-        (..., S, KV·n_rep, hd); head h of the result is KV head h // n_rep.
-
+    x: (..., S, KV, hd).  n_rep: H/KV, the query heads in a group.
+    Returns (..., S, KV·n_rep, hd); its head h is KV head h // n_rep.
     Source: Ainslie et al. 2023, arXiv:2305.13245.
     """
     return torch.repeat_interleave(x, n_rep, dim=-2)  # (..., S, H, hd)
@@ -31,13 +26,9 @@ def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
 def causal_mask(T: int, S: int | None = None, device=None) -> Tensor:
     r"""Return the mask that hides later tokens when added to the scores.
 
-    The T queries are the last T of the S positions. S defaults to T.
-
-    Returns:
-        (T, S) float32: 0 where a query may look, -inf where it may not.
-
-    Raises:
-        ValueError: if S is less than T.
+    The T queries are the last T of the S positions; S defaults to T.
+    Returns (T, S) float32: 0 where a query may look, -inf where not.
+    Raises ValueError if S is less than T.
     """
     S = T if S is None else S
     if S < T:
@@ -51,15 +42,11 @@ def attention_weights(
 ) -> Tensor:
     r"""Return how much each query looks at each key: softmax(QKᵀ/√hd + mask).
 
-    Args:
-        xq: (..., T, H, hd), rotated by RoPE.
-        xk: (..., S, KV, hd), rotated; H is a multiple of KV.
-        mask: (T, S), added to the scores; None hides nothing.
-
-    Returns:
-        (..., H, T, S) in the dtype of `xq`; each row sums to 1, up to
-        rounding.
-
+    xq: (..., T, H, hd), rotated by RoPE.
+    xk: (..., S, KV, hd), rotated; H is a multiple of KV.
+    mask: (T, S), added to the scores; None hides nothing.
+    Returns (..., H, T, S) in the dtype of `xq`; rows sum to 1 but for
+    rounding.
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
     """
     xk = repeat_kv(xk, xq.shape[-2] // xk.shape[-2])  # (..., S, H, hd)
@@ -75,15 +62,8 @@ def attention(
 ) -> Tensor:
     r"""Average the values by each query's weights and concatenate the heads.
 
-    Args:
-        xq: (..., T, H, hd), rotated by RoPE.
-        xk: (..., S, KV, hd), rotated.
-        xv: (..., S, KV, hd), not rotated.
-        mask: (T, S), added to the scores; None hides nothing.
-
-    Returns:
-        (..., T, H·hd) in the dtype of `xq`.
-
+    xq, xk, mask: see `attention_weights`.  xv: (..., S, KV, hd), not rotated.
+    Returns (..., T, H·hd) in the dtype of `xq`.
     Source: Vaswani et al. 2017, section 3.2; grouped as in Ainslie et al.
     """
     weights = attention_weights(xq, xk, mask)  # (..., H, T, S)
@@ -133,18 +113,15 @@ def self_attention(
 ) -> Tensor:
     r"""Return what attention adds to the residual stream.
 
-    Args:
-        x: (..., T, D), normalized.
-        wq: (H·hd, D).  wk, wv: (KV·hd, D).  wo: (D, H·hd).
-        freqs_cis: (T, hd/2), of the positions of x.
-        mask: (T, S), see `causal_mask`.
-        head_dim: hd; H and KV follow from the weights.
-        update_cache: takes the new keys and values and returns all S of
-            them (see `KVCache.update`); None: there were none before, S = T.
-        attend: `attention`, or a function with its arguments.
-
-    Returns:
-        (..., T, D).
+    x: (..., T, D), normalized.
+    wq: (H·hd, D).  wk, wv: (KV·hd, D).  wo: (D, H·hd).
+    freqs_cis: (T, hd/2), of the positions of x.
+    mask: (T, S), see `causal_mask`; None hides nothing.
+    head_dim: hd; H and KV follow from the weights.
+    update_cache: takes the new keys and values and returns all S of them
+    (see `KVCache.update`); None: there were none before, S = T.
+    attend: `attention`, or a function with its arguments.
+    Returns (..., T, D).
     """
     xq = F.linear(x, wq).unflatten(-1, (-1, head_dim))  # (..., T, H, hd)
     xk = F.linear(x, wk).unflatten(-1, (-1, head_dim))  # (..., T, KV, hd)

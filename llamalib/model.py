@@ -1,9 +1,4 @@
-r"""One block, the whole model as a function, and the module with its weights.
-
-Shapes: `B` batch, `T` new positions, `S` all positions, `D` model dim, `H`
-query heads, `KV` key/value heads, `hd` head dim, `F` hidden dim, `V`
-vocabulary, `L` layers, `...` any leading dimensions.
-"""
+"""One block, the whole model as a function, the module with its weights."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -13,20 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cache import KVCache
+from .checks import check_ids, expect
 from .config import ModelArgs
-from .gqa import (
-    attention,
-    attention_weights,
-    causal_mask,
-    sdpa_attention,
-    self_attention,
-)
+from .gqa import attention, attention_weights, causal_mask
+from .gqa import sdpa_attention, self_attention
 from .rmsnorm import rms_norm
 from .rope import precompute_freqs_cis
 from .swiglu import feed_forward
 
-# The tensors of one block, in the order they are used. Their full names are
-# layers.{layer}.{name}.weight.
+# The tensors of one block in order of use: layers.{layer}.{name}.weight
 BLOCK_WEIGHTS = (
     "attention_norm",
     "attention.wq",
@@ -54,19 +44,11 @@ def transformer_block(
 ) -> Tensor:
     r"""Run one of the L blocks: attention, then feed-forward, each added to x.
 
-    Args:
-        x: (..., T, D), the residual stream.
-        w: every tensor of the model by Meta's name.
-        layer: 0 … L-1.
-        freqs_cis: (T, hd/2), of the positions of x.
-        mask: (T, S), see `causal_mask`; None hides nothing.
-        config: of the model.
-        update_cache, attend: see `self_attention`.
-        halves: two functions to call instead of `self_attention` and
-            `feed_forward`, such as modules with hooks.
-
-    Returns:
-        (..., T, D).
+    x: (..., T, D), the residual stream; returns the same shape.
+    w: every tensor of the model by Meta's name.  layer: 0 … L-1.
+    freqs_cis, mask, update_cache, attend: see `self_attention`.
+    halves: functions to call instead of `self_attention` and `feed_forward`,
+    such as modules with hooks.
     """
     norm1, wq, wk, wv, wo, norm2, w1, w2, w3 = (
         w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS
@@ -103,19 +85,12 @@ def forward(
 ) -> Tensor:
     r"""Run the whole model: embed, L blocks, final norm, LM head.
 
-    Args:
-        tokens: (..., T) int64 ids.
-        w: every tensor of the model by Meta's name.
-        config: of the model.
-        freqs_cis: (T, hd/2), of the positions of tokens.
-        mask: (T, S), see `causal_mask`; None hides nothing.
-        update_cache: called as (layer, xk, xv), see `KVCache.update`.
-        attend: see `self_attention`.
-        last_only: whether to compute logits for the last position alone.
-        block: a function to call instead of `transformer_block`.
-
-    Returns:
-        (..., T, V) float32 logits of the next token; T is 1 if last_only.
+    tokens: (..., T) int64 ids.  w: every tensor of the model by Meta's name.
+    freqs_cis, mask, attend: see `self_attention`.
+    update_cache: called as (layer, xk, xv), see `KVCache.update`.
+    last_only: whether to compute logits for the last position alone.
+    block: a function to call instead of `transformer_block`.
+    Returns (..., T, V) float32 logits of the next token; T is 1 if last_only.
     """
     run = block or transformer_block
     x = F.embedding(tokens, w["tok_embeddings.weight"])  # (..., T, D)
@@ -130,10 +105,7 @@ def forward(
 
 
 def tensor_shapes(config: ModelArgs) -> dict[str, tuple[int, ...]]:
-    r"""Return every tensor's name and shape, in the order data flows.
-
-    `output.weight` comes last; in a tied model it is `tok_embeddings.weight`.
-    """
+    """Return every tensor's name and shape, in the order data flows."""
     D, hidden = config.dim, config.hidden_dim
     q_dim = config.n_heads * config.head_dim  # D in Meta's models
     kv_dim = config.n_kv_heads * config.head_dim
@@ -149,7 +121,7 @@ def tensor_shapes(config: ModelArgs) -> dict[str, tuple[int, ...]]:
 
 
 class Weight(nn.Module):
-    """One tensor of a model, as `weight`. It is never called: no hooks."""
+    """One tensor, as `weight`. It is never called, so it cannot be hooked."""
 
     def __init__(self, weight: nn.Parameter):
         super().__init__()
@@ -160,15 +132,12 @@ class Weight(nn.Module):
 
     def register_forward_hook(self, *args, **kwargs):
         raise RuntimeError(
-            "a single tensor is never called, so a hook would never run; hook "
-            "llama.layers[i], its .attention or its .feed_forward"
+            "hook llama.layers[i], its attention or feed_forward"
         )
-
-    register_forward_pre_hook = register_forward_hook
 
 
 class Half(nn.Module):
-    """The matrices of a layer's half; a call runs a function of this file."""
+    """The matrices of half a layer; a call runs the function of that name."""
 
     def __init__(self, function: str):
         super().__init__()
@@ -201,17 +170,11 @@ class Llama(nn.Module):
     fresh weights: matrices normal with standard deviation 0.02, norms 1. A
     layer, its `attention` and its `feed_forward` can be hooked.
 
-    Args:
-        config: the shapes.
-        tied: whether `output.weight` is `tok_embeddings.weight`.
-        tokenizer: kept as `llama.tokenizer`, or None.
-
-    Attributes:
-        config, tied, tokenizer: as given.
-        name: the checkpoint's folder, for headings; "" for fresh weights.
-        attend: the attention it runs on, see `self_attention`.
-        ways: what `fast.prepare` chose, by name; empty if nothing.
-        compiled: the last compiled step, kept for the next generation.
+    tied: whether `output.weight` is `tok_embeddings.weight`.
+    name: the checkpoint's folder, for headings; "" for fresh weights.
+    attend: the attention it runs on, see `self_attention`.
+    ways: what `fast.prepare` chose, by name; empty if nothing.
+    compiled: the last compiled step, kept for the next generation.
     """
 
     def __init__(self, config: ModelArgs, *, tied=True, tokenizer=None):
@@ -227,7 +190,6 @@ class Llama(nn.Module):
                 weight = self.tok_embeddings.weight
             else:
                 weight = nn.Parameter(torch.ones(shape))
-                # initializing shapes on the meta device takes half a second
                 if len(shape) == 2 and not weight.is_meta:
                     nn.init.normal_(weight, std=0.02)
             path, _, leaf = name.removesuffix(".weight").rpartition(".")
@@ -241,13 +203,12 @@ class Llama(nn.Module):
         return super()._apply(fn, recurse)
 
     def __repr__(self) -> str:
-        c = self.config
+        c, name = self.config, self.name or "fresh weights"
         kept = f"{self.quantized} for " if self.quantized else ""
         return (
-            f"Llama({self.name or 'fresh weights'}: L={c.n_layers}, "
-            f"D={c.dim}, H={c.n_heads}, KV={c.n_kv_heads}, "
-            f"F={c.hidden_dim}, V={c.vocab_size}, {kept}{self.dtype}, "
-            f"{self.device})"
+            f"Llama({name}: L={c.n_layers}, D={c.dim}, H={c.n_heads}, "
+            f"KV={c.n_kv_heads}, F={c.hidden_dim}, V={c.vocab_size}, "
+            f"{kept}{self.dtype}, {self.device})"
         )
 
     @property
@@ -262,27 +223,17 @@ class Llama(nn.Module):
 
     @property
     def quantized(self) -> str | None:
-        """"int8" or "int4" if the blocks' matrices are quantized, or None."""
-        weight = self.layers[0].attention.wq.weight
-        return getattr(weight, "kind", None)
+        """How the blocks' matrices are quantized: "int8", "int4" or None."""
+        return getattr(self.layers[0].attention.wq.weight, "kind", None)
 
     def weights(self) -> dict[str, Tensor]:
         """Return every parameter by Meta's name: the tensors themselves."""
-        # named_parameters() gives the same, at twenty times the cost
         return {name: h.weight for name, h in self._holders.items()}
 
-    def new_cache(
-        self, max_seq_len: int, batch_size: int = 1, padding=None
-    ) -> KVCache:
+    def new_cache(self, max_seq_len, batch_size=1, padding=None) -> KVCache:
         """Return an empty KV cache of this model's shape, device and dtype."""
-        return KVCache(
-            self.config,
-            max_seq_len,
-            batch_size=batch_size,
-            device=self.device,
-            dtype=self.dtype,
-            padding=padding,
-        )
+        like = dict(device=self.device, dtype=self.dtype)
+        return KVCache(self.config, max_seq_len, batch_size, padding, **like)
 
     def freqs_cis_for(self, start: int, end: int) -> Tensor:
         """Return RoPE's rotations of positions start … end-1, (T, hd/2)."""
@@ -307,111 +258,70 @@ class Llama(nn.Module):
     ) -> Tensor:
         r"""Compute the logits of the token that follows each token.
 
-        Args:
-            tokens: (B, T) or (T,) int64 ids.
-            cache: holds what came before `tokens` and takes what they add;
-                None: nothing came before.
-            last_only: whether to compute logits for the last position alone.
-            attend: see `self_attention`; None: `llama.attend`.
-
-        Returns:
-            (B, T, V) or (T, V) float32; T is 1 if last_only.
-
-        Raises:
-            ValueError: if ids are not integers of the vocabulary, or if the
-                cache is full or has another batch size, device or dtype.
+        tokens: (B, T) or (T,) int64 ids.
+        cache: holds what came before and takes what tokens add.
+        last_only: whether to compute logits for the last position alone.
+        attend: see `self_attention`; None: `llama.attend`.
+        Returns (B, T, V) or (T, V) float32; T is 1 if last_only.
+        Raises ValueError for ids outside the vocabulary, and for a cache that
+        is full or of another batch size, device or dtype.
         """
-        self._check_tokens(tokens, cache)
-        batch = tokens.to(self.device)
-        batch = batch if tokens.dim() == 2 else batch[None]  # (B, T)
-        start, T = 0, batch.shape[1]
-        if cache is not None:
-            self._check_cache(cache, len(batch))
-            start = cache.length
-        freqs_cis = self.freqs_cis_for(start, start + T)  # (T, hd/2)
-        # a single new token may look at everything: no mask
-        mask = causal_mask(T, start + T, self.device) if T > 1 else None
-        if cache is not None and cache.padding is not None:
-            positions = cache.positions(T)  # (B, T)
-            freqs_cis = self.freqs_cis_for(0, start + T)[positions]
-            mask = cache.mask(T)  # (B, 1, T, S)
-        logits = forward(
-            batch,
-            self.weights(),
-            self.config,
-            freqs_cis,
-            mask,
-            update_cache=cache and cache.update,
-            attend=attend or self.attend,
-            last_only=last_only,
-            block=self._run_layer,
-        )  # (B, T, V)
+        batch = self._checked(tokens, cache)  # (B, T)
+        T = batch.shape[1]
+        if cache is None:
+            freqs_cis = self.freqs_cis_for(0, T)
+            mask = causal_mask(T, device=self.device)  # (T, T)
+        else:
+            rotations = self.freqs_cis_for(0, cache.length + T)
+            freqs_cis, mask = rotations[cache.positions(T)], cache.mask(T)
+
+        def run_layer(x, w, layer, *args, **options):  # with its hooks
+            return self.layers[layer](x, w, layer, *args, **options)
+
+        options = dict(attend=attend or self.attend, last_only=last_only)
+        options |= dict(update_cache=cache and cache.update, block=run_layer)
+        w = self.weights()
+        logits = forward(batch, w, self.config, freqs_cis, mask, **options)
         if cache is not None:
             cache.advance(T)
-        return logits if tokens.dim() == 2 else logits[0]
+        return logits if tokens.dim() == 2 else logits[0]  # ([B], T, V)
 
-    def _run_layer(self, x, w, layer, *args, **options):
-        """Run a block by its module, so that its hooks run too."""
-        return self.layers[layer](x, w, layer, *args, **options)
-
-    def _check_tokens(self, tokens, cache):
-        """Raise ValueError unless tokens is a (B, T) or (T,) id tensor."""
-        kind = getattr(tokens, "dtype", type(tokens).__name__)
-        if kind not in (torch.int64, torch.int32):
+    def _checked(self, tokens, cache) -> Tensor:
+        """Return tokens as (B, T) on the device, or raise ValueError."""
+        found = tuple(getattr(tokens, "shape", ())) or type(tokens).__name__
+        if not isinstance(tokens, Tensor) or len(found) > 2 or 0 in found:
             raise ValueError(
-                f"tokens are {kind}; expected a tensor of int64 ids, as from "
-                "torch.tensor(llama.tokenizer.encode(…))"
+                f"tokens are {found}; expected a tensor (T,) or (B, T) of "
+                "ids, as from torch.tensor(llama.tokenizer.encode(…))"
             )
-        if tokens.dim() not in (1, 2) or not tokens.numel():
-            raise ValueError(
-                f"tokens have shape {tuple(tokens.shape)}; expected (T,) or "
-                "(B, T) with at least one token"
-            )
-        if cache is not None and self.device.type != "cpu":
-            return  # reading ids waits for a GPU; `generate` checked its own
-        low, high = tokens.aminmax()
-        V = self.config.vocab_size
-        if low < 0 or high >= V:
-            raise ValueError(
-                f"token id {int(low if low < 0 else high)} is not in the "
-                f"vocabulary; expected 0 to {V - 1}. Was the text encoded by "
-                "this checkpoint's own tokenizer?"
-            )
-
-    def _check_cache(self, cache, B):
-        """Raise ValueError unless the cache fits this model and batch."""
-        c = self.config
-        shape = c.n_layers, B, c.n_kv_heads, cache.max_seq_len, c.head_dim
-        expected = shape, self.device, self.dtype
-        found = tuple(cache.k.shape), cache.k.device, cache.k.dtype
-        if found != expected:
-            raise ValueError(
-                f"the cache has shape, device and dtype {found}; expected "
-                f"{expected}: make it with "
-                f"llama.new_cache(max_seq_len, batch_size={B})"
-            )
+        # reading ids waits for a GPU: while decoding, `generate` checks them
+        if cache is None or self.device.type == "cpu":
+            check_ids("tokens", tokens, self.config.vocab_size)
+        batch = tokens.to(self.device).reshape(-1, tokens.shape[-1])
+        if cache is not None:
+            c, B, S = self.config, len(batch), cache.max_seq_len
+            shape = c.n_layers, B, c.n_kv_heads, S, c.head_dim
+            expected = shape, self.device, self.dtype
+            found = tuple(cache.k.shape), cache.k.device, cache.k.dtype
+            made = f"{expected}, as from llama.new_cache({S}, batch_size={B})"
+            expect(found == expected, "the cache", found, made)
+        return batch
 
 
 def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     r"""Return what enters and leaves each layer and each of its halves.
 
-    Args:
-        tokens: (B, T) or (T,) int64.
-
-    Returns:
-        (B, T, D) or (T, D) tensors by name: `layers.0.in` and `layers.0.out`
-        are the residual stream; `layers.0.attention.in` is normalized,
-        `layers.0.attention.out` is added to the stream; likewise
-        `layers.0.feed_forward.in` and `.out`.
+    tokens: (B, T) or (T,) int64.
+    Returns (B, T, D) or (T, D) tensors by name: `layers.0.in` and `.out`, the
+    residual stream; `layers.0.attention.in`, normalized, and `.out`, added to
+    the stream; the same of `layers.0.feed_forward`.
     """
     seen, hooks = {}, []
     for name, module in llama.layers.named_modules(prefix="layers"):
         if isinstance(module, (Layer, Half)):
 
             def keep(module, args, out, name=name):
-                x = args[0] if tokens.dim() == 2 else args[0][0]
-                y = out if tokens.dim() == 2 else out[0]
-                seen[f"{name}.in"], seen[f"{name}.out"] = x, y
+                seen[f"{name}.in"], seen[f"{name}.out"] = args[0], out
 
             hooks.append(module.register_forward_hook(keep))
     try:
@@ -420,18 +330,17 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    return seen
+    if tokens.dim() == 2:
+        return seen
+    return {name: x[0] for name, x in seen.items()}  # no batch dimension
 
 
 def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
     r"""Return the attention weights of every head.
 
-    Args:
-        tokens: (T,) int64.
-
-    Returns:
-        (L, H, T, T) float32 on the CPU; [l, h, t, s] is how much token t
-        looks at token s; each row sums to 1, up to rounding.
+    tokens: (T,) int64.
+    Returns (L, H, T, T) float32 on the CPU; [l, h, t, s] is how much token t
+    looks at token s.
     """
     maps = []
 

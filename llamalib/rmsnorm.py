@@ -1,7 +1,4 @@
-r"""Root-mean-square normalization.
-
-Shapes: `...` any leading dimensions, `D` model dim.
-"""
+r"""Root-mean-square normalization. `...` any leading dimensions, `D` dim."""
 
 import torch
 from torch import Tensor
@@ -12,16 +9,11 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
 
     $$y_i = \gamma_i\, x_i \Big/ \sqrt{\tfrac1D\sum_j x_j^2 + \epsilon}$$
 
-    Args:
-        x: (..., D), any floating dtype; computed in float32.
-        weight: (D,), the learned $\gamma$.
-        eps: added to the mean square, under the root.
-
-    Returns:
-        (..., D) in the dtype of `x`, if `weight` is of that dtype too.
-
-    Source: Zhang and Sennrich 2019, arXiv:1910.07467; the place of eps
-    is that of Meta's code.
+    x: (..., D), any floating dtype; computed in float32.
+    weight: (D,), the learned $\gamma$.
+    eps: added to the mean square, under the root, as in Meta's code.
+    Returns (..., D) in the dtype of `x`, if `weight` has that dtype too.
+    Source: Zhang and Sennrich 2019, arXiv:1910.07467.
     """
     xf = x.float()  # a bfloat16 sum of D squares keeps 2 to 3 digits
     scale = torch.rsqrt(xf.pow(2).mean(-1, keepdim=True) + eps)  # (..., 1)

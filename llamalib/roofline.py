@@ -1,7 +1,4 @@
-r"""What a decode step must read, and how fast this machine reads.
-
-Shapes: `L` layers, `KV` key/value heads, `hd` head dim, `D` model dim.
-"""
+r"""Bytes that a decode step reads, and the memory's bandwidth."""
 
 import statistics
 import time
@@ -10,17 +7,14 @@ import torch
 
 
 def bytes_per_step(llama, length: int, batch_size: int = 1) -> int:
-    r"""Bytes that one decode step reads, whatever the program.
+    r"""Return the bytes that one decode step must read.
 
-    Every weight once, for however many rows (of an embedding that is not
-    also the output, a row each), and of every row of the batch the keys and
-    values of the positions before it.
+    It reads every weight once for the whole batch (of an untied embedding
+    one row per text), and each text's cached keys and values.
 
-    Args:
-        llama: its weights' dtype counts, for the cache too; of quantized
-            ones, the bytes that are kept.
-        length: positions that the cache holds.
-        batch_size: rows that decode together.
+    llama: its dtype counts, for the cache too; of quantized weights, the
+    bytes that are stored.
+    length: positions in the cache.  batch_size: texts that decode together.
     """
     c = llama.config
     weights = sum(w.nbytes for w in llama.parameters())
@@ -34,18 +28,13 @@ def bytes_per_step(llama, length: int, batch_size: int = 1) -> int:
 
 
 def memory_bandwidth(device=None, *, size: int = 2**30, times: int = 7):
-    r"""How fast this machine reads memory, in bytes a second.
+    r"""Measure how fast this machine reads memory, in bytes per second.
 
-    The time to add up an array much larger than its caches: as little
-    arithmetic as reading can have. The median of several.
+    It sums an array much larger than the caches: a sum does so little
+    arithmetic that reading dominates. The result is a median.
 
-    Args:
-        device: "cpu", "cuda" or a torch.device; None: the CPU.
-        size: bytes of the array.
-        times: how often it is read.
-
-    Returns:
-        float, bytes per second.
+    device: "cpu", "cuda" or a torch.device; None: the CPU.
+    size: bytes of the array.  times: number of measurements.
     """
     device = torch.device(device or "cpu")
     array = torch.ones(size // 4, device=device)  # float32

@@ -1,7 +1,7 @@
 r"""Rotary position embedding (RoPE), with Llama 3.1 and 3.2's scaling.
 
-Shapes: `B` batch, `T` positions, `H` query heads, `KV` key/value heads,
-`hd` head dim. Pairs are Meta's: components 2k and 2k+1 turn together.
+`T` positions, `H` query heads, `KV` key/value heads, `hd` head dim. Pairs are
+Meta's: components 2k and 2k+1 rotate together.
 """
 
 import math
@@ -9,28 +9,22 @@ import math
 import torch
 from torch import Tensor
 
-ORIGINAL_CONTEXT = 8192  # what Llama 3 was trained on before scaling
-LOW_FREQ_FACTOR = 1.0  # waves longer than 8192 / 1: slowed in full
-HIGH_FREQ_FACTOR = 4.0  # waves shorter than 8192 / 4: left alone
+ORIGINAL_CONTEXT = 8192  # positions in Llama 3's training before scaling
+LOW_FREQ_FACTOR = 1.0  # wavelengths over 8192 / 1 are scaled fully
+HIGH_FREQ_FACTOR = 4.0  # wavelengths under 8192 / 4 are not scaled
 
 
 def scale_frequencies(freqs: Tensor, factor: float) -> Tensor:
-    r"""Slow the low frequencies, as Llama 3.1 and 3.2's configs ask.
+    r"""Scale the low frequencies down, as Llama 3.1 and 3.2's configs say.
 
-    A pair that turns once in more than 8192 positions is slowed by
-    `factor`; one that turns once in fewer than 2048 is left alone; between
-    the two the frequency is a blend of both.
+    Frequencies with a wavelength over 8192 positions are divided by
+    `factor`; those under 2048 are unchanged; those between are a blend.
 
-    Args:
-        freqs: (hd/2,) float32, radians per position.
-        factor: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B.
-
-    Returns:
-        (hd/2,) float32, radians per position.
-
+    freqs: (hd/2,) float32, radians per position; returns the same.
+    factor: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B.
     Source: the published configurations (`rope_scaling` of type "llama3").
     """
-    wavelength = 2 * math.pi / freqs  # (hd/2,) positions per turn
+    wavelength = 2 * math.pi / freqs  # (hd/2,) positions per rotation
     blend = (ORIGINAL_CONTEXT / wavelength - LOW_FREQ_FACTOR) / (
         HIGH_FREQ_FACTOR - LOW_FREQ_FACTOR
     )
@@ -46,22 +40,15 @@ def precompute_freqs_cis(
     theta: float = 500000.0,
     scaling_factor: float | None = None,
 ) -> Tensor:
-    r"""cos + i·sin of every position's angle for every pair.
+    r"""Return cos + i·sin of every position's angle for every pair.
 
-    Pair k turns by $\Theta_k = \theta^{-2k/hd}$ radians a position, k from 0.
+    Pair k rotates by $\Theta_k = \theta^{-2k/hd}$ radians per position.
 
-    Args:
-        head_dim: hd, even.
-        end: the number of positions, 0 … end-1.
-        theta: the base, `rope_theta` of params.json.
-        scaling_factor: None for plain RoPE, else see `scale_frequencies`.
-
-    Returns:
-        (end, hd/2) complex64 of modulus 1, on the CPU.
-
-    Raises:
-        ValueError: if head_dim is odd.
-
+    head_dim: hd.  end: the number of positions, 0 … end-1.
+    theta: the base, `rope_theta` of params.json.
+    scaling_factor: None for plain RoPE, else see `scale_frequencies`.
+    Returns (end, hd/2) complex64 of modulus 1, on the CPU.
+    Raises ValueError if head_dim is odd.
     Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
     """
     if head_dim % 2:
@@ -78,16 +65,11 @@ def precompute_freqs_cis(
 def apply_rotary_emb(
     xq: Tensor, xk: Tensor, freqs_cis: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""Turn each pair of each query and key by its position's angle.
+    r"""Rotate each pair of each query and key by its position's angle.
 
-    Args:
-        xq: (..., T, H, hd), any floating dtype; computed in float32.
-        xk: (..., T, KV, hd).
-        freqs_cis: (T, hd/2) or (B, T, hd/2) complex64, one row a position.
-
-    Returns:
-        xq and xk turned, in their own shapes and dtypes.
-
+    xq: (..., T, H, hd).  xk: (..., T, KV, hd).  Any floating dtype; the
+    result has it too, computed in float32.
+    freqs_cis: (T, hd/2) or (B, T, hd/2) complex64.
     Source: Su et al. 2021, equation 34; pairs adjacent, as in Meta's code.
     """
     turn = freqs_cis.unsqueeze(-2)  # (..., T, 1, hd/2): all heads alike

@@ -1,42 +1,29 @@
-r"""From logits to the next token.
-
-Shapes: `...` any leading dimensions, or none; `V` vocabulary.
-"""
+r"""From logits to the next token. `...` any dimensions, `V` vocabulary."""
 
 import math
 
 import torch
 from torch import Tensor
 
+from .checks import expect, is_count
+
 
 def check_sampling(temperature=1.0, top_k=None, top_p=None) -> None:
-    """ValueError for what no token can be drawn with, naming it."""
-    number = isinstance(temperature, (int, float))
-    if not (number and temperature >= 0 and math.isfinite(temperature)):
-        raise ValueError(
-            f"temperature is {temperature!r}; wanted 0 (greedy) or more"
-        )
-    if top_k is not None and (type(top_k) is not int or top_k < 1):
-        raise ValueError(
-            f"top_k is {top_k!r}; wanted a whole number from 1, or None"
-        )
-    number = isinstance(top_p, (int, float))
-    if top_p is not None and not (number and 0 < top_p <= 1):
-        raise ValueError(
-            f"top_p is {top_p!r}; wanted over 0 and at most 1, or None"
-        )
+    """Raise ValueError naming the argument that is out of range."""
+    t, k, p, number = temperature, top_k, top_p, (int, float)
+    ok = isinstance(t, number) and 0 <= t < math.inf
+    expect(ok, "temperature", t, "0 (greedy) or more")
+    ok = k is None or is_count(k)
+    expect(ok, "top_k", k, "a whole number from 1, or None")
+    ok = p is None or isinstance(p, number) and 0 < p <= 1
+    expect(ok, "top_p", p, "over 0 and at most 1, or None")
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
-    r"""All but the k largest logits become -inf.
+    r"""Set all but the k largest logits to -inf.
 
-    Args:
-        logits: (..., V).
-        k: from 1; over V it keeps all. Ties with the k-th are kept.
-
-    Returns:
-        (..., V).
-
+    logits: (..., V); returns the same shape.
+    k: from 1; more than V keeps all. Ties with the k-th are kept.
     Source: Fan et al. 2018, arXiv:1805.04833.
     """
     check_sampling(top_k=k)
@@ -46,15 +33,10 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    r"""All but the smallest set of tokens that reaches probability p: -inf.
+    r"""Set logits outside the smallest set of probability p to -inf.
 
-    Args:
-        logits: (..., V).
-        p: over 0, at most 1. The likeliest token always stays.
-
-    Returns:
-        (..., V).
-
+    logits: (..., V); returns the same shape.
+    p: over 0, at most 1. The most probable token is always kept.
     Source: Holtzman et al. 2019, arXiv:1904.09751.
     """
     check_sampling(top_p=p)
@@ -62,7 +44,7 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
         return logits
     ordered, ids = logits.sort(dim=-1, descending=True)  # (..., V)
     probs = torch.softmax(ordered.float(), dim=-1)
-    before = probs.cumsum(dim=-1) - probs  # what the likelier ones sum to
+    before = probs.cumsum(dim=-1) - probs  # of more probable tokens
     ordered = ordered.masked_fill(before >= p, float("-inf"))
     return torch.empty_like(logits).scatter(-1, ids, ordered)
 
@@ -73,25 +55,19 @@ def next_token_probs(
     top_k: int | None = None,
     top_p: float | None = None,
 ) -> Tensor:
-    r"""The distribution that the next token is drawn from.
+    r"""Return the distribution that the next token is sampled from.
 
-    Temperature divides the logits first, then top-k, then top-p of what is
-    left.
+    The logits are divided by the temperature, then filtered by top-k, then
+    by top-p.
 
-    Args:
-        logits: (..., V).
-        temperature: over 0; under 1 sharper, over 1 flatter.
-        top_k, top_p: None leaves the step out.
-
-    Returns:
-        (..., V) float32, summing to 1.
-
-    Raises:
-        ValueError: naming the argument, what it is and what is wanted.
+    logits: (..., V).  Returns (..., V) float32, summing to 1.
+    temperature: over 0; under 1 sharper, over 1 flatter.
+    top_k, top_p: None skips the step.
+    Raises ValueError naming the argument that is out of range.
     """
     check_sampling(temperature, top_k, top_p)
     if temperature == 0:
-        raise ValueError("temperature is 0; wanted over 0 (0 is argmax)")
+        raise ValueError("temperature is 0; expected over 0 (0 is argmax)")
     logits = logits.float() / temperature  # (..., V)
     if top_k is not None:
         logits = keep_top_k(logits, top_k)
@@ -108,15 +84,11 @@ def pick(
     top_p: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""The next token: the likeliest at temperature 0, else drawn.
+    r"""Return the next token: the argmax at temperature 0, else a sample.
 
-    Args:
-        logits: (..., V).
-        temperature, top_k, top_p: see `next_token_probs`.
-        generator: where the chance comes from; on the logits' device.
-
-    Returns:
-        (...) int64.
+    logits: (..., V).  Returns (...) int64.
+    temperature, top_k, top_p: see `next_token_probs`.
+    generator: the random generator, on the logits' device.
     """
     check_sampling(temperature, top_k, top_p)
     if temperature == 0:

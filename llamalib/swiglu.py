@@ -1,7 +1,4 @@
-r"""The feed-forward network (SwiGLU) and the size of its hidden layer.
-
-Shapes: `...` any leading dimensions, `D` model dim, `F` hidden dim.
-"""
+r"""The feed-forward network. `...` any dimensions, `D` dim, `F` hidden dim."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,19 +7,10 @@ from torch import Tensor
 def ffn_hidden_dim(
     dim: int, multiple_of: int, ffn_dim_multiplier: float | None = None
 ) -> int:
-    r"""F = 4·dim · 2/3 · ffn_dim_multiplier, up to a multiple_of.
+    r"""Return F = 4·dim · 2/3 · ffn_dim_multiplier, up to a multiple_of.
 
-    Two thirds, because the gate brings a third matrix: three matrices of
-    8/3·dim weigh what two of 4·dim did.
-
-    Args:
-        dim: D.
-        multiple_of: F is rounded up to a multiple of it.
-        ffn_dim_multiplier: None is 1.
-
-    Returns:
-        F, the number of neurons.
-
+    Two thirds, because the gate needs a third matrix: three matrices of
+    width 8/3·dim have as many parameters as two of 4·dim.
     Source: Shazeer 2020, arXiv:2002.05202; rounding as in Meta's code.
     """
     hidden = int(2 * (4 * dim) / 3)
@@ -32,18 +20,13 @@ def ffn_hidden_dim(
 
 
 def feed_forward(x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
-    r"""SwiGLU: gate by w1, content by w3, back to the model dim by w2.
+    r"""Compute SwiGLU: gate by w1, up by w3, down by w2.
 
     $$\mathrm{FFN}(x) = \big(\mathrm{silu}(x W_1^\top) \odot
       x W_3^\top\big) W_2^\top$$
 
-    Args:
-        x: (..., D), normalized.
-        w1, w3: (F, D).  w2: (D, F).
-
-    Returns:
-        (..., D).
-
+    x: (..., D), normalized.  w1, w3: (F, D).  w2: (D, F).
+    Returns (..., D).
     Source: Shazeer 2020, equation 6, with Swish at beta 1 and no biases.
     """
     gate = F.silu(F.linear(x, w1))  # (..., F)

@@ -1,15 +1,14 @@
 r"""Text to token ids and back: byte-level BPE, run by tiktoken."""
 
 import base64
-import binascii
 import codecs
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
 import tiktoken
 
+from .checks import expect
 from .files import reject_lookalikes
 
 # Where a text may be cut before any merging: contractions; a word with at
@@ -24,9 +23,8 @@ SPLIT_PATTERN = (
     r"|\s+"
 )
 
-# The 256 control tokens that follow the mergeable ranks, as the published
-# tokenizer files of Llama 3.1 and 3.2 name them. (Llama 3 left places 4, 8
-# and 10 reserved; Meta's later code names place 5 step_id and 11 image.)
+# The 256 control tokens after the mergeable ranks, as in Llama 3.1 and 3.2.
+# (Llama 3 reserved 4, 8 and 10; Meta's later code names 5 step_id, 11 image.)
 _RESERVED = [f"<|reserved_special_token_{i}|>" for i in range(248)]
 SPECIAL_TOKENS = (
     ["<|begin_of_text|>", "<|end_of_text|>"]
@@ -36,90 +34,64 @@ SPECIAL_TOKENS = (
     + ["<|python_tag|>"]
     + _RESERVED[3:]
 )
-
-# who may speak in a dialogue; ipython is what a tool answers
-ROLES = ("system", "user", "assistant", "ipython")
-
-# A run of a million spaces is more than the stack of tiktoken's regular
-# expressions holds. Runs longer than this are cut (Meta's code cuts them at
-# 25,000); a text with none has exactly the ids that tiktoken gives it whole.
+ROLES = ("system", "user", "assistant", "ipython")  # ipython: a tool's answer
+# A run of a million spaces overflows the stack of tiktoken's regular
+# expressions, so longer runs are cut (Meta's code cuts them at 25,000).
 LONGEST_RUN = 200_000
 
 
 def read_ranks(path) -> dict[bytes, int]:
-    r"""The mergeable ranks of a tokenizer.model in tiktoken's format.
+    r"""Read the mergeable ranks of a tokenizer.model in tiktoken's format.
 
-    Each line is a token's bytes in base64, a space, and its rank. (Not read
-    with tiktoken's own `load_tiktoken_bpe`: that keeps a copy by file name,
-    and goes on giving the old one when the file changes.)
-
-    Raises:
-        ValueError: naming the file, the line and what is wrong with it.
+    Each line is a token's bytes in base64, a space, and its rank. (tiktoken's
+    own `load_tiktoken_bpe` caches by file name, and would return the old
+    ranks after the file has changed.) Raises ValueError naming the line.
     """
     path = Path(path)
     reject_lookalikes(path)
     data = path.read_bytes()
-    if is_sentencepiece(data):
-        raise ValueError(
-            f"{path} is a SentencePiece model, as of Llama 1 and 2; wanted "
-            "the tokenizer.model of Llama 3, lines like 'IQ== 0'"
-        )
+    kind = "SentencePiece, of Llama 1 and 2" if is_sentencepiece(data) else ""
+    expect(not kind, str(path), kind, "Llama 3's: lines like 'IQ== 0'")
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(data.splitlines(), 1):
         try:
             token, rank = line.split()
             token, rank = base64.b64decode(token, validate=True), int(rank)
-        except (ValueError, binascii.Error):
+        except ValueError:
+            token = rank = None
+        if token is None or token in ranks or rank != len(ranks):
             raise ValueError(
-                f"{path}, line {number}: {line[:40]!r} is not a token in "
-                "base64, a space and a rank; take the tokenizer.model that "
-                "came with the weights"
-            ) from None
-        if token in ranks or rank != len(ranks):
-            raise ValueError(
-                f"{path}, line {number}: rank {rank} of {token!r}; wanted "
-                f"rank {len(ranks)} and a token not seen before. The file "
-                "is damaged: take the one that came with the weights"
+                f"{path}, line {number}: {line[:40]!r} is not a new token in "
+                f"base64, a space and its rank {len(ranks)}. The file is "
+                "damaged: take the one that came with the weights"
             )
         ranks[token] = rank
-    missing = [b for b in range(256) if bytes([b]) not in ranks]
-    if missing:
-        raise ValueError(
-            f"{path} has no token for {len(missing)} of the 256 bytes; "
-            "it is cut short or not a byte-level tokenizer"
-        )
+    known = sum(bytes([b]) in ranks for b in range(256))
+    what = f"the number of bytes with a token in {path}"
+    expect(known == 256, what, known, "256: it is cut short")
     return ranks
 
 
 def is_sentencepiece(start: bytes) -> bool:
-    """Whether a file that begins so is a SentencePiece model."""
+    """Return whether a file that starts like this is a SentencePiece model."""
     return start[:1] == b"\n" or b"<unk>" in start[:64]
 
 
 def write_ranks(path, ranks: dict[bytes, int]) -> None:
-    """What `read_ranks` reads."""
-    lines = [
-        base64.b64encode(token) + b" %d\n" % rank
-        for token, rank in sorted(ranks.items(), key=lambda item: item[1])
-    ]
+    """Write a file for `read_ranks`."""
+    ordered = sorted(ranks.items(), key=lambda item: item[1])
+    lines = [base64.b64encode(t) + b" %d\n" % rank for t, rank in ordered]
     Path(path).write_bytes(b"".join(lines))
 
 
 class Tokenizer:
     r"""Llama 3's tokenizer.
 
-    Args:
-        ranks: token bytes to rank, 0 … n-1; all 256 single bytes among them.
-        special_tokens: name to id; None: `SPECIAL_TOKENS` after the ranks.
-
-    Attributes:
-        ranks, special_tokens: bytes, and names, to id.
-        bos_id, eos_id, eot_id, eom_id: begin of text, end of text, end of
-            turn, end of message.
-        stop_tokens: the ids that end a generation.
-        n_words: ranks and special tokens together.
-        vocab_size: rows of the embedding, as many, or more: a model may have
-            rows that are no token's, and decode to nothing.
+    ranks: token bytes to rank, 0 … n-1; all 256 single bytes among them.
+    special_tokens: name to id; None: `SPECIAL_TOKENS` after the ranks.
+    bos_id, eos_id, eot_id, eom_id: begin of text, end of text, turn, message.
+    n_words: ranks and special tokens.  stop_tokens: ids that end a generation.
+    vocab_size: rows of the embedding; ids from n_words on decode to nothing.
     """
 
     def __init__(self, ranks: dict[bytes, int], special_tokens=None):
@@ -127,8 +99,7 @@ class Tokenizer:
         self.special_tokens = special_tokens or {
             name: n + i for i, name in enumerate(SPECIAL_TOKENS)
         }
-        self.n_words = n + len(self.special_tokens)
-        self.vocab_size = self.n_words
+        self.vocab_size = self.n_words = n + len(self.special_tokens)
         self._encoding = tiktoken.Encoding(
             "llama3",
             pat_str=SPLIT_PATTERN,
@@ -155,21 +126,13 @@ class Tokenizer:
         eos: bool,
         allowed_special: Collection[str] = (),
     ) -> list[int]:
-        r"""Token ids of a text.
+        r"""Return the token ids of a text.
 
-        Args:
-            s: any text that can be written in UTF-8.
-            bos: put `<|begin_of_text|>` before it.
-            eos: put `<|end_of_text|>` after it.
-            allowed_special: names of special tokens that, where they stand
-                in `s`, become control tokens; "all" for all of them. All
-                others are plain text, so that a user's text cannot end the
-                turn.
-
-        Raises:
-            TypeError: if `s` is not a str.
-            ValueError: for a lone surrogate, which no UTF-8 can hold, and
-                for a name that is no special token.
+        bos, eos: whether to add `<|begin_of_text|>`, `<|end_of_text|>`.
+        allowed_special: names in `s` to encode as control tokens, or "all".
+        Any other name is plain text, so that a user cannot end the turn.
+        Raises TypeError if `s` is not a str, ValueError if UTF-8 cannot hold
+        it or a name is not a special token.
         """
         check_text(s)
         allowed = check_special(allowed_special, self.special_tokens)
@@ -181,21 +144,13 @@ class Tokenizer:
         return ids + [self.eos_id] if eos else ids
 
     def encode_chat(self, messages: Iterable[Mapping]) -> list[int]:
-        r"""A dialogue as an Instruct model was trained to read it.
+        r"""Return the ids of a dialogue in an Instruct model's format.
 
-        Each message stands behind a header with its role, and ends with
-        `<|eot_id|>`; at the end stands the header of the answer, which the
-        model goes on from. Control tokens come from this format alone: in a
-        message their names are plain text.
+        Each message is a header with its role, the content and `<|eot_id|>`;
+        the header of the answer comes last. Control tokens come from this
+        format alone: in a message their names are plain text.
 
-        Args:
-            messages: each with "role", one of `ROLES`, and "content", a text;
-                spaces around it do not count.
-
-        Raises:
-            ValueError, TypeError: naming the message, what was found and what
-                is wanted.
-
+        messages: each with "role", one of `ROLES`, and "content", a text.
         Source: Meta's published prompt format of Llama 3.
         """
         ids = [self.bos_id]
@@ -206,118 +161,75 @@ class Tokenizer:
         return ids + self._header("assistant")
 
     def _header(self, role: str) -> list[int]:
-        """Who speaks: <|start_header_id|>role<|end_header_id|>, two lines."""
-        known = self.special_tokens
-        text = partial(self.encode, bos=False, eos=False)
-        start, end = known["<|start_header_id|>"], known["<|end_header_id|>"]
-        return [start, *text(role), end, *text("\n\n")]
+        text = f"<|start_header_id|>{role}<|end_header_id|>\n\n"
+        return self.encode(text, bos=False, eos=False, allowed_special="all")
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The bytes of the tokens, one after another."""
+        """Return the bytes of the tokens, concatenated."""
         ids = checked_ids(ids, self.vocab_size)
         tokens = [i for i in ids if i < self.n_words]
         return self._encoding.decode_bytes(tokens)
 
     def decode(self, ids: Iterable[int]) -> str:
-        r"""The text of the tokens.
-
-        Bytes that are not UTF-8, as in half an emoji, become U+FFFD;
-        control tokens come out as their names.
-
-        Raises:
-            ValueError: for an id outside the vocabulary.
-        """
+        """Return the text of the tokens; half an emoji becomes U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
-        r"""The text as it grows: one piece a token, no character split.
-
-        A token that ends inside a character gives "" and the character
-        comes with the token that ends it.
-        """
+        """Yield a piece of text per token; a character when it is complete."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         for i in ids:
             yield decoder.decode(self.decode_bytes([i]))
-        rest = decoder.decode(b"", final=True)
-        if rest:
+        if rest := decoder.decode(b"", final=True):
             yield rest
 
 
-def checked_messages(messages) -> list[tuple[str, str]]:
-    """Roles and contents, or ValueError or TypeError."""
-    wanted = 'wanted a list like [{"role": "user", "content": "Hello"}]'
-    if isinstance(messages, (str, Mapping)) or not messages:
-        raise ValueError(f"messages are {str(messages)[:60]!r}; {wanted}")
-    found = []
+def checked_messages(messages) -> Iterator[tuple[str, str]]:
+    """Yield roles and contents, or raise ValueError."""
+    form = '{"role": "user", "content": "Hello"}'
+    ok = messages and not isinstance(messages, (str, Mapping))
+    expect(ok, "messages", messages, f"a list like [{form}]")
     for i, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise TypeError(
-                f"messages[{i}] is {str(message)[:60]!r}; {wanted}"
-            )
-        if set(message) != {"role", "content"}:
-            keys = ", ".join(map(str, message)) or "nothing"
-            raise ValueError(f"messages[{i}] has {keys}; {wanted}")
+        ok = isinstance(message, Mapping)
+        ok = ok and set(message) == {"role", "content"}
+        expect(ok, f"messages[{i}]", message, f"a dict like {form}")
         role, content = message["role"], message["content"]
-        if role not in ROLES:
-            raise ValueError(
-                f"messages[{i}]: role is {role!r}; wanted one of "
-                f"{', '.join(ROLES)}"
-            )
-        if not isinstance(content, str):
-            raise TypeError(
-                f"messages[{i}]: content is a {type(content).__name__}; "
-                "wanted a str"
-            )
-        found.append((role, content))
-    return found
+        known = f"one of {', '.join(ROLES)}"
+        expect(role in ROLES, f"messages[{i}]: role", role, known)
+        ok = isinstance(content, str)
+        expect(ok, f"messages[{i}]: content", content, "a str")
+        yield role, content
 
 
 def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
-    """The ids as ints, or ValueError for one outside the vocabulary."""
+    """Return the ids as ints, or raise ValueError."""
     ids = [int(i) for i in ids]
     for i in ids:
-        if not 0 <= i < vocab_size:
-            raise ValueError(
-                f"token id {i} is not in the vocabulary; wanted 0 to "
-                f"{vocab_size - 1}"
-            )
+        ok = 0 <= i < vocab_size
+        expect(ok, "the token id", i, f"0 to {vocab_size - 1}")
     return ids
 
 
 def check_text(s) -> None:
-    """TypeError unless it is a str, ValueError unless UTF-8 can hold it."""
+    """Raise TypeError unless s is a str, ValueError if UTF-8 cannot hold it."""
     if not isinstance(s, str):
-        raise TypeError(f"a {type(s).__name__} to encode; wanted a str")
-    try:
-        s.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"character {error.start} of the text is the lone surrogate "
-            f"{s[error.start]!r}, which UTF-8 cannot hold; mend it with "
-            "s.encode('utf-8', 'replace').decode()"
-        ) from None
+        raise TypeError(f"a {type(s).__name__} to encode; expected a str")
+    s.encode("utf-8")  # a lone surrogate: UnicodeEncodeError, a ValueError
 
 
 def check_special(allowed, special_tokens) -> set[str]:
-    """The names that `encode` is given, or ValueError."""
+    """Return the allowed names as a set, or raise ValueError."""
     if allowed == "all":
         allowed = special_tokens
-    elif isinstance(allowed, str):
-        allowed = [allowed]
-    allowed = set(allowed)
-    if not allowed <= special_tokens.keys():
-        names = ", ".join(sorted(allowed - special_tokens.keys()))
-        raise ValueError(f"no special tokens: {names}")
+    allowed = {allowed} if isinstance(allowed, str) else set(allowed)
+    unknown = sorted(allowed - special_tokens.keys())
+    expect(not unknown, "allowed_special", unknown, "special tokens' names")
     return allowed
 
 
 def split_long_runs(s: str, longest: int) -> Iterator[str]:
     """Cut `s` only inside runs of over `longest` spaces or non-spaces."""
-    start = 0
-    if len(s) <= longest:
-        yield s
-        return
-    for run in re.finditer(r"\S+|\s+", s):
+    start, runs = 0, re.finditer(r"\S+|\s+", s) if len(s) > longest else ()
+    for run in runs:
         for cut in range(run.start() + longest, run.end(), longest):
             yield s[start:cut]
             start = cut

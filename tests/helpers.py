@@ -4,10 +4,14 @@ import json
 
 import pytest
 import torch
-from reference import shards_of, transformers_config, transformers_weights
 
 from llamalib import Llama, ModelArgs
 from llamalib.tokenizer import write_ranks
+from tests.reference import (
+    shards_of,
+    transformers_config,
+    transformers_weights,
+)
 
 needs_cuda = [  # a class's pytestmark
     pytest.mark.cuda,

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from reference import WEIGHTS, write_1b, write_shards, write_transformers
 
 import llamalib
 from llamalib.__main__ import all_notebooks, executed
+from tests.reference import WEIGHTS, write_1b, write_shards, write_transformers
 
 pytestmark = [
     pytest.mark.slow,

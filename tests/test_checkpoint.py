@@ -3,16 +3,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import (
+
+import llamalib
+from llamalib.formats import find, placing
+from llamalib.formats.meta import open_shard
+from tests.helpers import (
     random_ids,
     random_llama,
     small_config,
     write_checkpoint,
 )
-
-import llamalib
-from llamalib.formats import find, placing
-from llamalib.formats.meta import open_shard
 
 PLAIN = dict(device="cpu")
 
@@ -386,7 +386,9 @@ def test_saving_without_room_changes_nothing(folder, monkeypatch):
 
 def test_saving_next_to_other_shards(tmp_path):
     folder = write_checkpoint(tmp_path, shards=2)
-    with pytest.raises(ValueError, match="holds consolidated.01.pth: name a new f"):
+    with pytest.raises(
+        ValueError, match="holds consolidated.01.pth: name a new f"
+    ):
         llamalib.save(random_llama(), folder, folder / "tokenizer.model")
     assert llamalib.load(folder, **PLAIN).config.dim == 64
 

@@ -7,14 +7,14 @@ import time
 
 import pytest
 import torch
-from helpers import random_ids, write_checkpoint
-from hub import REFUSALS, Hub, serving
 from huggingface_hub import constants
-from test_huggingface import write_folder
 
 import llamalib
 from llamalib.__main__ import main
 from llamalib.formats.download import fetch, licence
+from tests.helpers import random_ids, write_checkpoint
+from tests.hub import REFUSALS, Hub, serving
+from tests.test_huggingface import write_folder
 
 REPO = "meta-llama/Llama-3.2-1B"
 PTH = "original/consolidated.00.pth"
@@ -120,7 +120,9 @@ def test_a_broken_connection_is_resumed(url, hub, tmp_path):
 def test_a_connection_that_stays_broken(url, hub, tmp_path):
     """No incomplete file has the final name; the next call resumes."""
     hub.breaks = 1000
-    with pytest.raises(ConnectionError, match="(?s)cannot be reached.*is kept"):
+    with pytest.raises(
+        ConnectionError, match="(?s)cannot be reached.*is kept"
+    ):
         fetch(data=tmp_path, endpoint=url)
     target = tmp_path / "Llama-3.2-1B"
     done = files_in(target)
@@ -171,13 +173,13 @@ def test_a_page_that_refuses(url, hub, tmp_path, login, raised, said):
 @pytest.mark.parametrize("status", [500, 503, 429])
 def test_a_hub_with_a_fault(url, hub, tmp_path, status):
     hub.status = status
-    with pytest.raises(ConnectionError, match=f"answers {status} .*try again later"):
+    with pytest.raises(
+        ConnectionError, match=f"answers {status} .*try again later"
+    ):
         fetch(data=tmp_path, endpoint=url)
 
 
-def test_another_host_does_not_get_the_token(
-    url, hub, tmp_path, monkeypatch
-):
+def test_another_host_does_not_get_the_token(url, hub, tmp_path, monkeypatch):
     """Large files are on another server: the token is only for the hub."""
     store = Hub("a/store", hub.files)
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
@@ -191,7 +193,9 @@ def test_another_host_does_not_get_the_token(
 
 def test_no_network(url, tmp_path):
     nobody = url.rsplit(":", 1)[0] + ":9"
-    with pytest.raises(ConnectionError, match="cannot be reached.*check the network"):
+    with pytest.raises(
+        ConnectionError, match="cannot be reached.*check the network"
+    ):
         fetch(data=tmp_path, endpoint=nobody)
 
 
@@ -261,13 +265,17 @@ def test_a_folder_that_may_not_be_written(url, tmp_path, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr("llamalib.formats.download.download_file", refused)
-    with pytest.raises(PermissionError, match="cannot be written to .*Permission denied"):
+    with pytest.raises(
+        PermissionError, match="cannot be written to .*Permission denied"
+    ):
         fetch(data=tmp_path, endpoint=url)
 
 
 def test_an_expired_login(url, hub, tmp_path):
     hub.status = 401
-    with pytest.raises(PermissionError, match="does not accept your login.*hf auth login"):
+    with pytest.raises(
+        PermissionError, match="does not accept your login.*hf auth login"
+    ):
         fetch(data=tmp_path, endpoint=url)
 
 

@@ -7,14 +7,6 @@ import random
 import pytest
 import tokenizers
 import torch
-from helpers import (
-    random_ids,
-    random_llama,
-    small_config,
-    write_checkpoint,
-    write_tokenizer,
-)
-from reference import write_transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import (
     decoders,
@@ -35,6 +27,14 @@ from llamalib.formats.tokenizer_json import (
     read_tokenizer_json,
 )
 from llamalib.tokenizer import SPECIAL_TOKENS
+from tests.helpers import (
+    random_ids,
+    random_llama,
+    small_config,
+    write_checkpoint,
+    write_tokenizer,
+)
+from tests.reference import write_transformers
 
 PLAIN = dict(device="cpu")
 
@@ -228,7 +228,7 @@ def test_several_files(folder):
     with pytest.raises(FileNotFoundError, match="no model-00002-of-00003"):
         llamalib.load(folder)
     index.write_text(json.dumps({"weight_map": {"x": "../y.safetensors"}}))
-    with pytest.raises(ValueError, match="weight_map has '../y"):
+    with pytest.raises(ValueError, match="weight_map has .'../y"):
         llamalib.load(folder)
     listed = {"x": "y" * 300}
     index.write_text(json.dumps({"weight_map": listed}))
@@ -296,7 +296,10 @@ def test_a_folder_of_checkpoints(tmp_path):
         ),
         (dict(hidden_size=...), "hidden_size is None; expected a whole"),
         (dict(hidden_size="64"), "hidden_size is '64'"),
-        (dict(num_key_value_heads=3), "num_attention_heads is 8 and num_key_value_heads 3"),
+        (
+            dict(num_key_value_heads=3),
+            "num_attention_heads is 8 and num_key_value_heads 3",
+        ),
         (dict(head_dim=7), "head_dim is 7; expected an even"),
         (dict(rms_norm_eps=-1), "rms_norm_eps is -1"),
         (dict(tie_word_embeddings="yes"), "tie_word_embeddings is 'yes'"),
@@ -638,7 +641,9 @@ def test_invalid_end_ids(folder, ids):
     if ids == {}:
         ids = [{}]
         change_json(folder / "config.json", eos_token_id=ids)
-    with pytest.raises(ValueError, match="eos_token_id is .*expected ids from"):
+    with pytest.raises(
+        ValueError, match="eos_token_id is .*expected ids from"
+    ):
         llamalib.load(folder, **PLAIN)
 
 

@@ -2,15 +2,13 @@
 
 import subprocess
 import sys
-from importlib import import_module
 
 import pytest
 import torch
 from helpers import random_llama
 
 import llamalib
-from llamalib import compiled, products
-from llamalib.formats.find import ROOT
+from llamalib.files import ROOT
 
 PROMPT = [1, 2, 3]
 
@@ -20,31 +18,10 @@ def greedy(llama, n=12, **how):
     return list(new)
 
 
-@pytest.fixture(params=["plain", "compiled", "16 bits"])
-def how(request, monkeypatch):
-    """The ways of a decode step; nothing is really compiled."""
-    if request.param == "compiled":
-        loop = import_module("llamalib.decoding")
-        monkeypatch.setattr(loop, "COMPILED", ("cpu",))
-        monkeypatch.setattr(compiled, "compiled_anew", lambda f: f)
-        return dict(compile=True)
-    if request.param == "16 bits":  # products that switch oneDNN
-        monkeypatch.setattr(products, "SMALL", 0)
-        monkeypatch.setattr(
-            products, "quickest_way", lambda *_: products.row_by_row
-        )
-    return {}
-
-
-def model(request_how, seed=0):
-    llama = random_llama(seed=seed)
-    return llama.bfloat16() if not request_how else llama
-
-
-def test_wherever_it_is_interrupted(how, monkeypatch):
+def test_wherever_it_is_interrupted(monkeypatch):
     """In every operation of a decode step, one after another."""
-    llama = model(how)
-    wanted, at = greedy(model(how), **how), 0
+    llama = random_llama()
+    expected, at = greedy(random_llama()), 0
     operations, silu = [0], torch.nn.functional.silu
     linear = torch.nn.functional.linear
 
@@ -65,28 +42,28 @@ def test_wherever_it_is_interrupted(how, monkeypatch):
             patch.setattr(torch.nn.functional, "silu", counted(silu))
             patch.setattr(torch.nn.functional, "linear", counted(linear))
             with pytest.raises(KeyboardInterrupt):
-                greedy(llama, **how)
+                greedy(llama)
         assert torch.backends.mkldnn.enabled == onednn
         assert torch.get_num_threads() == threads
-    assert greedy(llama, **how) == wanted
+    assert greedy(llama) == expected
     batch = llamalib.generate_batch(
-        llama, [PROMPT, PROMPT], max_new_tokens=12, stop=(), **how
+        llama, [PROMPT, PROMPT], max_new_tokens=12, stop=()
     )
-    assert batch == [wanted, wanted]
+    assert batch == [expected, expected]
 
 
-def test_left_in_the_middle(how):
+def test_left_in_the_middle():
     """Not interrupted, but never asked for the rest."""
-    llama = model(how)
-    wanted = greedy(model(how), **how)
+    llama = random_llama()
+    expected = greedy(llama)
     started = []
     for n in range(1, 5):
-        new = llamalib.generate(llama, PROMPT, max_new_tokens=12, **how)
+        new = llamalib.generate(llama, PROMPT, max_new_tokens=12)
         started.append([next(new) for _ in range(n)])
         if n % 2:
             new.close()
-    assert started == [wanted[:n] for n in range(1, 5)]
-    assert greedy(llama, **how) == wanted
+    assert started == [expected[:n] for n in range(1, 5)]
+    assert greedy(llama) == expected
 
 
 SIGNALS = r"""
@@ -96,7 +73,7 @@ llama = llamalib.load(device="cpu", dtype=getattr(torch, sys.argv[1]))
 ids = llama.tokenizer.encode("Once upon a time", bos=True, eos=False)
 def greedy(n):
     return list(llamalib.generate(llama, ids, max_new_tokens=n, stop=()))
-wanted, chance, stopped = greedy(30), random.Random(0), 0
+expected, chance, stopped = greedy(30), random.Random(0), 0
 for _ in range(25):
     wait = chance.uniform(0.001, 0.05)
     me = os.getpid(), signal.SIGINT
@@ -109,7 +86,7 @@ for _ in range(25):
     except KeyboardInterrupt:
         stopped += 1
     timer.join()
-    assert greedy(30) == wanted
+    assert greedy(30) == expected
     assert torch.backends.mkldnn.enabled
 print("stopped", stopped)
 """
@@ -153,7 +130,7 @@ def test_the_kernels_stop_button(pocket_folder, monkeypatch):
             "def greedy(n):\n"
             "    how = dict(max_new_tokens=n, stop=())\n"
             "    return list(llamalib.generate(llama, ids, **how))\n"
-            "wanted = greedy(20)\n"
+            "expected = greedy(20)\n"
         )
         import threading
 
@@ -161,7 +138,7 @@ def test_the_kernels_stop_button(pocket_folder, monkeypatch):
         button.start()
         stopped = run("while True:\n    greedy(500)")
         assert stopped["ename"] == "KeyboardInterrupt"
-        assert run("assert greedy(20) == wanted")["status"] == "ok"
+        assert run("assert greedy(20) == expected")["status"] == "ok"
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

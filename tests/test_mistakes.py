@@ -12,10 +12,10 @@ import zipfile
 
 import pytest
 import torch
-from helpers import random_llama, write_checkpoint
 
 import llamalib
 from llamalib.files import ROOT
+from tests.helpers import random_llama, write_checkpoint
 
 PTH, PARAMS, TOKENIZER = (
     "consolidated.00.pth",
@@ -494,10 +494,16 @@ def llama():
 GENERATE = {
     "an id too large": (dict(prompt_ids=[1, 556]), "hold 556; expected 0 to"),
     "a negative id": (dict(prompt_ids=[-1]), "hold -1; expected 0 to 555"),
-    "ids with a point": (dict(prompt_ids=[1.0]), "are torch.float32; expected"),
+    "ids with a point": (
+        dict(prompt_ids=[1.0]),
+        "are torch.float32; expected",
+    ),
     "a text for ids": (dict(prompt_ids="abc"), "are 'abc'; expected ids"),
     "an empty prompt": (dict(prompt_ids=[]), "at least one id"),
-    "two dimensions": (dict(prompt_ids=[[1]]), r"shape \(1, 1\); expected one"),
+    "two dimensions": (
+        dict(prompt_ids=[[1]]),
+        r"shape \(1, 1\); expected one",
+    ),
     "a long prompt": (
         dict(prompt_ids=[1] * 8192),
         "prompt has 8192 tokens .*made for 8192 positions, so at most 0",

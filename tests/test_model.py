@@ -1,10 +1,9 @@
-"""The whole model beside the transformers library's, on the same weights."""
+"""The whole model compared with transformers', on the same weights."""
 
 from itertools import product
 
 import pytest
 import torch
-from checkpoint import LLAMA_1B
 from helpers import (
     needs_cuda,
     random_ids,
@@ -14,7 +13,7 @@ from helpers import (
 )
 
 import llamalib
-from llamalib.gqa import attention, fused_attention
+from llamalib import LLAMA_1B, attention, sdpa_attention
 
 FACTORS = {"plain": None, "x8": 8.0, "x32": 32.0}
 CASES = list(product((1, 2, 8), FACTORS, (1, 3), (True, False)))
@@ -59,10 +58,10 @@ def test_logits_beyond_position_8192(case):
     ours, theirs = both(kv, rope, tied, n_layers=1)  # long enough as it is
     T = 8192 + 40
     tokens = random_ids(batch, T)
-    wanted = theirs(tokens, logits_to_keep=40).logits
+    expected = theirs(tokens, logits_to_keep=40).logits
     cache = ours.new_cache(T, batch)
     llamalib.prefill(ours, tokens[:, :-40], cache)
-    assert_same_logits(ours(tokens[:, -40:], cache), wanted)
+    assert_same_logits(ours(tokens[:, -40:], cache), expected)
 
 
 @torch.no_grad()
@@ -73,7 +72,7 @@ def test_greedy_ids_are_those_of_transformers(kv, rope, tied):
     ours, theirs = both(kv, rope, tied)
     for T in (1, 17):
         prompt = random_ids(1, T)
-        wanted = theirs.generate(
+        expected = theirs.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
             max_new_tokens=24,
@@ -81,7 +80,7 @@ def test_greedy_ids_are_those_of_transformers(kv, rope, tied):
             pad_token_id=0,
         )[0, T:]
         found = llamalib.generate(ours, prompt[0], max_new_tokens=24)
-        assert list(found) == wanted.tolist()
+        assert list(found) == expected.tolist()
 
 
 @torch.no_grad()
@@ -125,7 +124,7 @@ def test_prefill_in_pieces_as_at_once():
     llama.register_forward_pre_hook(
         lambda _, arguments: passes.append(arguments[0].shape[1])
     )
-    for piece, wanted in (
+    for piece, expected in (
         (1, [1] * 50),
         (13, [13, 13, 13, 11]),
         (49, [49, 1]),
@@ -133,7 +132,7 @@ def test_prefill_in_pieces_as_at_once():
         passes.clear()
         cache = llama.new_cache(50)
         found = llamalib.prefill(llama, tokens, cache, piece=piece)
-        assert passes == wanted
+        assert passes == expected
         assert torch.allclose(found, at_once, atol=1e-5)
     assert torch.allclose(at_once, llama(tokens)[:, -1], atol=1e-5)
 
@@ -164,21 +163,67 @@ def test_one_row_and_a_batch_agree():
 
 
 @torch.no_grad()
-def test_taught_functions_are_the_model():
-    """The loop that a notebook writes gives what the module gives."""
+def test_forward_is_the_model():
+    """The function on the state_dict, and the module."""
     llama = random_llama()
-    w, config = llama.state_dict(), llama.config
-    tokens = random_ids(9)
+    w, config, tokens = llama.state_dict(), llama.config, random_ids(9)
     freqs_cis = llamalib.precompute_freqs_cis(
         config.head_dim, 9, config.rope_theta, config.rope_scaling_factor
     )
-    mask = llamalib.causal_mask(9)
-    x = w["tok_embeddings.weight"][tokens]
-    for layer in range(config.n_layers):
-        x = llamalib.transformer_block(x, w, layer, freqs_cis, mask, config)
-    x = llamalib.rms_norm(x, w["norm.weight"], config.norm_eps)
-    logits = x @ w["output.weight"].T
+    options = dict(freqs_cis=freqs_cis, mask=llamalib.causal_mask(9))
+    logits = llamalib.forward(tokens, w, config, **options)
     assert torch.allclose(logits, llama(tokens), atol=1e-5)
+    last = llamalib.forward(tokens, w, config, last_only=True, **options)
+    assert torch.allclose(last, logits[-1:], atol=1e-5)
+    states = []
+
+    def keep(*args, **options):
+        states.append(llamalib.transformer_block(*args, **options))
+        return states[-1]
+
+    llamalib.forward(tokens, w, config, block=keep, **options)
+    found = llamalib.record(llama, tokens)
+    for layer, x in enumerate(states):
+        assert torch.allclose(found[f"layers.{layer}.out"], x, atol=1e-5)
+
+
+@torch.no_grad()
+def test_record_adds_up():
+    """The stream after a layer is the stream before plus both halves."""
+    llama = random_llama()
+    for tokens in (random_ids(7), random_ids(2, 7)):
+        found = llamalib.record(llama, tokens)
+        x = llama.tok_embeddings.weight[tokens]  # (..., T, D)
+        for i, layer in enumerate(llama.layers):
+            name = f"layers.{i}"
+            assert torch.allclose(found[f"{name}.in"], x, atol=1e-5)
+            u = llamalib.rms_norm(x, layer.attention_norm.weight)
+            assert torch.allclose(found[f"{name}.attention.in"], u, atol=1e-5)
+            x = x + found[f"{name}.attention.out"]
+            u = llamalib.rms_norm(x, layer.ffn_norm.weight)
+            seen = found[f"{name}.feed_forward.in"]
+            assert torch.allclose(seen, u, atol=1e-5)
+            x = x + found[f"{name}.feed_forward.out"]
+            assert torch.allclose(found[f"{name}.out"], x, atol=1e-5)
+    assert not any(m._forward_hooks for m in llama.modules())
+
+
+@torch.no_grad()
+def test_layers_are_indexed_printed_and_hooked():
+    llama, tokens = random_llama(), random_ids(5)
+    assert llama.layers[0].attention.wq.weight is llama.get_parameter(
+        "layers.0.attention.wq.weight"
+    )
+    assert "(wq): Weight((64, 64), torch.float32)" in repr(llama.layers[0])
+    before = llama(tokens)
+    hook = llama.layers[1].feed_forward.register_forward_hook(
+        lambda module, args, out: out * 0
+    )
+    assert not torch.allclose(llama(tokens), before)
+    hook.remove()
+    assert torch.equal(llama(tokens), before)
+    with pytest.raises(RuntimeError, match="attention or feed_forward"):
+        llama.layers[0].attention.wq.register_forward_hook(print)
 
 
 @torch.no_grad()
@@ -190,7 +235,7 @@ def test_attention_maps():
     assert torch.allclose(maps.sum(-1), torch.ones(2, 8, 10), atol=1e-5)
     assert torch.equal(maps.triu(1), torch.zeros_like(maps))
     by_hand, fused = (
-        llama(tokens, attend=attend) for attend in (attention, fused_attention)
+        llama(tokens, attend=attend) for attend in (attention, sdpa_attention)
     )
     assert torch.allclose(by_hand, fused, atol=1e-5)
 
@@ -216,7 +261,7 @@ def test_it_says_what_it_is():
 
 def test_the_1b_has_its_published_number_of_parameters():
     with torch.device("meta"):
-        llama = llamalib.Llama(llamalib.ModelArgs(**LLAMA_1B))
+        llama = llamalib.Llama(LLAMA_1B)
     assert sum(p.numel() for p in llama.parameters()) == 1_235_814_400
 
 
@@ -225,10 +270,10 @@ def test_the_1b_has_its_published_number_of_parameters():
 def test_half_precision_is_near(dtype):
     llama = random_llama()
     tokens = random_ids(1, 17)
-    wanted = llama(tokens)
+    expected = llama(tokens)
     found = random_llama().to(dtype)(tokens)
     assert found.dtype == torch.float32
-    assert (found - wanted).abs().mean() < 0.05
+    assert (found - expected).abs().mean() < 0.05
 
 
 def test_it_can_be_trained():
@@ -273,7 +318,7 @@ def test_a_cache_of_another_shape_is_refused(cache):
     llama = random_llama()
     cache = llamalib.KVCache(**dict(config=llama.config) | cache)
     tokens = random_ids(2, 4) if cache.k.shape[1] == 3 else random_ids(4)
-    with pytest.raises(ValueError, match="the cache has shape"):
+    with pytest.raises(ValueError, match="the cache is"):
         llama(tokens, cache)
 
 
@@ -283,9 +328,9 @@ class TestCuda:
     @torch.no_grad()
     def test_logits_are_the_cpus(self):
         tokens = random_ids(2, 100)
-        wanted = random_llama()(tokens)
+        expected = random_llama()(tokens)
         found = random_llama().cuda()(tokens.cuda()).cpu()
-        assert (found - wanted).abs().max() < 1e-3
+        assert (found - expected).abs().max() < 1e-3
 
     @pytest.mark.parametrize(
         "dtype", [torch.bfloat16, torch.float16, torch.float32]

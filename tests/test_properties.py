@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import random_llama, small_config, write_checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_huggingface import write_folder
 
 import llamalib
 from llamalib import Tokenizer, tensor_shapes
 from llamalib.files import ROOT
+from tests.helpers import random_llama, small_config, write_checkpoint
+from tests.test_huggingface import write_folder
 
 DOCUMENTED = (FileNotFoundError, PermissionError, ValueError, MemoryError)
 SECONDS = 5

@@ -19,12 +19,12 @@ def turn(x, position, head_dim, scaling=None):
 def test_by_2x2_matrices():
     hd, position = 8, 5
     x = torch.randn(hd)
-    wanted = []
+    expected = []
     for k in range(hd // 2):
         angle = position * 500000.0 ** (-2 * k / hd)
         c, s = math.cos(angle), math.sin(angle)
-        wanted.append(torch.tensor([[c, -s], [s, c]]) @ x[2 * k : 2 * k + 2])
-    assert torch.allclose(turn(x, position, hd), torch.cat(wanted), atol=1e-6)
+        expected.append(torch.tensor([[c, -s], [s, c]]) @ x[2 * k : 2 * k + 2])
+    assert torch.allclose(turn(x, position, hd), torch.cat(expected), atol=1e-6)
 
 
 def test_scores_depend_on_distance_alone():
@@ -51,9 +51,9 @@ def test_scaling_by_wavelength(factor):
     assert 1 > ratio[2] > 0.99 and 1 / factor < ratio[3] < 1 / factor + 0.01
     # half way between by frequency: the mean of both
     middle = torch.tensor([2 * math.pi * (1 / 2048 + 1 / 8192) / 2])
-    wanted = (1 + 1 / factor) / 2
+    expected = (1 + 1 / factor) / 2
     assert torch.allclose(
-        scale_frequencies(middle, factor) / middle, torch.tensor([wanted])
+        scale_frequencies(middle, factor) / middle, torch.tensor([expected])
     )
 
 

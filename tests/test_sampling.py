@@ -25,8 +25,8 @@ def test_order_temperature_top_k_top_p():
     probs = next_token_probs(LOGITS, temperature=0.5, top_k=3, top_p=0.85)
     # 16 : 9 : 4 : 1 after temperature; of the three that top-k leaves, two
     # reach 0.85 (25/29); of all four they would not (25/30)
-    wanted = torch.tensor([0, 16 / 25, 0, 9 / 25])
-    assert torch.allclose(probs, wanted, atol=1e-6)
+    expected = torch.tensor([0, 16 / 25, 0, 9 / 25])
+    assert torch.allclose(probs, expected, atol=1e-6)
     assert torch.allclose(next_token_probs(LOGITS), LOGITS.exp(), atol=1e-6)
 
 

@@ -97,7 +97,7 @@ def test_special_tokens_in_a_text_stay_text(tokenizer):
     assert ids_of(t, f"a{name}b<|begin_of_text|>", allowed_special=name) == ids
     every = ids_of(t, f"a{name}b<|begin_of_text|>", allowed_special="all")
     assert every[-1] == t.bos_id
-    with pytest.raises(ValueError, match=r"no special tokens: <\|x\|>"):
+    with pytest.raises(ValueError, match=r"allowed_special is .*<\|x\|>"):
         ids_of(t, "a", allowed_special=["<|x|>"])
 
 
@@ -151,13 +151,13 @@ def test_streaming_never_splits_a_character(tokenizer):
 
 
 def test_what_cannot_be_encoded(small):
-    with pytest.raises(ValueError, match="character 2 .* surrogate"):
+    with pytest.raises(ValueError, match="position 2: surrogates"):
         ids_of(small, "ab\ud800")
     with pytest.raises(TypeError, match="a bytes to encode"):
         ids_of(small, b"ab")
-    with pytest.raises(ValueError, match="token id 556 .* 0 to 555"):
+    with pytest.raises(ValueError, match="token id is 556; expected 0 to 555"):
         small.decode([1, 556])
-    with pytest.raises(ValueError, match="token id -1"):
+    with pytest.raises(ValueError, match="token id is -1"):
         small.decode([-1])
 
 
@@ -188,9 +188,9 @@ def lines(*changes):
         (lines((7, [b"!!! 7"])), "line 8"),
         (lines((7, [b"Bw=="])), "line 8"),
         (lines((7, [b"Bw== x"])), "line 8"),
-        (lines((7, [])), "line 8: rank 8 .* wanted rank 7"),
-        (lines((7, [b"AA== 7"])), "line 8: rank 7 .* not seen before"),
-        (b"IQ== 0\n", "no token for 255"),
+        (lines((7, [])), "line 8: .* rank 7"),
+        (lines((7, [b"AA== 7"])), "line 8: .* not a new token"),
+        (b"IQ== 0\n", "is 1; expected 256"),
         (b"", "is empty"),
         (b"\n\x0e\n\x05<unk>\x15\x00", "SentencePiece"),
     ],
@@ -257,25 +257,25 @@ def test_a_message_cannot_end_its_turn(tokenizer):
 @pytest.mark.parametrize(
     "messages, kind, said",
     [
-        ([], ValueError, "messages are .*wanted a list like"),
-        ("hello", ValueError, "messages are 'hello'; wanted a list like"),
-        (DIALOGUE[0], ValueError, "messages are .*wanted a list like"),
-        (["hello"], TypeError, r"messages\[0\] is 'hello'; wanted"),
-        ([{"role": "user"}], ValueError, r"messages\[0\] has role; wanted"),
+        ([], ValueError, "messages is .*expected a list like"),
+        ("hello", ValueError, "messages is 'hello'; expected a list like"),
+        (DIALOGUE[0], ValueError, "messages is .*expected a list like"),
+        (["hello"], ValueError, r"messages\[0\] is 'hello'; expected"),
+        ([{"role": "user"}], ValueError, r"messages\[0\] is .*; expected"),
         (
             [DIALOGUE[0], {"role": "robot", "content": ""}],
             ValueError,
-            r"messages\[1\]: role is 'robot'; wanted one of system, user",
+            r"messages\[1\]: role is 'robot'; expected one of system, user",
         ),
         (
             [{"role": "user", "content": 5}],
-            TypeError,
-            r"messages\[0\]: content is a int; wanted a str",
+            ValueError,
+            r"messages\[0\]: content is .*; expected a str",
         ),
         (
             [{"role": "user", "content": "\ud800"}],
             ValueError,
-            "lone surrogate",
+            "surrogates not allowed",
         ),
     ],
 )

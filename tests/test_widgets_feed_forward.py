@@ -5,7 +5,7 @@ from helpers import random_llama, small_config
 
 import llamalib
 from llamalib.viz import nb06 as widgets
-from llamalib.experiment import STORY, loss, replaced
+from llamalib.course.experiment import STORY, loss, replaced
 
 
 def bars(play, **values):

@@ -17,7 +17,7 @@ from .base import (
     title,
     visible,
 )
-from ..experiment import replaced
+from ..course.experiment import replaced
 from .play import Play
 from .model_map import strip  # noqa: F401
 

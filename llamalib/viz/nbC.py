@@ -18,8 +18,7 @@ from .base import (
     visible,
 )
 from .nb01 import _flow, _page, _text_width
-from ..experiment import replaced
-from ..experts import route
+from ..course.experiment import replaced
 from ..swiglu import feed_forward
 from .play import Play
 from .model_map import strip  # noqa: F401
@@ -306,7 +305,7 @@ def routing_picture(labels, weights, heading, most=110):
 MOST_ROUTED = 110  # tokens: as many as the picture holds
 
 
-def routing(llama, runs, text: str, top_k: int = 2) -> Play:
+def routing(llama, runs, text: str, top_k: int = 2, *, route) -> Play:
     r"""A text, and the experts to which a router gives its tokens.
 
     The text runs through the model as it is; the routers look at what the
@@ -318,6 +317,7 @@ def routing(llama, runs, text: str, top_k: int = 2) -> Play:
             router after each of them, (S, E, D).
         text: to begin with; of a long one the first tokens are read.
         top_k: k, the experts of a token.
+        route: the notebook's router, called as route(x, router, top_k).
 
     Returns:
         a Play of `text`, `run` and `stage`, from 0 to S - 1.

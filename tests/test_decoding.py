@@ -9,12 +9,11 @@ import torch
 from helpers import random_ids, random_llama, small_config, small_ranks
 
 import llamalib
-from llamalib import products
-from llamalib.experiment import STORY
+from llamalib.course.experiment import STORY
 
 
 def naive(llama, ids, n):
-    """Greedy, all computed anew for every token."""
+    """Greedy, the whole text again for every token."""
     ids = list(ids)
     for _ in range(n):
         ids.append(llama(torch.tensor(ids))[-1].argmax().item())
@@ -113,7 +112,7 @@ def test_one_pass_a_token(monkeypatch):
         (dict(temperature=-1), "temperature is -1"),
         (dict(temperature=float("nan")), "temperature is nan"),
         (dict(prompt_ids="hello"), "prompt_ids are 'hello'"),
-        (dict(stop="."), r"stop is \."),
+        (dict(stop="."), r"stop is '\.'"),
         (dict(stop=5), "stop is 5"),
         (dict(stop=[556]), r"stop is \[556\]; .* 0 to 555"),
         (dict(seed="a"), "seed is 'a'"),
@@ -148,11 +147,11 @@ def test_batch_is_each_alone(pocket):
         found = llamalib.generate_batch(
             pocket, prompts, max_new_tokens=40, **how
         )
-        wanted = [
+        expected = [
             list(llamalib.generate(pocket, p, max_new_tokens=40, **how))
             for p in prompts
         ]
-        assert found == wanted
+        assert found == expected
     assert len({len(ids) for ids in found}) > 1  # each has its own stop
 
 
@@ -160,9 +159,9 @@ def test_batch_of_equal_lengths_and_of_one():
     llama = random_llama()
     rows = random_ids(3, 6)
     how = dict(max_new_tokens=20)
-    wanted = [list(llamalib.generate(llama, row, **how)) for row in rows]
-    assert llamalib.generate_batch(llama, rows, **how) == wanted
-    assert llamalib.generate_batch(llama, [rows[1]], **how) == wanted[1:2]
+    expected = [list(llamalib.generate(llama, row, **how)) for row in rows]
+    assert llamalib.generate_batch(llama, rows, **how) == expected
+    assert llamalib.generate_batch(llama, [rows[1]], **how) == expected[1:2]
 
 
 def test_batch_draws_as_each_alone():
@@ -170,12 +169,12 @@ def test_batch_draws_as_each_alone():
     prompts = [[1, 2, 3], [4], [1, 2, 3]]
     how = dict(max_new_tokens=20, temperature=1.0, top_k=50)
     found = llamalib.generate_batch(llama, prompts, seed=5, **how)
-    wanted = [
+    expected = [
         list(llamalib.generate(llama, p, seed=5 + b, **how))
         for b, p in enumerate(prompts)
     ]
-    assert found == wanted and found[0] != found[2]
-    llamalib.generate_batch(llama, prompts, **how)  # by chance
+    assert found == expected and found[0] != found[2]
+    llamalib.generate_batch(llama, prompts, **how)  # not reproducible
 
 
 def test_batch_stops_when_all_have(monkeypatch):
@@ -221,9 +220,9 @@ def test_padding_is_never_seen():
 @pytest.mark.parametrize(
     "change, said",
     [
-        (dict(prompts=[]), "prompts are empty"),
-        (dict(prompts=[[1], []]), r"prompts\[1\]: .* shape \(0,\)"),
-        (dict(prompts=[1, 2]), r"prompts\[0\]: .* shape \(\)"),
+        (dict(prompts=[]), r"prompts is \[\]"),
+        (dict(prompts=[[1], []]), r"prompts\[1\]: .* \(0,\)"),
+        (dict(prompts=[1, 2]), r"prompts\[0\]: .* \(\)"),
         (dict(prompts=[[1], [556]]), r"prompts\[1\]: .* 556"),
         (dict(max_new_tokens=0), "max_new_tokens is 0"),
         (dict(prompts=[[1], [1] * 8190]), "8190 tokens .* at most 2 more"),
@@ -240,38 +239,8 @@ def test_mistakes_in_a_batch_are_named(change, said):
 
 @pytest.mark.parametrize("padding", [[1, 2], [[1], [2], [3]], [0.5, 1, 1]])
 def test_padding_that_does_not_serve(padding):
-    with pytest.raises(ValueError, match="padding is .* shape"):
+    with pytest.raises(ValueError, match="padding's dtype and shape"):
         random_llama().new_cache(9, 3, torch.tensor(padding))
-
-
-def test_decoding_builds_no_mask_and_moves_no_cache(monkeypatch):
-    llama = random_llama()
-    masks, caches = [], []
-    mask, new_cache = llamalib.model.causal_mask, llama.new_cache
-    monkeypatch.setattr(
-        llamalib.model,
-        "causal_mask",
-        lambda *args: masks.append(args) or mask(*args),
-    )
-    monkeypatch.setattr(
-        llama,
-        "new_cache",
-        lambda *args: caches.append(new_cache(*args)) or caches[-1],
-    )
-    ids = llamalib.generate(llama, [1, 2, 3], max_new_tokens=20)
-    next(ids)
-    assert len(masks) == len(caches) == 1
-    place = caches[0].k.data_ptr(), caches[0].v.data_ptr()
-
-    def no_cat(*args, **kwargs):
-        raise AssertionError("something grows")
-
-    for name in ("cat", "concat", "hstack"):
-        monkeypatch.setattr(torch, name, no_cat)
-    assert len(list(ids)) == 19 and len(masks) == len(caches) == 1
-    assert place == (caches[0].k.data_ptr(), caches[0].v.data_ptr())
-    # the last new token never goes in
-    assert caches[0].max_seq_len == caches[0].length == 3 + 20 - 1
 
 
 def live_bytes():
@@ -327,29 +296,3 @@ def test_many_generations_keep_no_memory():
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 5e6
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("way", ["row_by_row", "in_strips", "in_blocks"])
-def test_bfloat16_differs_only_where_two_are_as_likely(monkeypatch, way):
-    """Cached and not, by other kernels: other roundings, no other text."""
-    compile = way == "in_blocks"
-    if compile and products.pack(torch.ones(64, 64).bfloat16()) is None:
-        pytest.skip("this processor has no bfloat16 products of its own")
-    way = getattr(products, way)
-    monkeypatch.setattr(products, "SMALL", 0)
-    monkeypatch.setattr(products, "quickest_way", lambda *how: way)
-    monkeypatch.setattr(products, "packing_pays", lambda dtype: True)
-    llama, prompt = random_llama().to(torch.bfloat16), random_ids(6).tolist()
-    found = list(
-        llamalib.generate(
-            llama, prompt, max_new_tokens=100, stop=(), compile=compile
-        )
-    )
-    monkeypatch.setattr(products, "SMALL", 2**60)
-    logits = llama(torch.tensor(prompt + found))[len(prompt) - 1 : -1]
-    best = logits.max(-1).values
-    taken = logits.gather(-1, torch.tensor(found)[:, None])[:, 0]
-    # logits are of order 1, and bfloat16 has 8 bits: 14 sums in a row
-    assert (best - taken).max() < 0.06
-    assert (best == taken).float().mean() > 0.9

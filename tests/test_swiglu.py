@@ -12,11 +12,11 @@ def weights(D=8, hidden=24):
 def test_neuron_by_neuron():
     w1, w2, w3 = weights()
     x = torch.randn(8)
-    wanted = torch.zeros(8)
+    expected = torch.zeros(8)
     for n in range(24):
         z = w1[n] @ x
-        wanted += z * torch.sigmoid(z) * (w3[n] @ x) * w2[:, n]
-    assert torch.allclose(feed_forward(x, w1, w2, w3), wanted, atol=1e-4)
+        expected += z * torch.sigmoid(z) * (w3[n] @ x) * w2[:, n]
+    assert torch.allclose(feed_forward(x, w1, w2, w3), expected, atol=1e-4)
 
 
 def test_gate_and_content_are_not_the_same():

@@ -7,8 +7,8 @@ from llamalib import rms_norm
 def test_is_pytorchs():
     x, weight = torch.randn(3, 5, 64), torch.randn(64)
     for eps in (1e-5, 1e-2, 1.0):
-        wanted = F.rms_norm(x, (64,), weight, eps)
-        assert torch.allclose(rms_norm(x, weight, eps), wanted, atol=1e-6)
+        expected = F.rms_norm(x, (64,), weight, eps)
+        assert torch.allclose(rms_norm(x, weight, eps), expected, atol=1e-6)
 
 
 def test_by_hand():
