@@ -2,6 +2,7 @@ r"""Open a checkpoint folder as a model."""
 
 import torch
 
+from .checks import expect
 from .model import Llama
 
 
@@ -66,12 +67,9 @@ def choose_device(device=None) -> torch.device:
     here = [kind for kind, count in counts.items() if count]
     try:
         found = torch.device(here[0] if device is None else device)
+        is_here = (found.index or 0) < counts.get(found.type, 0)
     except (RuntimeError, TypeError):
-        expected = "expected 'cuda', 'mps' or 'cpu'"
-        raise ValueError(f"device is {device!r}; {expected}") from None
-    if (found.index or 0) >= counts.get(found.type, 0):
-        raise ValueError(
-            f"device is {str(found)!r}, which this machine does not have; "
-            f"expected one of: {', '.join(here)}"
-        )
+        is_here = False
+    expected = f"a device of this machine: {', '.join(here)}"
+    expect(is_here, "device", device, expected)
     return found

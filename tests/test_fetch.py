@@ -219,7 +219,7 @@ def test_a_page_cannot_write_elsewhere(url, hub, tmp_path, name):
 def test_a_page_without_checksums(url, hub, tmp_path, monkeypatch):
     for blob in (None, "/../../../a" + 40 * "0"):
         monkeypatch.setattr(Hub, "blob", lambda self, name: blob)
-        with pytest.raises(RuntimeError, match="no size and checksum of orig"):
+        with pytest.raises(ValueError, match="size and checksum of orig"):
             fetch(data=tmp_path, endpoint=url)
     assert files_in(tmp_path) == []
 
@@ -345,7 +345,7 @@ def test_the_command(url, hub, monkeypatch, capsys):
         hub.login = "first"
         return fetch(model, endpoint=url)
 
-    monkeypatch.setattr("llamalib.formats.download.fetch", nothing)
+    monkeypatch.setattr("llamalib.__main__.fetch", nothing)
     assert main(["fetch", REPO]) == 1
     said = capsys.readouterr().err
     assert said.startswith("PermissionError: ") and said.count("\n") == 1

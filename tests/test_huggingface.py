@@ -225,17 +225,19 @@ def test_several_files(folder):
     found = llamalib.load(folder, **PLAIN).state_dict()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     (folder / "model-00002-of-00003.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="no model-00002-of-00003"):
+    with pytest.raises(
+        FileNotFoundError, match="no file model-00002-of-00003"
+    ):
         llamalib.load(folder)
     index.write_text(json.dumps({"weight_map": {"x": "../y.safetensors"}}))
-    with pytest.raises(ValueError, match="weight_map has .'../y"):
+    with pytest.raises(ValueError, match="weight_map is {'x': '../y"):
         llamalib.load(folder)
     listed = {"x": "y" * 300}
     index.write_text(json.dumps({"weight_map": listed}))
-    with pytest.raises(FileNotFoundError, match="can have no 'yyy"):
+    with pytest.raises(FileNotFoundError, match="has no 'yyy"):
         llamalib.load(folder)
     index.write_text("{}")
-    with pytest.raises(ValueError, match="weight_map has no names"):
+    with pytest.raises(ValueError, match="weight_map is None; expected names"):
         llamalib.load(folder)
     first = "model-00001-of-00003.safetensors"
     index.write_text(json.dumps({"weight_map": {"lm_head.weight": first}}))
@@ -261,7 +263,7 @@ def test_a_folder_of_checkpoints(tmp_path):
     (tmp_path / "notes").mkdir()
     assert llamalib.find_checkpoint(tmp_path) == one
     two = write_folder(tmp_path / "two")
-    with pytest.raises(ValueError, match=f"(?s)more than one.*{one}.*{two}"):
+    with pytest.raises(ValueError, match=f"(?s)several.*{one}.*{two}"):
         llamalib.find_checkpoint(tmp_path)
 
 
@@ -292,23 +294,29 @@ def test_a_folder_of_checkpoints(tmp_path):
         (dict(layer_types=5), "layer_types is 5"),
         (
             dict(rope_parameters={"rope_type": "llama3", "factor": 8}),
-            "low_freq_factor is None, .*expected 1.0",
+            "low_freq_factor is None; expected 1.0",
         ),
         (dict(hidden_size=...), "hidden_size is None; expected a whole"),
         (dict(hidden_size="64"), "hidden_size is '64'"),
         (
             dict(num_key_value_heads=3),
-            "num_attention_heads is 8 and num_key_value_heads 3",
+            "num_attention_heads is 8; .* num_key_value_heads = 3",
         ),
         (dict(head_dim=7), "head_dim is 7; expected an even"),
         (dict(rms_norm_eps=-1), "rms_norm_eps is -1"),
         (dict(tie_word_embeddings="yes"), "tie_word_embeddings is 'yes'"),
-        (dict(vocab_size=557), "asks for"),
-        (dict(vocab_size=500), "tokenizer of 556 tokens.*vocab_size 500"),
+        (dict(vocab_size=557), "embed_tokens.weight is .556, 64.; expected"),
+        (dict(vocab_size=500), "is 556; expected at most 500, the vocab_size"),
         (dict(num_hidden_layers=3), "has no tensor layers.2"),
         (dict(num_hidden_layers=1), "has an unknown tensor layers.1"),
-        (dict(intermediate_size=170), r"_proj.weight has shape"),
-        (dict(tie_word_embeddings=False), "has no tensor lm_head.weight"),
+        (
+            dict(intermediate_size=170),
+            "_proj.weight is .64, 256.; expected .64, 170.",
+        ),
+        (
+            dict(tie_word_embeddings=False),
+            "tie_word_embeddings is False; expected true",
+        ),
     ],
 )
 def test_other_configs_are_refused(folder, changes, said):
@@ -329,13 +337,13 @@ Q = "model.layers.0.self_attn.q_proj"
         (lambda t: t.update({f"{Q}.weight": t[f"{Q}.weight"][:9]}), Q),
         (
             lambda t: t.update({f"{Q}.weight": t[f"{Q}.weight"].char()}),
-            f"{Q}.weight is torch.int8",
+            f"{Q}.weight is 'torch.int8",
         ),
         (
             lambda t: t.update(
                 {f"{Q}.weight": t[f"{Q}.weight"].to(torch.float8_e4m3fn)}
             ),
-            f"{Q}.weight is torch.float8",
+            f"{Q}.weight is 'torch.float8",
         ),
         (lambda t: t.pop(f"{Q}.weight"), "attention.wq.weight"),
         (
@@ -350,7 +358,7 @@ Q = "model.layers.0.self_attn.q_proj"
         ),
         (
             lambda t: t.update({"lm_head.weight": torch.ones(556, 64)}),
-            "lm_head.weight differs from",
+            "expected false: lm_head.weight is another",
         ),
         (
             lambda t: t.update(
@@ -498,9 +506,9 @@ def test_other_tokenizers(tmp_path, kind):
     assert ours.encode("a</s>", **some)[-1] == 2
     half = ours.encode("🐍", bos=False, eos=False)[:-1]
     assert "\ufffd" in "".join(ours.decode_stream(half))
-    with pytest.raises(ValueError, match="token id 9999 is not in the voc"):
+    with pytest.raises(ValueError, match="token id is 9999; expected 0 to"):
         ours.decode([9999])
-    with pytest.raises(ValueError, match="no special tokens: <x>"):
+    with pytest.raises(ValueError, match="allowed_special is .'<x>'"):
         ours.encode("a", bos=False, eos=False, allowed_special="<x>")
     with pytest.raises(ValueError, match="lone surrogate"):
         ours.encode("\ud800", bos=False, eos=False)
@@ -600,7 +608,7 @@ def test_rows_that_are_no_tokens(tmp_path, kind, capsys):
     assert type(found) is kind and found.n_words == 556
     assert found.decode([97, 599, 98]) == "ab"
     assert "".join(found.decode_stream([97, 599, 98])) == "ab"
-    with pytest.raises(ValueError, match="600 is not .* 0 to 599"):
+    with pytest.raises(ValueError, match="token id is 600; expected 0 to 599"):
         found.decode([600])
     if kind is Tokenizer:
         assert main(["convert", str(folder), str(tmp_path / "new")]) == 1

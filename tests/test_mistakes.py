@@ -164,19 +164,23 @@ TABLE = {
         MISSING,
         "has no params.json, it holds: consolidated.00.pth, tokenizer.model",
     ),
-    "no tokenizer": (gone(TOKENIZER), MISSING, "has no tokenizer.model, it h"),
-    "no weights": (gone(PTH), MISSING, "has no consolidated.00.pth, it hol"),
+    "no tokenizer": (
+        gone(TOKENIZER),
+        MISSING,
+        "has no file tokenizer.model, it h",
+    ),
+    "no weights": (gone(PTH), MISSING, "has no file consolidated.00.pth, it"),
     "a folder for a file": (
         lambda f: (gone(PTH)(f), (f / PTH).mkdir()),
         MISSING,
-        "consolidated.00.pth is a folder; expected the file",
+        "has no file consolidated.00.pth, it holds: consolidated.00.pth",
     ),
     "two folders": (
         beside,
         WRONG,
-        "more than one checkpoint: .*three and .*original. Name one",
+        "holds several checkpoints: .*three and .*original",
     ),
-    "two in one": (twice, WRONG, "more than one checkpoint: .*original"),
+    "two in one": (twice, WRONG, "several checkpoints: .*original"),
     "two formats": (
         holds("config.json", b"{}"),
         WRONG,
@@ -235,24 +239,24 @@ TABLE = {
     "not a number": (
         with_number(float("nan")),
         WRONG,
-        f"1 of 4096 numbers in {WQ} are NaN or infinite",
+        f"the number of NaN and infinities in {WQ} is 1; expected 0",
         CHECK,
     ),
     "infinite": (
         with_number(-float("inf"), "norm.weight"),
         WRONG,
-        "1 of 64 numbers in norm.weight are NaN or infinite",
+        "the number of NaN and infinities in norm.weight is 1; expected 0",
         CHECK,
     ),
     "a shard missing": (
         gone("consolidated.02.pth"),
         MISSING,
-        "has no consolidated.02.pth, it holds: consolidated.00.pth, .*01.*03",
+        "has no file consolidated.02.pth, it holds: .*00.pth, .*01.*03",
     ),
     "the last shard missing": (
         gone("consolidated.03.pth"),
         WRONG,
-        r"00.pth: .* has shape .*in 3 shard.*or shards are missing",
+        r"00.pth: .* is .*; expected .*in 3 shard.s.: is one missing",
     ),
     "a shard of another model": (
         tensors(lambda t: t["norm.weight"].add_(1), "consolidated.01.pth"),
@@ -271,12 +275,12 @@ TABLE = {
             )
         ),
         WRONG,
-        "output.weight is .* expected .*contiguous",
+        "output.weight is .*; expected dense floats .* in order",
     ),
     "compressed": (
         compressed,
         WRONG,
-        "00.pth cannot be opened .*is compressed",
+        "00.pth cannot be opened .*is 'compressed'; expected stored",
     ),
     "tensor surplus": (
         tensors(lambda t: t.update(lora=torch.ones(3))),
@@ -286,17 +290,17 @@ TABLE = {
     "tensor of another shape": (
         tensors(lambda t: t.update({WQ: t[WQ][:32].clone()})),
         WRONG,
-        rf"{WQ} has shape \(32, 64\); params.json asks for \(64, 64\)",
+        rf"{WQ} is \(32, 64\); expected \(64, 64\)",
     ),
     "tensor of whole numbers": (
         tensors(lambda t: t.update({WQ: t[WQ].to(torch.int8)})),
         WRONG,
-        f"{WQ} is torch.int8, .*expected bfloat16, float16 or float32",
+        f"{WQ} is 'torch.int8, .*expected dense floats of 16 or 32 bits",
     ),
     "params not JSON": (
         holds(PARAMS, b"{dim: 64}"),
         WRONG,
-        "params.json is not JSON .*line 1 column 2.*take the file",
+        "params.json is not JSON: .*line 1 column 2.*take the file",
     ),
     "params not text": (holds(PARAMS, b"\xff\xfe{"), WRONG, "is not JSON"),
     "params a list": (
@@ -312,14 +316,14 @@ TABLE = {
     "a key twice": (
         holds(PARAMS, b'{"dim": 64, "dim": 65}'),
         WRONG,
-        "params.json: the key 'dim' appears twice",
+        "params.json is not JSON: the key 'dim' appears twice",
     ),
     "a key missing": (
         params("n_heads"),
         WRONG,
-        "params.json has missing keys: n_heads. The keys of",
+        "params.json: missing keys is .'n_heads'.; expected dim, n_layers",
     ),
-    "a key too many": (params(window=3), WRONG, "unknown keys: window"),
+    "a key too many": (params(window=3), WRONG, "unknown keys is .'window'"),
     "a number as a string": (
         params(dim="64"),
         WRONG,
@@ -338,12 +342,12 @@ TABLE = {
     "heads that do not divide": (
         params(n_kv_heads=3),
         WRONG,
-        "n_heads is 8 and n_kv_heads 3; expected a multiple of n_kv_heads",
+        "n_heads is 8; expected a multiple of n_kv_heads = 3",
     ),
     "vocab_size unlike the tokenizer": (
         params(vocab_size=557),
         WRONG,
-        "tokenizer.model has 556 tokens .* params.json says vocab_size 557",
+        "tokenizer.model is 556; expected 557, the vocab_size in params.json",
     ),
     "vocab_size unlike the embedding": (
         lambda f: (
@@ -351,27 +355,27 @@ TABLE = {
             lines(lambda found: found.pop())(f),
         ),
         WRONG,
-        r"tok_embeddings.weight has shape \(556, 64\); .*\(555, 64\)",
+        r"tok_embeddings.weight is \(556, 64\); expected \(555, 64\)",
     ),
     "a line that is no base64": (
         lines(lambda found: found.__setitem__(7, b"!!! 7")),
         WRONG,
-        "tokenizer.model, line 8: b'!!! 7' is not a token in base64",
+        "tokenizer.model, line 8: b'!!! 7' is not a new token in base64",
     ),
     "a rank twice": (
         lines(lambda found: found.insert(8, found[7])),
         WRONG,
-        "tokenizer.model, line 9: rank 7 .* rank 8",
+        "tokenizer.model, line 9: .* is not a new token .* rank 8",
     ),
     "a gap in the ranks": (
         lines(lambda found: found.pop(7)),
         WRONG,
-        "tokenizer.model, line 8: rank 8 .* rank 7",
+        "tokenizer.model, line 8: .* is not a new token .* rank 7",
     ),
     "SentencePiece's": (
         holds(TOKENIZER, b"\n\x0e\n\x05<unk>\x15\x00\x00"),
         WRONG,
-        "tokenizer.model is a SentencePiece model, as of Llama 1 and 2",
+        "tokenizer.model is 'SentencePiece, of Llama 1 and 2'; expected",
     ),
 }
 SHARDED = ("a shard missing", "the last shard missing", "a shard of another m")
@@ -535,10 +539,13 @@ def test_a_generation(llama, mistake):
 @pytest.mark.parametrize(
     "ids, said",
     [
-        (torch.tensor([1, 556]), "token id 556 is not in the vocabulary"),
-        (torch.tensor([-1]), "token id -1 is not"),
+        (torch.tensor([1, 556]), "tokens hold 556; expected 0 to 555"),
+        (torch.tensor([-1]), "tokens hold -1; expected"),
         (torch.tensor([1.0]), "tokens are torch.float32"),
-        (torch.tensor([], dtype=torch.int64), "at least one token"),
+        (
+            torch.tensor([], dtype=torch.int64),
+            r"tokens are \(0,\); expected a tensor",
+        ),
         ([1, 2], "tokens are list"),
     ],
 )

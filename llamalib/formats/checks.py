@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ..checks import expect
 from ..files import AGAIN
 
 
@@ -33,8 +34,8 @@ def check_archive(file: Path, *, numbers: bool) -> None:
         with zipfile.ZipFile(file) as archive:
             records = archive.infolist()
             for record in records:  # numbers are mapped, as they are stored
-                if record.compress_type != zipfile.ZIP_STORED:
-                    raise ValueError(f"{record.filename} is compressed")
+                is_stored = record.compress_type == zipfile.ZIP_STORED
+                expect(is_stored, record.filename, "compressed", "stored")
             names = {record.filename for record in records}
             held = sum(record.file_size for record in records)
             if len(names) < len(records) or held > file.stat().st_size:
@@ -54,9 +55,5 @@ def check_content(folder: Path, tensors: dict[str, list[Tensor]]) -> None:
         check_archive(file, numbers=True)
     for name, parts in tensors.items():
         bad = sum(int((~part.isfinite()).sum()) for part in parts)
-        if bad:
-            total = sum(part.numel() for part in parts)
-            raise ValueError(
-                f"{folder}: {bad} of {total} numbers in {name} are NaN or "
-                "infinite: the file is damaged, or its training had failed"
-            )
+        what = f"{folder}: the number of NaN and infinities in {name}"
+        expect(not bad, what, bad, "0: the training failed, or it is damaged")

@@ -11,6 +11,7 @@ import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..checks import expect
 from ..files import ROOT
 
 # what `load` reads, by the file that tells that a page has the format
@@ -115,11 +116,14 @@ def choose_files(listed: list, page: str) -> list:
         )
     for file in files:
         checksum = re.fullmatch("[0-9a-f]{40,64}", str(checksum_of(file)))
-        if type(file.size) is not int or not checksum:
-            raise RuntimeError(
-                f"{page} gives no size and checksum of {file.rfilename}, so a "
-                "download cannot be verified: is it the hub?"
-            )
+        found = file.size, checksum_of(file)
+        ok = type(file.size) is int and checksum
+        expect(
+            ok,
+            f"{page}: size and checksum of {file.rfilename}",
+            found,
+            "both: is it the hub?",
+        )
     return files
 
 

@@ -3,6 +3,7 @@ r"""Find the folder of a checkpoint."""
 import os
 from pathlib import Path
 
+from ..checks import expect
 from ..files import ROOT, listing
 
 POCKET = Path("data", "pocket-llama")
@@ -31,8 +32,7 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
         FileNotFoundError: for a missing folder or checkpoint.
         ValueError: for several checkpoints, or one in the wrong format.
     """
-    if path == "":
-        raise ValueError('path is ""; expected a folder or None')
+    expect(path != "", "path", path, "a folder or None")
     named = path if path is not None else os.environ.get("LLAMA_DIR")
     if not named:
         return default_checkpoint()
@@ -49,9 +49,7 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
         )
     if len(found) > 1:
         names = " and ".join(str(p) for p in found[:3])
-        raise ValueError(
-            f"{folder} holds more than one checkpoint: {names}. Name one"
-        )
+        raise ValueError(f"{folder} holds several checkpoints: {names}")
     if metas and not (found[0] / "params.json").is_file():
         raise ValueError(
             f"{found[0]} is in Hugging Face's format; expected Meta's: run "

@@ -11,12 +11,13 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ..checks import expect
 from ..config import ModelArgs
 from ..files import read_json, read_start, reject_lookalikes, require_file
 from ..rope import HIGH_FREQ_FACTOR, LOW_FREQ_FACTOR, ORIGINAL_CONTEXT
 from ..swiglu import ffn_hidden_dim
 from ..tokenizer import Tokenizer, is_sentencepiece
-from .checks import other_model, unreadable
+from .checks import unreadable
 from .meta import check_tensors, is_tied
 from .placing import release_pages
 from .tokenizer_json import read_tokenizer_json
@@ -84,12 +85,10 @@ def read_folder(folder: Path):
     settings = read_json(folder / "config.json")
     config = model_args(settings, folder / "config.json")
     tokenizer = read_tokenizer(folder, config.vocab_size)
-    if tokenizer.n_words > config.vocab_size:
-        raise other_model(
-            f"{folder} has a tokenizer of {tokenizer.n_words} tokens, and "
-            f"config.json says vocab_size {config.vocab_size}"
-        )
-    tokenizer.vocab_size = config.vocab_size
+    n, V = tokenizer.n_words, config.vocab_size
+    most = f"at most {V}, the vocab_size in config.json"
+    expect(n <= V, f"the number of tokens in {folder}", n, most)
+    tokenizer.vocab_size = V
     tied = bool(settings.get("tie_word_embeddings"))
     return config, tokenizer, *read_tensors(folder, config, tied)
 
@@ -103,8 +102,9 @@ def model_args(settings: dict, where) -> ModelArgs:
     given.setdefault("num_key_value_heads", given.get("num_attention_heads"))
     fields = {ours: given.get(key) for key, ours in FIELDS.items()}
     try:
-        expect(settings, LLAMA_VALUES)
-        expect(settings, {"layer_types": [["full_attention"] * n, None]})
+        expect_values(settings, LLAMA_VALUES)
+        kinds = [["full_attention"] * n, None]
+        expect_values(settings, {"layer_types": kinds})
         fields |= rope_fields(settings) | {"ffn_dim_multiplier": None}
         # intermediate_size is checked in the place of multiple_of
         args = ModelArgs(**fields)
@@ -118,14 +118,11 @@ def model_args(settings: dict, where) -> ModelArgs:
         raise ValueError(f"{where}: {text}") from None
 
 
-def expect(settings: dict, values: dict[str, list]) -> None:
+def expect_values(settings: dict, values: dict[str, list]) -> None:
     """Raise ValueError for a key whose value is not among those expected."""
     for key, expected in values.items():
-        if settings.get(key) not in expected:
-            raise ValueError(
-                f"{key} is {repr(settings.get(key))[:60]}, which no Llama "
-                f"has; expected {repr(expected[0])[:60]}"
-            )
+        found = settings.get(key)
+        expect(found in expected, key, found, repr(expected[0])[:200])
 
 
 def ffn_fields(dim: int, hidden: int) -> dict:
@@ -143,14 +140,14 @@ def rope_fields(settings: dict) -> dict:
     # transformers 5 writes rope_parameters; earlier ones rope_scaling or null
     old = settings.get("rope_scaling") or None
     scaling = settings.get("rope_parameters") or old or {}
-    if not isinstance(scaling, dict):
-        raise ValueError(f"rope_parameters is {scaling}; expected an object")
-    expect({"rope_scaling": old}, {"rope_scaling": [scaling, None]})
+    is_object = isinstance(scaling, dict)
+    expect(is_object, "rope_parameters", scaling, "an object")
+    expect(old in (scaling, None), "rope_scaling", old, f"{scaling}")
     theta = scaling.get("rope_theta", settings.get("rope_theta", 10000.0))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
         return dict(rope_theta=theta)
-    expect(scaling | {"rope_type": kind}, LLAMA3_SCALING)
+    expect_values(scaling | {"rope_type": kind}, LLAMA3_SCALING)
     factor = scaling.get("factor") or 0  # which is refused
     return dict(
         rope_theta=theta, use_scaled_rope=True, rope_scaling_factor=factor
@@ -162,18 +159,15 @@ def read_tensors(folder: Path, config: ModelArgs, tied: bool):
     tensors, places = open_tensors(folder)
     config_file = folder / "config.json"
     check_tensors(tensors, config, config_file, places)
-    if tied and not is_tied(tensors):
-        raise other_model(
-            f"{places['output.weight']} differs from the embedding, and "
-            f"{config_file.name} says tie_word_embeddings"
-        )
+    what, has_output = (
+        f"{config_file}: tie_word_embeddings",
+        "output.weight" in tensors,
+    )
+    expect(tied or has_output, what, tied, "true: there is no lm_head.weight")
+    same = not tied or is_tied(tensors)
+    expect(same, what, tied, "false: lm_head.weight is another matrix")
     if tied:
         tensors.pop("output.weight", None)
-    elif "output.weight" not in tensors:
-        raise ValueError(
-            f"{folder} has no tensor lm_head.weight, and {config_file.name} "
-            "does not say tie_word_embeddings"
-        )
     for name, weight in tensors.items():
         if name.endswith((".wq.weight", ".wk.weight")):
             tensors[name] = to_meta_layout(weight, config.head_dim)
@@ -197,11 +191,8 @@ def open_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # in older files; the config has it
             ours = meta_name(name)
-            if ours is None or ours in tensors:
-                raise ValueError(
-                    f"{file} has an unknown or duplicate tensor {name}, so it "
-                    "is of another architecture"
-                )
+            ok = ours is not None and ours not in tensors
+            expect(ok, f"a tensor in {file}", name, "those of a Llama, once")
             tensors[ours], places[ours] = tensor, f"{file}: {name}"
     return tensors, places
 
@@ -219,12 +210,9 @@ def weight_files(folder: Path) -> list[Path]:
     weight_map = read_json(index).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else []
     # only names: an index must not point out of its folder
-    bad = [n for n in names if not isinstance(n, str) or Path(n).name != n]
-    if bad or not names:
-        raise ValueError(
-            f"{index}: weight_map has {bad[:1] or 'no names'}; expected names "
-            "of files in the same folder"
-        )
+    are_names = all(isinstance(n, str) and Path(n).name == n for n in names)
+    ok = bool(names) and are_names
+    expect(ok, f"{index}: weight_map", weight_map, "names of files next to it")
     return [require_file(folder, name) for name in sorted(set(names))]
 
 
@@ -279,9 +267,7 @@ def end_ids(folder: Path, vocab_size: int) -> list[int]:
         if found is None:
             continue
         ends = found if isinstance(found, list) else [found]
-        if not all(type(i) is int and 0 <= i < vocab_size for i in ends):
-            raise ValueError(
-                f"{file}: eos_token_id is {found!r}; expected ids from 0 to "
-                f"{vocab_size - 1}"
-            )
+        ok = all(type(i) is int and 0 <= i < vocab_size for i in ends)
+        ids = f"ids from 0 to {vocab_size - 1}"
+        expect(ok, f"{file}: eos_token_id", found, ids)
     return ends

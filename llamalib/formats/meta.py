@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..checks import expect
 from ..config import ModelArgs
 from ..files import reject_lookalikes, require_file
 from ..model import Llama, tensor_shapes
@@ -44,11 +45,9 @@ def read_folder(folder: Path):
     config = ModelArgs.from_file(folder / "params.json")
     file = require_file(folder, "tokenizer.model")
     tokenizer = Tokenizer.from_file(file)
-    if tokenizer.n_words != config.vocab_size:
-        raise other_model(
-            f"{file} has {tokenizer.n_words} tokens with the special ones, "
-            f"and params.json says vocab_size {config.vocab_size}"
-        )
+    n, V = tokenizer.n_words, config.vocab_size
+    expected = f"{V}, the vocab_size in params.json"
+    expect(n == V, f"the number of tokens in {file}", n, expected)
     return config, tokenizer, *read_tensors(folder, config)
 
 
@@ -87,13 +86,10 @@ def open_shard(file: Path) -> dict[str, Tensor]:
         ) from None
     except Exception as error:  # its type depends on the damage
         raise unreadable(file, error, "a PyTorch checkpoint") from None
-    content = shard if isinstance(shard, dict) else {"its content": [shard]}
-    for name, tensor in content.items():
-        if not isinstance(tensor, Tensor):
-            raise ValueError(
-                f"{file}: {name} is a {type(tensor).__name__}; expected a "
-                "tensor. Take the file that came with the weights"
-            )
+    expect(isinstance(shard, dict), str(file), shard, "tensors by name")
+    for name, tensor in shard.items():
+        is_tensor = isinstance(tensor, Tensor)
+        expect(is_tensor, f"{file}: {name}", tensor, "a tensor")
     return shard
 
 
@@ -103,11 +99,8 @@ def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
     `places` says by Meta's name which file has a tensor, and its name there,
     and by "" what else to name. output.weight may be missing.
     """
-    if config.n_layers > len(tensors):  # perhaps too many to list
-        raise other_model(
-            f"{config_file} says {config.n_layers} layers, and {places['']} "
-            f"holds {len(tensors)} tensors in all"
-        )
+    L, most = config.n_layers, f"less: {places['']} has {len(tensors)} tensors"
+    expect(L < len(tensors), f"{config_file}: the number of layers", L, most)
     shapes = tensor_shapes(config)
     missing = [n for n in shapes if n not in tensors and n != "output.weight"]
     unknown = [n for n in tensors if n not in shapes]
@@ -122,18 +115,15 @@ def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
         expected, axis = list(shapes[name]), shard_axis(name)
         if axis is not None:
             expected[axis] /= n_shards
-        if list(tensor.shape) != expected:
-            raise ValueError(
-                f"{place} has shape {tuple(tensor.shape)}; {config_file.name} "
-                f"asks for {shapes[name]} in {n_shards} shard(s): it is not "
-                "of the same model, or shards are missing"
-            )
+        fits, shape = list(tensor.shape) == expected, tuple(tensor.shape)
+        asked = f"{shapes[name]}, in {n_shards} shard(s): is one missing?"
+        expect(fits, f"the shape of {place}", shape, asked)
         is_plain = tensor.layout == torch.strided and tensor.is_contiguous()
-        if tensor.dtype not in DTYPES or not is_plain:
-            raise ValueError(
-                f"{place} is {tensor.dtype}, {tensor.layout}; expected "
-                "bfloat16, float16 or float32, dense and contiguous"
-            )
+        is_plain = is_plain and tensor.dtype in DTYPES
+        found = f"{tensor.dtype}, {tensor.layout}"
+        expect(
+            is_plain, place, found, "dense floats of 16 or 32 bits in order"
+        )
 
 
 def check_fits(shard, first, file: Path) -> None:

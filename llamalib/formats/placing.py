@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..checks import expect
 from .meta import DTYPES, shard_axis
 
 MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", 4)
@@ -19,10 +20,8 @@ def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
     One tensor at a time, in place: there are never two copies of the weights.
     For the arguments see `meta.read_folder` and `load`.
     """
-    if dtype not in DTYPES:
-        raise ValueError(
-            f"dtype is {dtype}; expected torch.bfloat16, float16 or float32"
-        )
+    known = "torch.bfloat16, float16 or float32"
+    expect(dtype in DTYPES, "dtype", dtype, known)
     check_gpu_memory(device, tensors, dtype, quantize)
     for name, parts in tensors.items():
         try:
