@@ -389,7 +389,7 @@ def test_saving_without_room_changes_nothing(folder, monkeypatch):
 def test_saving_next_to_other_shards(tmp_path):
     folder = write_checkpoint(tmp_path, shards=2)
     with pytest.raises(
-        ValueError, match="holds consolidated.01.pth: name a new f"
+        ValueError, match="consolidated.01.pth.*expected none: name an"
     ):
         llamalib.save(random_llama(), folder, folder / "tokenizer.model")
     assert llamalib.load(folder, **PLAIN).config.dim == 64

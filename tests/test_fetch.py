@@ -219,7 +219,7 @@ def test_a_page_cannot_write_elsewhere(url, hub, tmp_path, name):
 def test_a_page_without_checksums(url, hub, tmp_path, monkeypatch):
     for blob in (None, "/../../../a" + 40 * "0"):
         monkeypatch.setattr(Hub, "blob", lambda self, name: blob)
-        with pytest.raises(ValueError, match="size and checksum of orig"):
+        with pytest.raises(ValueError, match="params.json: the checksum is "):
             fetch(data=tmp_path, endpoint=url)
     assert files_in(tmp_path) == []
 

@@ -178,7 +178,7 @@ TABLE = {
     "two folders": (
         beside,
         WRONG,
-        "holds several checkpoints: .*three and .*original",
+        "several checkpoints: name .*three or .*original",
     ),
     "two in one": (twice, WRONG, "several checkpoints: .*original"),
     "two formats": (

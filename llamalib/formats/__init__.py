@@ -1,5 +1,5 @@
 r"""From a checkpoint folder to tensors by Meta's names, and back.
 
-`find` finds the folder, `meta` and `huggingface` read its files, `opening`
-moves the tensors to a device, `saving` writes, `download` downloads.
+`find` finds a folder, `download` fetches it, `meta` and `huggingface` read
+it, and `placing` moves its tensors to a device. `meta` also writes.
 """

@@ -56,11 +56,8 @@ def fetch(
         data: the folder that gets a folder of the model's name.
         endpoint: the hub's address; None: $HF_ENDPOINT, or the usual one.
 
-    Raises:
-        ValueError: for a model that does not exist or has no such files.
-        PermissionError: if its licence has not been accepted.
-        ConnectionError, OSError: if the network or the disk fails.
-        RuntimeError: for a file with a wrong size or checksum.
+    Raises one of ERRORS; ValueError for a page without such files; and
+    RuntimeError for a file that arrives with another size or checksum.
     """
     from huggingface_hub import HfApi, hf_hub_url
 
@@ -115,15 +112,10 @@ def choose_files(listed: list, page: str) -> list:
             "with safetensors: choose another page"
         )
     for file in files:
-        checksum = re.fullmatch("[0-9a-f]{40,64}", str(checksum_of(file)))
-        found = file.size, checksum_of(file)
-        ok = type(file.size) is int and checksum
-        expect(
-            ok,
-            f"{page}: size and checksum of {file.rfilename}",
-            found,
-            "both: is it the hub?",
-        )
+        what, found = f"{page}: {file.rfilename}", checksum_of(file)
+        ok = re.fullmatch("[0-9a-f]{40,64}", str(found))
+        expect(ok, f"{what}: the checksum", found, "one: is it the hub?")
+        expect(type(file.size) is int, f"{what}: size", file.size, "a number")
     return files
 
 

@@ -9,9 +9,8 @@ from ..files import ROOT, listing
 POCKET = Path("data", "pocket-llama")
 REAL = Path("data", "Llama-3.2-1B", "original")
 EXPECTED = (
-    "expected a folder with Meta's original files (params.json, "
-    "tokenizer.model, consolidated.00.pth) or Hugging Face's (config.json, "
-    "model.safetensors, tokenizer.json)"
+    "expected a folder with Meta's original files (params.json, …) or Hugging "
+    "Face's (config.json, …)"
 )
 
 
@@ -25,7 +24,6 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     is named, such as `original/`.
 
     Args:
-        path: a folder, or None.
         metas: whether only Meta's format will do.
 
     Raises:
@@ -48,8 +46,8 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
             f"{listing(folder)}; {EXPECTED}"
         )
     if len(found) > 1:
-        names = " and ".join(str(p) for p in found[:3])
-        raise ValueError(f"{folder} holds several checkpoints: {names}")
+        names = " or ".join(str(p) for p in found[:3])
+        raise ValueError(f"{folder} has several checkpoints: name {names}")
     if metas and not (found[0] / "params.json").is_file():
         raise ValueError(
             f"{found[0]} is in Hugging Face's format; expected Meta's: run "

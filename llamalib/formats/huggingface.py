@@ -108,9 +108,8 @@ def model_args(settings: dict, where) -> ModelArgs:
         fields |= rope_fields(settings) | {"ffn_dim_multiplier": None}
         # intermediate_size is checked in the place of multiple_of
         args = ModelArgs(**fields)
-        return dataclasses.replace(
-            args, **ffn_fields(args.dim, args.multiple_of)
-        )
+        ffn = ffn_fields(args.dim, args.multiple_of)
+        return dataclasses.replace(args, **ffn)
     except ValueError as error:
         text = str(error)
         for key, ours in FIELDS.items():
@@ -157,15 +156,12 @@ def rope_fields(settings: dict) -> dict:
 def read_tensors(folder: Path, config: ModelArgs, tied: bool):
     """Return what `meta.read_tensors` does, each tensor as a single part."""
     tensors, places = open_tensors(folder)
-    config_file = folder / "config.json"
-    check_tensors(tensors, config, config_file, places)
-    what, has_output = (
-        f"{config_file}: tie_word_embeddings",
-        "output.weight" in tensors,
-    )
-    expect(tied or has_output, what, tied, "true: there is no lm_head.weight")
-    same = not tied or is_tied(tensors)
-    expect(same, what, tied, "false: lm_head.weight is another matrix")
+    check_tensors(tensors, config, folder / "config.json", places)
+    what = f"{folder / 'config.json'}: tie_word_embeddings"
+    ok = tied or "output.weight" in tensors
+    expect(ok, what, tied, "true: there is no lm_head.weight")
+    ok = not tied or is_tied(tensors)
+    expect(ok, what, tied, "false: lm_head.weight is another matrix")
     if tied:
         tensors.pop("output.weight", None)
     for name, weight in tensors.items():
@@ -182,9 +178,7 @@ def open_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         reject_lookalikes(file)
         try:  # mapped; the format can hold no code
             with safe_open(file, framework="pt", device="cpu") as opened:
-                held = {
-                    name: opened.get_tensor(name) for name in opened.keys()
-                }
+                held = {n: opened.get_tensor(n) for n in opened.keys()}
         except (SafetensorError, OSError, ValueError, RuntimeError) as error:
             raise unreadable(file, error, "safetensors") from None
         for name, tensor in held.items():

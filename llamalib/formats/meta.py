@@ -152,14 +152,9 @@ def is_tied(tensors: dict[str, Tensor]) -> bool:
 def save(llama: Llama, folder, tokenizer_file=None) -> None:
     r"""Write a model in Meta's format, in one shard and in its own dtype.
 
-    Args:
-        folder: created if missing.
-        tokenizer_file: copied to tokenizer.model; None: the model's own
-            tokenizer is written.
-
-    Raises:
-        ValueError: for quantized weights, another tokenizer than Llama 3's,
-            or a folder with several shards.
+    tokenizer_file is copied; without one the model's own tokenizer is written.
+    Raises ValueError for quantized weights, another tokenizer than Llama 3's,
+    or a folder with several shards.
     """
     folder = Path(folder)
     check_can_save(llama, folder, tokenizer_file)
@@ -184,16 +179,12 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
 def check_can_save(llama: Llama, folder: Path, tokenizer_file) -> None:
     """Raise ValueError for what Meta's format cannot hold; see `save`."""
     tokenizer, V = llama.tokenizer, llama.config.vocab_size
-    shards = sorted(folder.glob("consolidated.0[1-9].pth"))
-    n, problem = getattr(tokenizer, "n_words", 0), None
-    if llama.quantized:
-        problem = f"its weights are {llama.quantized}: load it as floats"
-    elif shards:
-        problem = f"{folder} holds {shards[0].name}: name a new folder"
-    elif tokenizer_file is None and not hasattr(tokenizer, "ranks"):
-        kind = type(tokenizer).__name__
-        problem = f"its tokenizer is a {kind}: give a tokenizer_file"
-    elif tokenizer_file is None and n != V:
-        problem = f"its tokenizer has {n} tokens, and vocab_size is {V}"
-    if problem:
-        raise ValueError(f"the model cannot be saved as Meta's: {problem}")
+    no = "None: load the model without quantize"
+    expect(not llama.quantized, "llama.quantized", llama.quantized, no)
+    shards = sorted(p.name for p in folder.glob("consolidated.0[1-9].pth"))
+    expect(not shards, f"what is in {folder}", shards, "none: name another")
+    if tokenizer_file is None:
+        kind, ok = type(tokenizer).__name__, hasattr(tokenizer, "ranks")
+        expect(ok, "the tokenizer", kind, "Llama 3's: give a tokenizer_file")
+        same = f"{tokenizer.n_words}, the number of tokens"
+        expect(tokenizer.n_words == V, "vocab_size", V, same)

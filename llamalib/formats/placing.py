@@ -18,10 +18,9 @@ def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
     r"""Replace each tensor's parts by the whole tensor on a device.
 
     One tensor at a time, in place: there are never two copies of the weights.
-    For the arguments see `meta.read_folder` and `load`.
+    See `meta.read_folder` and `load`.
     """
-    known = "torch.bfloat16, float16 or float32"
-    expect(dtype in DTYPES, "dtype", dtype, known)
+    expect(dtype in DTYPES, "dtype", dtype, f"one of {DTYPES}")
     check_gpu_memory(device, tensors, dtype, quantize)
     for name, parts in tensors.items():
         try:

@@ -66,13 +66,13 @@ def llama3_ranks(data: dict) -> tuple[dict, dict] | None:
     """
     ids = data["model"]["vocab"]
     special = {t["content"]: t["id"] for t in data["added_tokens"]}
+    n = len(ids) + len(special)
     is_llama3 = (
         splits_as_llama3(data)
         and NEEDED <= special.keys()
         and max(map(len, ids)) <= LONGEST
-        and sorted(ids.values()) == list(range(len(ids)))
-        and sorted(special.values())
-        == [len(ids) + i for i in range(len(special))]
+        and max(ids.values()) == len(ids) - 1
+        and sorted([*ids.values(), *special.values()]) == list(range(n))
         and merges_all(data["model"]["merges"], ids)
     )
     if not is_llama3:
@@ -84,10 +84,8 @@ def llama3_ranks(data: dict) -> tuple[dict, dict] | None:
 
 def splits_as_llama3(data: dict) -> bool:
     """Whether texts are split, and special tokens found, as in Llama 3."""
-    model, (split, letters) = (
-        data["model"],
-        data["pre_tokenizer"]["pretokenizers"],
-    )
+    model, added = data["model"], data["added_tokens"]
+    split, letters = data["pre_tokenizer"]["pretokenizers"]
     options = ("lstrip", "rstrip", "single_word", "normalized")
     return (
         model["type"] == "BPE"
@@ -95,8 +93,8 @@ def splits_as_llama3(data: dict) -> bool:
         and not data.get("normalizer")
         and SPLIT.items() <= split.items()
         and BYTE_LEVEL.items() <= letters.items()
-        and all(token["special"] for token in data["added_tokens"])
-        and not any(t.get(o) for t in data["added_tokens"] for o in options)
+        and all(token["special"] for token in added)
+        and not any(token.get(key) for token in added for key in options)
     )
 
 
