@@ -39,7 +39,7 @@ __version__ = "0.2.0"
 _ROOMS = {
     "break_it": ".course.experiment",
     "find_checkpoint": ".formats.find",
-    "save": ".formats.find",
+    "save": ".formats.meta",
 }
 _HOMES = [(n, getattr(v, "__module__", "")) for n, v in globals().items()]
 __all__ = [n for n, home in _HOMES if str(home).startswith("llamalib.")]
