@@ -15,11 +15,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import checkpoint
-import torch
+ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":  # so that a script finds `bench`
+    sys.path[0] = str(ROOT)
 
-import llamalib
-from llamalib.formats.meta import shard_axis
+import torch  # noqa: E402
+
+import llamalib  # noqa: E402
+from bench import checkpoint  # noqa: E402
+from llamalib.formats.meta import shard_axis  # noqa: E402
 
 RESULT = Path(__file__).resolve().parent / "results" / "opening.md"
 ROUNDS = 3

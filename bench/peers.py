@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from plan import POSITIONS
 
 import llamalib
+from bench.plan import POSITIONS
 from llamalib.decoding import prepare
 from llamalib.fast.quantize import KINDS
 

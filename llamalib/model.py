@@ -269,8 +269,8 @@ class Llama(nn.Module):
         batch = self._checked(tokens, cache)  # (B, T)
         T = batch.shape[1]
         if cache is None:
-            freqs_cis, mask = self.freqs_cis_for(0, T), causal_mask(T)
-            mask = mask.to(self.device)  # (T, T)
+            freqs_cis = self.freqs_cis_for(0, T)
+            mask = causal_mask(T, device=self.device)  # (T, T)
         else:
             rotations = self.freqs_cis_for(0, cache.length + T)
             freqs_cis, mask = rotations[cache.positions(T)], cache.mask(T)
@@ -321,9 +321,7 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
         if isinstance(module, (Layer, Half)):
 
             def keep(module, args, out, name=name):
-                x = args[0] if tokens.dim() == 2 else args[0][0]
-                y = out if tokens.dim() == 2 else out[0]
-                seen[f"{name}.in"], seen[f"{name}.out"] = x, y
+                seen[f"{name}.in"], seen[f"{name}.out"] = args[0], out
 
             hooks.append(module.register_forward_hook(keep))
     try:
@@ -332,7 +330,9 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    return seen
+    if tokens.dim() == 2:
+        return seen
+    return {name: x[0] for name, x in seen.items()}  # no batch dimension
 
 
 def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:

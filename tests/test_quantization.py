@@ -271,7 +271,7 @@ def test_rows_that_no_group_fits_have_eight_bits(tmp_path):
 
 
 def test_on_the_pocket_eight_bits_change_nothing(pocket):
-    from llamalib.experiment import STORY, loss
+    from llamalib.course.experiment import STORY, loss
 
     ids = pocket.tokenizer.encode("The capital of France is", bos=1, eos=0)
     wanted = list(llamalib.generate(pocket, ids, max_new_tokens=20))

@@ -152,14 +152,3 @@ def title(ax, text: str) -> None:
 def heading(fig, text: str) -> None:
     """Put a title at the left of a whole figure."""
     fig.suptitle(plain(text), x=0.01, ha="left", fontsize=11)
-
-
-def __getattr__(name):
-    """Find in `charts` what nb05 to nbD still import from here."""
-    from . import charts
-
-    if name == "legend_above":
-        return lambda ax, columns: charts.add_legend(ax, "above")
-    if name in ("heatmap", "cell_texts"):
-        return getattr(charts, name)
-    raise AttributeError(name)
