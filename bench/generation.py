@@ -34,7 +34,7 @@ import llamalib  # noqa: E402
 from bench import checkpoint, report  # noqa: E402
 from bench.plan import PLANS, PROMPT, Row, Section  # noqa: E402
 from bench.worker import vocabulary_ids  # noqa: E402
-from llamalib.formats.find import quantized  # noqa: E402
+from llamalib.formats.placing import quantized  # noqa: E402
 
 LONG = 24  # ids of the prompt whose answer is compared
 # The most that logits may differ from ours: the norm of the difference over

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .files import ROOT
 from .formats.download import fetch
-from .formats.find import save
+from .formats.meta import save
 from .loading import load
 
 NOTEBOOKS = ROOT / "notebooks"

@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from llamalib.__main__ import execute_in_place, main, room_of
-from llamalib.formats.find import ROOT
+from llamalib.files import ROOT
 
 
 def run(*arguments, **environment):

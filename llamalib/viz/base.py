@@ -149,6 +149,7 @@ def title(ax, text: str) -> None:
     ax.set_title(plain(text), loc="left", fontsize=11)
 
 
-def heading(fig, text: str) -> None:
-    """Put a title at the left of a whole figure."""
+def heading(fig, text: str):
+    """Put a title at the left of a whole figure, and return the figure."""
     fig.suptitle(plain(text), x=0.01, ha="left", fontsize=11)
+    return fig

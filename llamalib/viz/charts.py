@@ -59,7 +59,7 @@ def add_legend(ax, place="best", **style):
 
 
 def figure_legend(fig, place, colours=None, **style):
-    r"""Draw one legend for a whole figure, each name once, in one line.
+    r"""Draw one legend for a whole figure in one line; return the figure.
 
     Args:
         colours: name to colour, drawn as patches; None: what all axes label.
@@ -72,6 +72,7 @@ def figure_legend(fig, place, colours=None, **style):
             handles.setdefault(name, handle)
     style = dict(frameon=False, fontsize=9, ncols=len(handles)) | style
     fig.legend(handles.values(), handles, loc=place, **style)
+    return fig
 
 
 def write(ax, x, y, text, size=9, **style):

@@ -114,14 +114,14 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
     margins = 0.065, 0.32, 0.98, 0.94, 0.245
     options = dict(margins=margins, width_ratios=(0.55, 0.265))
     fig, (left, right) = panels(4.1, 2, **options)
-    _with_mean(left, *_by_step(losses))
+    _with_mean(left, *_by_step(losses), levels)
     left.plot(*(zip(*held) if held else ([], [])), "o-", color=HELD, ms=4)
     mean = "text that is learned: mean of 20 (grey: each)"
     names = mean, "text kept from it"
     style = dict(handlelength=0, labelcolor="linecolor", frameon=False)
-    left.legend(left.lines[1:], names, loc=(0.3, 0.65), fontsize=9, **style)
-    _levels(left, levels)
-    _with_mean(right, *_by_step(norms))
+    shown = [left.lines[1], left.lines[-1]]
+    left.legend(shown, names, loc=(0.3, 0.65), fontsize=9, **style)
+    _with_mean(right, *_by_step(norms), {})
     mark_y(right, clip, color="black")
     ticks = [0.1, 1, 10, 100][: 4 if max(norms, default=0) > 10 else 3]
     log_axis(right, "y", ticks)
@@ -132,14 +132,10 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
     return finish(right, "", "step", norm, ylim=(0.1, ticks[-1]), **x)
 
 
-def _with_mean(ax, xs, values):
-    """Draw values in grey, and their running mean."""
+def _with_mean(ax, xs, values, levels):
+    """Draw values in grey, their running mean, and losses to compare with."""
     ax.plot(xs, values, color=GREY, lw=0.8)
     ax.plot(xs, running_mean(values), color=LEARNED, lw=1.8)
-
-
-def _levels(ax, levels):
-    """Draw a dotted line with its name and value for each loss."""
     for name, loss in levels.items():
         mark_y(ax, loss, f"{name}: {loss:.2f}", end=True, color="black")
 
@@ -179,9 +175,8 @@ def attention_by_step(maps, labels, over):
         ax.tick_params(labelleft=ax is axes[0])
         finish(ax, name, "key")
     axes[0].set_ylabel("query")
-    heading(fig, over)
     fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
-    return fig
+    return heading(fig, over)
 
 
 def heads_by_step(steps, weights, losses):
@@ -204,8 +199,7 @@ def training_log(tokens, losses, rates, levels):
     """Draw n losses and learning rates by the tokens read so far."""
     ratios = dict(height_ratios=(5, 2))
     _, (above, below) = panels(4.4, 1, 2, sharex=True, **ratios)
-    _with_mean(above, tokens, losses)
-    _levels(above, levels)
+    _with_mean(above, tokens, losses, levels)
     log_axis(above, "y", [0.6, 1, 2, 4, 8])
     finish(above, "", "", LOSS, ylim=(0.5, 10))
     below.plot(tokens, rates, color=LEARNED, lw=2)

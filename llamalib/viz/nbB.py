@@ -18,7 +18,7 @@ def stairs(numbers, kept, steps, name=""):
     """Draw n numbers before and after rounding to `steps`, and the errors."""
     numbers, kept = array(numbers), array(kept)
     _, (ax, below) = panels(4, 1, 2, sharex=True, height_ratios=(2, 1))
-    for step in steps if len(steps) <= 40 else ():  # more would be a surface
+    for step in steps if len(steps) <= 40 else ():  # more look grey
         ax.axhline(step, color=COLOURS["other"], lw=0.5, zorder=0)
     _kept(ax, numbers, kept, 12)
     finish(ax, name, "", "value", legend="above")
@@ -79,7 +79,7 @@ def drift(errors):
 
 
 def speed_by_rows(rows, times, bytes_less):
-    """Draw n speeds and the saving of bytes, both in times bfloat16's."""
+    """Draw n speeds, and the ratio of bytes, relative to bfloat16."""
     _, ax = canvas(3.0)
     ax.axhline(1, color=COLOURS["plain"], lw=2)
     note(ax, rows[-1], 1, "bfloat16", ha="right")

@@ -94,12 +94,11 @@ def loads_over_training(runs, steps):
         finish(ax, name, x, "" if n % 2 else "share of the choices", **limits)
     style = dict(title="expert", reverse=True, ncols=1)
     experts = dict(zip("0123456789", tones))
-    figure_legend(fig, "outside right center", experts, **style)
-    return fig
+    return figure_legend(fig, "outside right center", experts, **style)
 
 
 def taken(tables, rows, line_after=None):
-    """Draw (n, E) shares by name, in %; a line after so many `rows`."""
+    """Draw n kinds' shares of E experts, in %: name to (n, E)."""
     fig, axes = panels(1.1 + 0.28 * len(rows), len(tables), sharey=True)
     limit = 100 * max(float(values.max()) for values in tables.values())
     for ax, (name, values) in zip(axes, tables.items()):
@@ -159,16 +158,15 @@ def routing_picture(labels, weights, heading):
     first = expert_colours(weights.argmax(axis=1))
     boxes(ax, 22, names, places, first, size, step)
     loads = (weights > 0).sum(axis=0) / (weights > 0).sum()  # (E,)
-    bars = fig.add_axes((0.08, 30 / height, 0.9, 70 / height))
+    bars = fig.add_axes((0.08, 32 / height, 0.9, 70 / height))
     experts = range(len(loads))
     bars.bar(experts, loads, color=expert_colours(experts))
     bars.axhline(1 / len(loads), color="black", ls="--", lw=1)
     bars.tick_params(labelsize=8)
     bars.spines[["top", "right"]].set_visible(False)
-    bars.set(xticks=experts, ylim=(0, max(0.55, loads.max())))
-    bars.set_xlabel("expert (dashed: even shares)", fontsize=8, labelpad=1)
-    bars.set_ylabel("share of choices", fontsize=8)
-    return fig
+    limits = dict(xticks=experts, ylim=(0, max(0.55, loads.max())))
+    labels = "expert (dashed: even shares)", "share of choices"
+    return finish(bars, "", *labels, **limits)
 
 
 # -- the widget

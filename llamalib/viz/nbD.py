@@ -71,8 +71,7 @@ def losses_along(parts, marks=(), height=3.4):
         ax.margins(y=0.12)
         finish(ax, name, "position", ylim=(0, None))
     axes[0].set_ylabel(LOSS)
-    figure_legend(fig, "outside lower center")
-    return fig
+    return figure_legend(fig, "outside lower center")
 
 
 def loss_by_gap(gaps, means, errors, waves, alone):
@@ -116,12 +115,11 @@ def shares_along(parts, ylabels):
     for ax, (name, series), label in zip(axes, parts.items(), ylabels):
         _ways(ax, series)
         finish(ax, name, "position", label, ylim=(0, None))
-    figure_legend(fig, "outside lower center")
-    return fig
+    return figure_legend(fig, "outside lower center")
 
 
 def slowed_pairs(parts, marks):
-    """Draw hd/2 wavelengths: title to (before, after); marks by text."""
+    """Draw hd/2 pairs' wavelengths: title to (before, after)."""
     fig, axes = panels(4.4, len(parts), sharey=True)
     for ax, (name, wavelengths) in zip(axes, parts.items()):
         _before_and_after(ax, *wavelengths)
@@ -129,8 +127,7 @@ def slowed_pairs(parts, marks):
             mark_y(ax, value, text, size=8)
         title(ax, name)
     axes[0].set_ylabel("positions to a full turn")
-    figure_legend(fig, "outside lower center")
-    return fig
+    return figure_legend(fig, "outside lower center")
 
 
 def _before_and_after(ax, before, after):
@@ -177,7 +174,7 @@ def attention_share(lengths, models):
 
 
 def needle_maps(parts, depths, lengths, trials, trained=None):
-    """Draw right answers, (depths, lengths) by title; mark one length."""
+    """Draw counts of right answers: title to (depths, lengths)."""
     fig, axes = panels(3.1, len(parts), sharey=True)
     for ax, (name, counts) in zip(axes, parts.items()):
         counts = array(counts)
@@ -191,12 +188,11 @@ def needle_maps(parts, depths, lengths, trials, trained=None):
             ax.axvline(at, color=COLOURS["key"], lw=2)
         finish(ax, name, "tokens of the text")
     axes[0].set_ylabel("where the number\nis told")
-    heading(fig, f"Numbers recalled, of {trials} in each cell")
-    return fig
+    return heading(fig, f"Numbers recalled, of {trials} in each cell")
 
 
 def stretched(before, after, along, marks, over=""):
-    """Draw hd/2 wavelengths, and the losses; two marks, the smaller first."""
+    """Draw hd/2 wavelengths, and losses; `marks` are ascending."""
     margins, ratios = (0.08, 0.25, 0.985, 0.88, 0.2), [1, 1.25]
     options = dict(margins=margins, width_ratios=ratios)
     fig, (left, right) = panels(3.7, 2, **options)
@@ -212,8 +208,7 @@ def stretched(before, after, along, marks, over=""):
     for ax in (left, right):
         below = (0.5, -0.18)
         add_legend(ax, "upper center", ncols=3, bbox_to_anchor=below)
-    heading(fig, over)
-    return fig
+    return heading(fig, over)
 
 
 # -- the widget
