@@ -13,7 +13,7 @@ from pytest import approx
 
 import llamalib
 from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
-from llamalib.experiment import STORY, loss, replaced
+from llamalib.course.experiment import STORY, loss, replaced
 from llamalib.viz import nb05, nb06, nb07, nb08, nb09
 from llamalib.viz.base import COLOURS, GROUPS
 from llamalib.viz.play import token_texts
