@@ -1,8 +1,8 @@
 import pytest
 import torch
-from helpers import random_ids, random_llama, small_config
 
 from llamalib import KVCache
+from tests.helpers import random_ids, random_llama, small_config
 
 
 def test_bytes_are_as_predicted():

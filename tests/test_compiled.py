@@ -11,8 +11,8 @@ from helpers import needs_cuda, random_ids, random_llama
 
 import llamalib
 from llamalib import CompiledDecode, compiled
-from llamalib.fast.step import columns_for
 from llamalib.decoding import on_the_way
+from llamalib.fast.step import columns_for
 
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("g++") or shutil.which("clang++")),

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import random_ids, random_llama, small_config, small_ranks
 
 import llamalib
 from llamalib.course.experiment import STORY
+from tests.helpers import random_ids, random_llama, small_config, small_ranks
 
 
 def naive(llama, ids, n):

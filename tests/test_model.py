@@ -4,16 +4,16 @@ from itertools import product
 
 import pytest
 import torch
-from helpers import (
+
+import llamalib
+from llamalib import LLAMA_1B, attention, sdpa_attention
+from tests.helpers import (
     needs_cuda,
     random_ids,
     random_llama,
     small_config,
     to_transformers,
 )
-
-import llamalib
-from llamalib import LLAMA_1B, attention, sdpa_attention
 
 FACTORS = {"plain": None, "x8": 8.0, "x32": 32.0}
 CASES = list(product((1, 2, 8), FACTORS, (1, 3), (True, False)))

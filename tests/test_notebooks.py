@@ -8,11 +8,11 @@ import tokenize
 
 import pytest
 import torch
-from helpers import random_llama, small_config, write_checkpoint
 
 import llamalib
 from llamalib.__main__ import all_notebooks, executed
 from llamalib.files import ROOT
+from tests.helpers import random_llama, small_config, write_checkpoint
 
 NOTEBOOKS = all_notebooks()
 APPENDIX = [path for path in NOTEBOOKS if path.parent.name == "appendix"]

@@ -8,8 +8,8 @@ from helpers import random_ids, random_llama
 
 import llamalib
 from llamalib import products
-from llamalib.gqa import fused_attention
 from llamalib.fast.products import QuickWeight, as_quick, in_strips, row_by_row
+from llamalib.gqa import fused_attention
 
 DTYPES = [torch.bfloat16, torch.float16]
 

@@ -4,10 +4,8 @@ import sys
 
 import pytest
 from conftest import published
-from taught import taught
 
 from llamalib import text
-from llamalib.files import ROOT
 from llamalib.course.text import (
     find_text,
     load_corpus,
@@ -15,6 +13,8 @@ from llamalib.course.text import (
     pack_rows,
     read_documents,
 )
+from llamalib.files import ROOT
+from tests.taught import taught
 
 
 @pytest.fixture

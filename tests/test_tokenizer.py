@@ -4,10 +4,10 @@ import random
 
 import pytest
 from conftest import published
-from helpers import small_ranks, write_tokenizer
 
 from llamalib import Tokenizer
 from llamalib.tokenizer import SPECIAL_TOKENS, split_long_runs
+from tests.helpers import small_ranks, write_tokenizer
 
 EMOJI = "👩‍👩‍👧‍👦 🇫🇷 ❤️ 🙂🙃"
 CJK = "日本語と中文, 그리고 한국어。"
