@@ -47,6 +47,7 @@ def load(
             and what was wanted.
         MemoryError: where there is no room for the weights.
     """
+    from . import fast
     from .formats import find
     from .formats.checks import Pages, check_all_records
     from .formats.meta import DTYPES, check_numbers, joined
@@ -56,9 +57,7 @@ def load(
             f"dtype is {dtype}; wanted torch.bfloat16, float16 or float32"
         )
     if quantize is not None:
-        from .fast.quantize import check_kind
-
-        check_kind(quantize)
+        fast.check_kind(quantize)
     device = best_device() if device is None else find.check_device(device)
     folder = find.find_checkpoint(path)
     is_metas = (folder / "params.json").is_file()
@@ -78,7 +77,7 @@ def load(
         with find.room_for(name):
             tensors[name] = joined(name, parts, device, dtype)
             if quantize and tensors[name].dim() == 2:
-                tensors[name] = find.quantized(name, tensors[name], quantize)
+                tensors[name] = fast.fast_weight(name, tensors[name], quantize)
         for part in parts:
             if part is not tensors[name]:
                 pages.give_back(part)
@@ -91,4 +90,4 @@ def load(
         llama.output.weight = llama.tok_embeddings.weight
     whole = folder.resolve()
     llama.name = (whole.parent if whole.name == "original" else whole).name
-    return llama.requires_grad_(False).eval()
+    return fast.prepare(llama.requires_grad_(False).eval())

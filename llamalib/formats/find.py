@@ -137,16 +137,6 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return whole or [folder]
 
 
-def quantized(name: str, weight, kind: str):
-    """A matrix of 8 or 4 bits: what stands outside of the blocks has 8."""
-    from ..fast.quantize import QuantizedWeight
-
-    inside = name.startswith("layers.")
-    made = QuantizedWeight.of(weight, kind if inside else "int8")
-    made.prepare()
-    return made
-
-
 @contextmanager
 def room_for(name: str):
     """MemoryError, with what to do, where there is no room for a tensor."""
@@ -278,7 +268,10 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     params = json.dumps(llama.config.to_dict(), indent=2) + "\n"
-    tensors = {n: w.detach().cpu() for n, w in llama.weights().items()}
+    tensors = {
+        n: getattr(w, "numbers", w).detach().cpu()
+        for n, w in llama.weights().items()
+    }
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
     # all written beside, then renamed: no half of a file has a name, and no

@@ -1,0 +1,59 @@
+r"""Attention of a single query over many positions.
+
+Shapes: `H` query heads, `KV` key/value heads, `hd` head dim, `S` positions;
+a group is the `G` = H/KV query heads that share one KV head.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..gqa import sdpa_attention
+
+LONG = 1024  # positions from which reading keys and values takes long
+PIECE = 4096  # positions of keys or values per product
+
+
+def attend_in_pieces(
+    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    r"""Compute `attention`; a single query over many positions by pieces.
+
+    Same arguments and result as `sdpa_attention`, up to rounding.
+    """
+    one_of_many = xq.shape[-3] == 1 and xk.shape[-3] >= LONG
+    if xq.device.type != "cpu" or not one_of_many:
+        return sdpa_attention(xq, xk, xv, mask)
+    return single_query(xq, xk, xv, mask)
+
+
+def single_query(
+    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    r"""Attention of one query per head, no key or value repeated.
+
+    The scores are keys times queries, a product with as many rows as there
+    are positions: such products are what processors do fast. oneDNN copies
+    what it reads; a piece at a time, the copy stays in the caches.
+
+    Args:
+        xq: (..., 1, H, hd).
+        xk, xv: (..., S, KV, hd).
+        mask: (1, S) or (..., 1, 1, S), added to the scores; None: no mask.
+
+    Returns:
+        (..., 1, H·hd).
+    """
+    k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
+    # divided first: scores may be more than float16 can hold
+    q = xq.squeeze(-3) / math.sqrt(xq.shape[-1])  # (..., H, hd)
+    q = q.unflatten(-2, (k.shape[-3], -1))  # (..., KV, G, hd)
+    scores = [(part @ q.mT).mT for part in k.split(PIECE, dim=-2)]
+    scores = torch.cat(scores, dim=-1).float()  # (..., KV, G, S)
+    if mask is not None:
+        scores = scores + mask
+    weights = torch.softmax(scores, dim=-1).type_as(q)  # (..., KV, G, S)
+    parts = zip(weights.split(PIECE, dim=-1), v.split(PIECE, dim=-2))
+    out = sum((w @ part).float() for w, part in parts)  # (..., KV, G, hd)
+    return out.type_as(q).flatten(-3).unsqueeze(-2)  # (..., 1, H·hd)
