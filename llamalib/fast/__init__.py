@@ -24,16 +24,15 @@ ATTENTION = {"sdpa": sdpa_attention, "pieces": attend_in_pieces}
 def prepare(llama, *, quantize=None, repack=False, ways=None):
     r"""Choose how a model multiplies, once, and prepare its weights for it.
 
-    `load` calls it without options, which takes no time and no memory. Call
-    it again after weights were exchanged.
+    `load` calls it without options: that takes no time and no memory.
 
     Args:
         llama: a Llama; its matrices are exchanged in place.
-        quantize: "int8" keeps 8 bits per number; "int4" keeps 4 bits in the
+        quantize: "int8" keeps 8 bits per number; "int4" 4 bits in the
             blocks, 8 in the embedding and the output. None: as they are.
-        repack: on a CPU with instructions for 16-bit numbers, make a second
-            copy of the 16-bit weights in oneDNN's order. It takes seconds;
-            decoding, prompts and batches are then faster.
+        repack: on a CPU with 16-bit instructions, make a second copy of
+            16-bit weights in oneDNN's order, in seconds. Decoding, prompts
+            and batches are then faster. Call it again after writing to them.
         ways: `llama.ways` of this or another model, to choose the same.
 
     Returns:
@@ -41,8 +40,8 @@ def prepare(llama, *, quantize=None, repack=False, ways=None):
         "few rows" (2 to 16) and "more rows", and its "attention".
 
     Raises:
-        ValueError: for an unknown kind or way, or if the weights are
-            already quantized in another way.
+        ValueError: for an unknown kind or way, or for weights that are
+            quantized in another way already.
     """
     if quantize is None and ways and ways.get("weights") in KINDS:
         quantize = ways["weights"]
@@ -74,13 +73,9 @@ def exchange(llama, quantize, ways) -> None:
 
 
 def fast_weight(name: str, w, quantize=None, ways=None) -> nn.Parameter:
-    r"""Return a parameter for F.linear, of this class if it gains from it.
+    """Return the parameter for a tensor: a FastWeight, if it gains from it.
 
-    Args:
-        name: Meta's name; matrices outside of the blocks never have 4 bits.
-        w: a tensor or parameter.
-        quantize: "int8", "int4" or None.
-        ways: see `prepare`.
+    Outside of the blocks, by Meta's name, no matrix has 4 bits.
     """
     gains = w.dtype in SIXTEEN_BITS and w.device.type == "cpu"
     gains = gains and w.dim() == 2 and w.numel() >= LARGE
@@ -100,13 +95,7 @@ def fast_weight(name: str, w, quantize=None, ways=None) -> nn.Parameter:
 
 
 def default_ways(device, dtype, kind=None, repack=False) -> dict[str, str]:
-    r"""Return the ways that suit this processor.
-
-    Args:
-        device, dtype: of the weights (of quantized ones, of their scales).
-        kind: "int8", "int4" or None.
-        repack: see `prepare`.
-    """
+    """Return the ways that suit this processor and weights."""
     on_cpu = torch.device(device).type == "cpu"
     sixteen_bits = on_cpu and dtype in SIXTEEN_BITS
     few = ["linear"] * 3
@@ -140,45 +129,33 @@ def multiplies(dtype) -> bool:
 
 
 def has_kernel(kind: str, dtype) -> bool:
-    """Return whether PyTorch has a kernel here that gives the product."""
-    w = torch.arange(32 * 64).remainder(29).view(32, 64) / 8 - 1.7
-    w = FastWeight.of(w.to(dtype), kind, {"1 row": "kernel"})
-    x = torch.linspace(-1, 2, 64, dtype=dtype)[None]
+    """Return whether PyTorch has a kernel for quantized weights here."""
+    w = FastWeight.of(torch.eye(32, 64, dtype=dtype), kind, {"1 row": "kernel"})
     try:
         w.make_copy()
-        found = WAYS["kernel"](x, w)
+        return bool(WAYS["kernel"](w.rows()[:1], w)[0, 0] > 0.9)
     except (AttributeError, NotImplementedError, RuntimeError):
         return False
-    expected = WAYS["row blocks"](x, w)
-    error = (found - expected).abs().max()
-    return bool(error < 0.05 * expected.abs().max())
 
 
 def check_ways(ways, weights: str) -> None:
     """Raise ValueError unless these are ways for such weights."""
-    known = {size: tuple(WAYS) for size in SIZES}
-    known |= {"weights": (weights,), "attention": tuple(ATTENTION)}
-    if sorted(ways) != sorted(known):
-        raise ValueError(
-            f"ways name {', '.join(ways) or 'nothing'}; expected "
-            f"{', '.join(known)}, as in llama.ways"
-        )
-    for key, way in ways.items():
-        if way not in known[key]:
+    known = {"weights": (weights,)} | {size: tuple(WAYS) for size in SIZES}
+    known["attention"] = tuple(ATTENTION)
+    for key in {**known, **ways}:
+        found, expected = ways.get(key), known.get(key, "no such key")
+        if found not in expected:
             raise ValueError(
-                f"ways[{key!r}] is {way!r}; expected "
-                f"{' or '.join(map(repr, known[key]))}"
+                f"ways[{key!r}] is {found!r}; expected {expected}, as in "
+                "llama.ways"
             )
 
 
 def release(llama) -> None:
     """Free the compiled step with its cache, and repacked weights."""
     llama.compiled = None
-    for w in llama.weights().values():
-        if isinstance(w, FastWeight) and w.kind is None:
-            w.copy = None
     if "packed" in llama.ways.values():
-        ways = default_ways(llama.device, llama.dtype)
+        llama.ways = default_ways(llama.device, llama.dtype)
         for w in llama.weights().values():
-            w.ways = ways
-        llama.ways = ways
+            if isinstance(w, FastWeight):
+                w.ways, w.copy = llama.ways, None

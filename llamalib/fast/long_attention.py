@@ -31,11 +31,10 @@ def attend_in_pieces(
 def single_query(
     xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    r"""Attention of one query per head, no key or value repeated.
+    r"""Compute `attention` of one query per head, repeating no key or value.
 
-    The scores are keys times queries, a product with as many rows as there
-    are positions: such products are what processors do fast. oneDNN copies
-    what it reads; a piece at a time, the copy stays in the caches.
+    Scores are keys times queries: a product with many rows is fast. oneDNN
+    copies what it reads; a piece at a time, the copy stays in the caches.
 
     Args:
         xq: (..., 1, H, hd).

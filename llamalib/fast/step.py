@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..model import BLOCK_WEIGHTS
 from ..rmsnorm import rms_norm
 from .long_attention import single_query
 
@@ -60,16 +61,12 @@ def side_by_side(weights: list[Tensor]) -> Tensor:
     shapes and values. If they are views of one already, nothing moves.
     """
     parts = [floats(w) for w in weights]
-    first, K = parts[0], parts[0].shape[1]
-    rows, address = sum(map(len, parts)), first.data_ptr()
-    for part in parts:
-        if part.data_ptr() != address or not part.is_contiguous():
-            break
-        address += part.nbytes
-    else:
-        end = (first.storage_offset() + rows * K) * first.itemsize
-        if first.untyped_storage().nbytes() >= end:
-            return first.as_strided((rows, K), (K, 1))
+    first, rows, K = parts[0], sum(map(len, parts)), parts[0].shape[1]
+    starts = [part.storage_offset() for part in parts]
+    ends = [start + part.numel() for start, part in zip(starts, parts)]
+    storages = {part.untyped_storage().data_ptr() for part in parts}
+    if len(storages) == 1 and starts[1:] == ends[:-1]:
+        return first.as_strided((rows, K), (K, 1))
     # in the weights' mode, not the caller's: they may be trained later
     with torch.inference_mode(first.is_inference()):
         joined = torch.cat(parts)
@@ -86,37 +83,26 @@ def floats(w: Tensor) -> Tensor:
     return getattr(w, "numbers", w.data)
 
 
+def plain_tensors(weights: list[Tensor]) -> tuple[Tensor, ...]:
+    """Return the matrices where they are; `ForCpu.linear` joins products."""
+    return tuple(map(floats, weights))
+
+
 def block_weights(llama, join=side_by_side) -> list[BlockWeights]:
     """Return the weights of every layer; join gets those read together."""
     w, blocks = llama.weights(), []
     for layer in range(llama.config.n_layers):
-
-        def get(name, layer=layer):
-            return w[f"layers.{layer}.{name}.weight"]
-
-        blocks.append(
-            BlockWeights(
-                floats(get("attention_norm")),
-                join([get(f"attention.{name}") for name in ("wq", "wk", "wv")]),
-                floats(get("attention.wo")),
-                floats(get("ffn_norm")),
-                join([get(f"feed_forward.{name}") for name in ("w1", "w3")]),
-                floats(get("feed_forward.w2")),
-            )
+        norm1, *qkv, wo, norm2, w1, w2, w3 = (
+            w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS
         )
+        norm1, wo, norm2, w2 = map(floats, (norm1, wo, norm2, w2))
+        wqkv, w13 = join(qkv), join([w1, w3])
+        blocks.append(BlockWeights(norm1, wqkv, wo, norm2, w13, w2))
     return blocks
 
 
 def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
-    r"""Compute `apply_rotary_emb` in real numbers: compilers need that.
-
-    Args:
-        x: (B, n, hd), n heads.
-        turn: (B, 1, hd/2, 2) float32, cos and sin of each pair's angle.
-
-    Returns:
-        (B, n, hd) in the dtype of x.
-    """
+    """Rotate pairs of x (B, n, hd) in real numbers: compilers need that."""
     a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # (B, n, hd/2)
     cos, sin = turn.unbind(-1)  # (B, 1, hd/2)
     turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
@@ -126,18 +112,10 @@ def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
 def grouped_attention(
     xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    r"""Compute `attention` of one query per head, repeating no key or value.
+    r"""Compute `attention` of one query per head, in plain operations.
 
     A group's heads become queries of their one KV head, which is then read
-    once. In plain operations, for a compiler.
-
-    Args:
-        xq: (..., 1, H, hd).
-        xk, xv: (..., S, KV, hd).
-        mask: (1, S) or (..., 1, 1, S), added to the scores; None: no mask.
-
-    Returns:
-        (..., 1, H·hd).
+    once. Shapes as in `single_query`.
     """
     k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
     # G = H/KV queries a group: (..., KV, G, hd)
@@ -158,18 +136,14 @@ def start_step(
     embedding: Tensor,
     S: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Compute the first block's input and what every block needs.
+    r"""Compute the first block's input x (B, D) and what all blocks need.
 
     Args:
-        token: (B,) int64.
-        column: (1,) int64, where the token's keys and values are written.
-        padding: (B,) int64, columns of padding per row.
-        turns: (positions, hd/2, 2) float32, cos and sin.
+        token: (B,).
+        column: (1,), where the token's keys and values are written.
+        padding: (B,), columns of padding per row.
+        turns: (positions, hd/2, 2), cos and sin of each pair's angle.
         embedding: (V, D).
-        S: columns of the cache.
-
-    Returns:
-        x (B, D); mask (B, 1, 1, S) float32; turn (B, 1, hd/2, 2).
     """
     columns = torch.arange(S, device=token.device)  # (S,)
     unseen = (columns > column) | (columns < padding[:, None])  # (B, S)
@@ -188,17 +162,9 @@ def decode_block(
     turn: Tensor,
     eps: float,
 ) -> Tensor:
-    r"""Run `transformer_block` for one token per row.
+    """Run `transformer_block` for one token per row, x (B, D).
 
-    Args:
-        x: (B, D).
-        block: its weights.
-        k, v: (B, KV, S, hd), its keys and values; written to.
-        column, mask, turn: see `start_step`.
-        eps: of its norms.
-
-    Returns:
-        (B, D).
+    Its keys and values k and v, (B, KV, S, hd), are written to.
     """
     KV, hd = k.shape[1], k.shape[3]
     h = rms_norm(x, block.attention_norm, eps)  # (B, D)
@@ -235,16 +201,10 @@ def decode_step(
     eps: float,
     parts=(start_step, decode_block, finish_step),
 ) -> Tensor:
-    r"""Run `decode_one` with every shape fixed.
+    """Run `decode_one` with every shape fixed; return (B, V) float32.
 
-    Args:
-        token, column, padding, turns, embedding: see `start_step`.
-        keys, values: L tensors (B, KV, S, hd); written to.
-        blocks, norm, output, eps: the model.
-        parts: its three functions, as written or compiled.
-
-    Returns:
-        (B, V) float32.
+    Keys and values are L tensors (B, KV, S, hd). parts are the step's three
+    functions, as written or compiled.
     """
     start, run_block, finish = parts
     S = keys[0].shape[2]
@@ -258,17 +218,14 @@ class CompiledDecode:
     r"""`decode_one`, compiled; on CUDA captured and then replayed.
 
     It compiles once for each number of columns that it reads (see
-    `columns_for`), which takes seconds. It has a KV cache of its own, for
-    `prefill` to fill. `borrow` hands the model's last one out again.
+    `columns_for`), which takes seconds. `borrow` hands the model's last one
+    out again.
 
     Args:
-        llama: on CUDA its q, k and v matrices, and its w1 and w3, are moved
-            side by side in memory; names and values stay.
-        max_seq_len: of the cache, at least.
+        llama: on CUDA, matrices that are read together are joined in
+            memory; names and values stay.
+        max_seq_len: of its `cache`, at least; `prefill` fills that.
         batch_size: B.
-
-    Attributes:
-        cache: a KVCache.
 
     Raises:
         ValueError: if the weights are quantized.
@@ -296,18 +253,13 @@ class CompiledDecode:
         self.on_cuda = llama.device.type == "cuda"
         self.finish = self.compile(finish_step)  # for any S
         self.capture_stream = None
-        join = side_by_side if self.on_cuda else as_tuple
-        self.blocks = block_weights(llama, join)  # this may move them
+        join = side_by_side if self.on_cuda else plain_tensors
+        self.blocks = block_weights(llama, join)
         self.addresses = weight_addresses(llama)
 
     @classmethod
     def borrow(cls, llama, max_seq_len, batch_size=1, padding=None):
-        r"""Return one with an empty cache: the model's last, if that fits.
-
-        Args:
-            llama, max_seq_len, batch_size: as above.
-            padding: see KVCache.
-        """
+        """Return one with an empty cache: the model's last, if it fits."""
         # one operation, so that two threads never get the same one
         self = vars(llama).pop("compiled", None)
         llama.compiled = None
@@ -358,7 +310,21 @@ class CompiledDecode:
 
     def make_step(self, S: int):
         """Return a function without arguments that runs a step."""
-        arguments = self.arguments(S)
+        w = self.llama.weights()
+        turns = self.llama.freqs_cis_for(0, self.cache.max_seq_len)
+        arguments = (  # tensors that never move
+            self.token,
+            self.column,
+            self.padding,
+            list(self.cache.k[..., :S, :].unbind()),
+            list(self.cache.v[..., :S, :].unbind()),
+            torch.view_as_real(turns),
+            floats(w["tok_embeddings.weight"]),
+            self.blocks,
+            floats(w["norm.weight"]),
+            floats(w["output.weight"]),
+            self.llama.config.norm_eps,
+        )
         # a block is compiled once, not L times
         parts = self.compile(start_step), self.compile(decode_block)
 
@@ -387,25 +353,6 @@ class CompiledDecode:
         names = {"F": ForCpu, "grouped_attention": single_query}
         return compile_private(function, names, **options)
 
-    def arguments(self, S: int) -> tuple:
-        """Return the arguments of `decode_step`: tensors that never move."""
-        w = self.llama.weights()
-        k, v = self.cache.k[..., :S, :], self.cache.v[..., :S, :]
-        turns = self.llama.freqs_cis_for(0, self.cache.max_seq_len)
-        return (
-            self.token,
-            self.column,
-            self.padding,
-            list(k.unbind()),
-            list(v.unbind()),
-            torch.view_as_real(turns),
-            floats(w["tok_embeddings.weight"]),
-            self.blocks,
-            floats(w["norm.weight"]),
-            floats(w["output.weight"]),
-            self.llama.config.norm_eps,
-        )
-
 
 def weight_addresses(llama) -> list:
     """Return where the weights are, as a step was compiled for."""
@@ -428,11 +375,6 @@ def require_compiler(device) -> None:
         ) from None
 
 
-def as_tuple(weights: list[Tensor]) -> tuple[Tensor, ...]:
-    """Return the tensors of matrices that stay where they are."""
-    return tuple(map(floats, weights))
-
-
 class ForCpu:
     """The functions of F that a step calls, as a CPU's compiler needs them."""
 
@@ -440,17 +382,13 @@ class ForCpu:
 
     @staticmethod
     def linear(x: Tensor, w) -> Tensor:
-        r"""Compute x @ w.T; of one 16-bit row as sums, which are vectorized.
+        """Compute x @ w.T, (B, M); the products of a tuple are joined.
 
-        PyTorch's own product for one row reads 16-bit weights at half of
-        the memory's speed.
-
-        Args:
-            x: (B, K).
-            w: (M, K), or several, joined in the result.
+        With one row it is a sum that the compiler vectorizes: PyTorch's own
+        product reads 16-bit weights at half of the memory's speed.
         """
         if isinstance(w, tuple):
-            return torch.cat([ForCpu.linear(x, part) for part in w], dim=-1)
+            return torch.cat([ForCpu.linear(x, p) for p in w], dim=-1)
         if len(x) > 1 or w.dtype == torch.float32:
             return F.linear(x, w)
         products = w.float() * x.float()  # (M, K), never stored
@@ -460,15 +398,10 @@ class ForCpu:
 
 
 def compile_private(function, names=None, **options):
-    r"""Compile a function by `torch.compile`, with a cache of its own.
+    """Compile a function with globals of its own, for this model alone.
 
     PyTorch keeps what it compiled by a function's code, and gives up after
     eight variants; another model is not a variant of this one.
-
-    Args:
-        function: as it is taught.
-        names: globals that it uses instead of its own.
-        options: of PyTorch's compiler, for this function alone.
     """
     code, known = function.__code__.replace(), function.__globals__
     copy = types.FunctionType(code, known | (names or {}), function.__name__)

@@ -1,8 +1,7 @@
 r"""One tensor class for 16-bit, int8 and int4 weights.
 
 `F.linear` multiplies by a `FastWeight` in a way that was chosen beforehand,
-`F.embedding` looks rows up, and every other function sees the floats. So the
-functions of the notebooks say `F.linear` and nothing else.
+`F.embedding` looks rows up, and every other function sees the floats.
 
 Shapes: `n` rows of x, `K` numbers per row, `M` rows of w.
 """
@@ -31,42 +30,37 @@ class FastWeight(Tensor):
     r"""A weight matrix that `F.linear` multiplies by in a chosen way.
 
     Shape, dtype and device are those of the matrix of floats; `nbytes` is
-    what one decode step reads. A quantized matrix can only be written as a
-    whole. A write to a 16-bit one makes its second copy stale; products then
-    do without that copy.
+    what a decode step reads. A quantized one can only be written as a whole.
 
     Attributes:
-        numbers: (M, K) floats or int8, or (M, K/2) uint8, see
-            `pack_nibbles`.
+        numbers: (M, K) floats or int8, or (M, K/2) uint8 (`pack_nibbles`).
         scale: None, or (M,) per row, or (M, K/GROUP).
-        ways: how to multiply 1 row, few rows and more, see `WAYS`.
+        ways: how to multiply "1 row", "few rows" and "more rows", see WAYS.
         copy: a second copy in a kernel's own order, or None.
     """
 
     @staticmethod
     def __new__(cls, numbers: Tensor, scale: Tensor | None = None, ways=None):
-        floats = numbers if scale is None else scale
         M, columns = numbers.shape
+        K = 2 * columns if numbers.dtype == torch.uint8 else columns
+        like = numbers if scale is None else scale
         return Tensor._make_wrapper_subclass(
-            cls,
-            (M, 2 * columns if numbers.dtype == torch.uint8 else columns),
-            dtype=floats.dtype,
-            device=floats.device,
+            cls, (M, K), dtype=like.dtype, device=like.device
         )
 
     def __init__(self, numbers, scale=None, ways=None):
-        self.numbers, self.scale = numbers, scale
-        self.ways, self.copy, self._version_of_copy = ways or {}, None, None
+        self.numbers, self.scale, self.ways = numbers, scale, ways or {}
+        self.copy = self._version_of_copy = None
 
     @classmethod
     def of(cls, w: Tensor, kind: str | None = None, ways=None):
-        r"""Wrap a matrix, or quantize it.
+        r"""Wrap a matrix of floats, or quantize it.
 
         Args:
             w: (M, K).
-            kind: "int8" or "int4"; None keeps the floats. int8 is taken if
-                K is not a multiple of GROUP.
-            ways: see `WAYS`; None: the floats, multiplied by `F.linear`.
+            kind: "int8"; "int4" (int8 if K is not a multiple of GROUP);
+                None keeps the floats.
+            ways: see above; None: `F.linear` for any number of rows.
 
         Raises:
             ValueError: if w is not a matrix of floats, or kind is unknown.
@@ -97,12 +91,10 @@ class FastWeight(Tensor):
     @property
     def nbytes(self) -> int:
         """Return the bytes of the numbers and of their scales."""
-        return self.numbers.nbytes + (self.kind and self.scale.nbytes or 0)
+        return self.numbers.nbytes + (self.scale.nbytes if self.kind else 0)
 
     def rows(self, which=slice(None)) -> Tensor:
-        r"""Return some rows, by default all, as floats."""
-        # small integers are exact in any dtype, and the product of two
-        # numbers is rounded once: the floats are the same in every way
+        """Return some rows, by default all, as floats."""
         numbers = self.numbers[which]
         if self.kind is None:
             return numbers
@@ -118,12 +110,21 @@ class FastWeight(Tensor):
         self.copy = make and make(self)
         self._version_of_copy = None if self.is_inference() else self._version
 
-    def fresh_copy(self):
-        """Return the second copy, or None if the weights changed since."""
-        if self.copy is not None and not self.is_inference():
-            if self._version_of_copy != self._version:
-                self.copy = None
-        return self.copy
+    def has_fresh_copy(self) -> bool:
+        """Return whether there is one; drop it if the weights changed."""
+        if self.copy is None or self.is_inference():
+            return self.copy is not None
+        if self._version_of_copy != self._version:
+            self.copy = None
+        return self.copy is not None
+
+    def map(self, function, dtype=None):
+        """Return one of the results of a function of numbers and scale."""
+        numbers, scale, dtype = self.numbers, self.scale, dtype or self.dtype
+        if scale is None:
+            return FastWeight(function(numbers).to(dtype), None, self.ways)
+        scale = function(scale).to(dtype)
+        return FastWeight(function(numbers), scale, self.ways)
 
     def __repr__(self) -> str:
         kind = self.kind or str(self.dtype).removeprefix("torch.")
@@ -131,71 +132,55 @@ class FastWeight(Tensor):
 
     def __deepcopy__(self, memo):
         if id(self) not in memo:
-            memo[id(self)] = rebuild(*self.state(torch.clone))
+            memo[id(self)] = rebuild(*self.map(torch.clone).parts(like=self))
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol):
-        return rebuild, self.state()
+        return rebuild, self.parts(like=self)
 
-    def state(self, function=lambda t: t) -> tuple:
+    def parts(self, like) -> tuple:
         """Return what `rebuild` makes an equal one of."""
-        parts = self.numbers, self.scale
-        parts = [None if t is None else function(t) for t in parts]
-        learns = self.requires_grad
-        is_parameter = isinstance(self, nn.Parameter)
-        return *parts, self.ways, self.copy is not None, is_parameter, learns
+        kept = self.numbers, self.scale, self.ways, like.copy is not None
+        return *kept, isinstance(like, nn.Parameter), like.requires_grad
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if func is F.linear and len(args) == 2 and not kwargs:
             x, w = args
-            learns = x.requires_grad or w.requires_grad
-            if isinstance(w, cls) and not isinstance(x, cls):
-                if not (learns and torch.is_grad_enabled()):
-                    return multiply(x, w)
-        if func is Tensor.__setitem__ and isinstance(args[0], cls):
-            if args[0].kind:
-                refuse(func.__name__)
-        if func in ON_NUMBERS and args[0].kind is None:
+            learns = torch.is_grad_enabled() and any(
+                a.requires_grad for a in args
+            )
+            if not (learns or isinstance(x, cls)):
+                return multiply(x, w)
+        if func is Tensor.__setitem__ and getattr(args[0], "kind", None):
+            refuse(func.__name__)
+        if func in OF_MEMORY and args[0].kind is None:
             return func(args[0].numbers, *args[1:], **(kwargs or {}))
         with plain():
             return func(*args, **(kwargs or {}))
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        """Copies are of this class; all else is done with the floats."""
         aten, kwargs, w = torch.ops.aten, kwargs or {}, args and args[0]
         if func in (aten.detach.default, aten.clone.default):
             made = w.map(lambda t: func(t, **kwargs))
             if func is aten.detach.default:  # the same memory
-                made.copy = w.copy
-                made._version_of_copy = w._version_of_copy
+                made.copy, made._version_of_copy = w.copy, w._version_of_copy
             return made
         if func is aten.embedding.default:  # some rows, not all
             w, ids = args[:2]
             return w.rows(ids.flatten()).unflatten(0, ids.shape)
-        dtype = kwargs.get("dtype")
+        dtype, device = kwargs.get("dtype"), kwargs.get("device")
         if func is aten._to_copy.default and (
             dtype is None or dtype.is_floating_point
         ):
-            device = kwargs.get("device")
             return w.map(lambda t: t.to(device, copy=True), dtype)
         if func._schema.is_mutable and isinstance(w, cls):
-            if w.kind:
-                is_copy = func is aten.copy_.default
-                return write(*args) if is_copy else refuse(func)
-            func(*as_floats(args), **as_floats(kwargs))
-            return w
+            if w.kind is None:
+                func(*as_floats(args), **as_floats(kwargs))
+                return w
+            return write(*args) if func is aten.copy_.default else refuse(func)
         return func(*as_floats(args), **as_floats(kwargs))
-
-    def map(self, function, dtype=None):
-        """Return one of the results of a function of numbers and scale."""
-        numbers, scale = self.numbers, self.scale
-        if scale is None:
-            numbers = function(numbers).to(dtype or self.dtype)
-            return type(self)(numbers, None, self.ways)
-        scale = function(scale).to(dtype or self.dtype)
-        return type(self)(function(numbers), scale, self.ways)
 
     # with these two, PyTorch knows that it is made of other tensors
 
@@ -207,8 +192,8 @@ class FastWeight(Tensor):
         return cls(parts["numbers"], parts.get("scale"), ways)
 
 
-# of a 16-bit weight these are asked of the memory itself
-ON_NUMBERS = (Tensor.data_ptr, Tensor.numpy, Tensor.untyped_storage)
+# of a 16-bit weight, asked of the memory itself
+OF_MEMORY = (Tensor.data_ptr, Tensor.numpy, Tensor.untyped_storage)
 
 
 def rebuild(numbers, scale, ways, has_copy, is_parameter, learns):
@@ -245,15 +230,7 @@ def refuse(function):
 
 
 def multiply(x: Tensor, w: FastWeight) -> Tensor:
-    r"""Compute x @ w.T in the way chosen for this number of rows.
-
-    Args:
-        x: (..., K), of w's dtype.
-        w: (M, K).
-
-    Returns:
-        (..., M) in the dtype of x.
-    """
+    """Compute x (..., K) @ w.T in the way chosen for this number of rows."""
     rows = x.reshape(-1, x.shape[-1])  # (n, K)
     n, way = len(rows), "linear"
     if x.device.type == "cpu" and n:
@@ -261,7 +238,7 @@ def multiply(x: Tensor, w: FastWeight) -> Tensor:
         way = w.ways.get(size, "linear")
         if w.kind and (way != "kernel" or not fits_kernel(w)):
             way = "row blocks"
-        elif way == "packed" and w.fresh_copy() is None:
+        elif way == "packed" and not w.has_fresh_copy():
             way = "linear"
     return WAYS[way](rows, w).reshape(*x.shape[:-1], len(w))
 
@@ -272,16 +249,16 @@ def linear(x: Tensor, w: FastWeight) -> Tensor:
 
 
 def columns(x: Tensor, w: FastWeight) -> Tensor:
-    """Multiply w by x as a column, which oneDNN does faster for one row."""
+    """Multiply w by x as a column: oneDNN is faster so for one row."""
     return torch.mm(w.rows(), x.mT).mT
 
 
 def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
     r"""Convert a block of w's rows at a time and multiply by that.
 
-    A block stays in the cache, so that w is read from memory as stored.
-    16-bit blocks become float32: a processor without instructions for
-    16-bit numbers multiplies those several times as fast.
+    A block stays in the cache; w is read from memory as stored. 16-bit
+    blocks become float32, which a processor without 16-bit instructions
+    multiplies several times as fast.
     """
     out = x.new_empty(len(x), len(w))  # (n, M)
     dtype = x.dtype if w.kind else torch.float32
@@ -294,8 +271,8 @@ def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
 
 def packed(x: Tensor, w: FastWeight) -> Tensor:
     """Multiply by the copy in oneDNN's own order."""
-    multiply_packed = torch.ops.mkldnn._linear_pointwise
-    return multiply_packed(x, w.copy, None, "none", [], "")
+    product = torch.ops.mkldnn._linear_pointwise
+    return product(x, w.copy, None, "none", [], "")
 
 
 def kernel(x: Tensor, w: FastWeight) -> Tensor:
@@ -306,13 +283,13 @@ def kernel(x: Tensor, w: FastWeight) -> Tensor:
 
 
 def fits_kernel(w: FastWeight) -> bool:
-    """Return whether PyTorch's kernels take this weight.
+    """Return whether PyTorch's kernels take w.
 
     With other shapes they read beyond the end, or end the process.
     """
-    M, K = w.shape
-    fits = w.dtype in SIXTEEN_BITS and M % 16 == 0 and K % 32 == 0
-    return fits and (w.kind == "int8" or w.copy is not None)
+    fits = len(w) % 16 == 0 and w.shape[1] % 32 == 0
+    has_order = w.kind == "int8" or w.copy is not None
+    return fits and has_order and w.dtype in SIXTEEN_BITS
 
 
 def pack(w: FastWeight) -> Tensor:
@@ -321,20 +298,15 @@ def pack(w: FastWeight) -> Tensor:
 
 
 def int4_order(w: FastWeight) -> tuple[Tensor, Tensor] | None:
-    r"""Return w as `_weight_int4pack_mm_for_cpu` reads it, None if it cannot.
-
-    Returns:
-        numbers, 0 … 15, in the kernel's order; and (K/g, M, 2), the scales
-        and what is added, 0.
-    """
+    """Return numbers and scales as the int4 kernel reads them, or None."""
     if w.kind != "int4" or len(w) % 16 or w.dtype not in SIXTEEN_BITS:
         return None
     convert = torch._convert_weight_to_int4pack_for_cpu
-    blocks = w.numbers.split(BLOCK)
-    ordered = [convert(unpack_nibbles(b).int() + 8, 1) for b in blocks]
-    scale = w.scale.T  # (K/g, M)
-    zeros = torch.zeros_like(scale)
-    return torch.cat(ordered), torch.stack([scale, zeros], dim=-1)
+    blocks = w.numbers.split(BLOCK)  # its numbers are 0 … 15, as int32
+    numbers = [convert(unpack_nibbles(b).int() + 8, 1) for b in blocks]
+    scale = w.scale.T  # (K/g, M); what is added is 0
+    scales = torch.stack([scale, torch.zeros_like(scale)], dim=-1)
+    return torch.cat(numbers), scales
 
 
 WAYS = {
