@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ..gqa import sdpa_attention
-from .long_attention import attend_in_pieces
+from .one_query import attend_in_pieces
 from .quantize import KINDS, check_kind
 from .weight import SIXTEEN_BITS, WAYS, FastWeight
 

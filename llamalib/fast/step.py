@@ -1,12 +1,10 @@
 r"""The decode step with every shape fixed, compiled by PyTorch.
 
-A large GPU reads the weights of Llama 3.2-1B in about a millisecond; Python
-cannot even start the hundreds of operations of a step in that time. So the
-step is written once more, with every shape fixed. PyTorch's compiler fuses
-its small operations, and a CUDA graph starts them all with one call. What
-changes from step to step, the token and its column, is in memory that never
-moves. On a CPU the compiled step reads the weights as they are: there is no
-second copy.
+A large GPU reads the 1B's weights in a millisecond; Python cannot start a
+step's hundreds of operations in that time. PyTorch's compiler fuses them,
+and a CUDA graph starts them with one call. What changes from step to step,
+the token and its column, is in memory that never moves. On a CPU the step
+reads the weights where they are: there is no second copy.
 
 Shapes: `B` batch, `S` columns of the cache that are read, `D` model dim,
 `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden dim, `V`
@@ -23,7 +21,7 @@ from torch import Tensor
 
 from ..model import BLOCK_WEIGHTS
 from ..rmsnorm import rms_norm
-from .long_attention import single_query
+from .one_query import grouped_attention
 
 FEWEST = 256  # columns that a step reads
 STEP = 1024  # granularity of columns in a long text
@@ -107,25 +105,6 @@ def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
     cos, sin = turn.unbind(-1)  # (B, 1, hd/2)
     turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
     return turned.flatten(-2).type_as(x)
-
-
-def grouped_attention(
-    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
-) -> Tensor:
-    r"""Compute `attention` of one query per head, in plain operations.
-
-    A group's heads become queries of their one KV head, which is then read
-    once. Shapes as in `single_query`.
-    """
-    k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
-    # G = H/KV queries a group: (..., KV, G, hd)
-    q = xq.squeeze(-3).unflatten(-2, (k.shape[-3], -1))
-    scores = q @ k.transpose(-2, -1)  # (..., KV, G, S)
-    scores = scores.float() / math.sqrt(q.shape[-1])
-    if mask is not None:
-        scores = scores + mask
-    weights = torch.softmax(scores, dim=-1).type_as(q)  # (..., KV, G, S)
-    return (weights @ v).flatten(-3).unsqueeze(-2)  # (..., 1, H·hd)
 
 
 def start_step(
@@ -350,8 +329,7 @@ class CompiledDecode:
             "realize_opcount_threshold": 8,
             "cpp.enable_floating_point_contract_flag": "fast",
         }
-        names = {"F": ForCpu, "grouped_attention": single_query}
-        return compile_private(function, names, **options)
+        return compile_private(function, ForCpu, **options)
 
 
 def weight_addresses(llama) -> list:
@@ -397,14 +375,14 @@ class ForCpu:
         return sums.sum(-1)[None].type_as(x)  # (1, M)
 
 
-def compile_private(function, names=None, **options):
-    """Compile a function with globals of its own, for this model alone.
+def compile_private(function, functional=F, **options):
+    """Compile a function with its own F, for this model alone.
 
     PyTorch keeps what it compiled by a function's code, and gives up after
     eight variants; another model is not a variant of this one.
     """
-    code, known = function.__code__.replace(), function.__globals__
-    copy = types.FunctionType(code, known | (names or {}), function.__name__)
+    code, names = function.__code__.replace(), function.__globals__
+    copy = types.FunctionType(code, names | {"F": functional})
     return torch.compile(copy, fullgraph=True, dynamic=False, options=options)
 
 

@@ -6,9 +6,11 @@ r"""One tensor class for 16-bit, int8 and int4 weights.
 Shapes: `n` rows of x, `K` numbers per row, `M` rows of w.
 """
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from .quantize import (
@@ -50,7 +52,7 @@ class FastWeight(Tensor):
 
     def __init__(self, numbers, scale=None, ways=None):
         self.numbers, self.scale, self.ways = numbers, scale, ways or {}
-        self.copy = self._version_of_copy = None
+        self.copy = None
 
     @classmethod
     def of(cls, w: Tensor, kind: str | None = None, ways=None):
@@ -107,14 +109,13 @@ class FastWeight(Tensor):
     def make_copy(self) -> None:
         """Make the second copy that its way for one row needs, if any."""
         make = COPIES.get(self.ways.get("1 row"))
-        self.copy = make and make(self)
-        self._version_of_copy = None if self.is_inference() else self._version
+        tensors = make and make(self)
+        if tensors is not None:
+            self.copy = SecondCopy(tensors, version(self))
 
     def has_fresh_copy(self) -> bool:
         """Return whether there is one; drop it if the weights changed."""
-        if self.copy is None or self.is_inference():
-            return self.copy is not None
-        if self._version_of_copy != self._version:
+        if self.copy and self.copy.version != version(self):
             self.copy = None
         return self.copy is not None
 
@@ -129,19 +130,6 @@ class FastWeight(Tensor):
     def __repr__(self) -> str:
         kind = self.kind or str(self.dtype).removeprefix("torch.")
         return f"FastWeight({tuple(self.shape)}, {kind})"
-
-    def __deepcopy__(self, memo):
-        if id(self) not in memo:
-            memo[id(self)] = rebuild(*self.map(torch.clone).parts(like=self))
-        return memo[id(self)]
-
-    def __reduce_ex__(self, protocol):
-        return rebuild, self.parts(like=self)
-
-    def parts(self, like) -> tuple:
-        """Return what `rebuild` makes an equal one of."""
-        kept = self.numbers, self.scale, self.ways, like.copy is not None
-        return *kept, isinstance(like, nn.Parameter), like.requires_grad
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -165,7 +153,7 @@ class FastWeight(Tensor):
         if func in (aten.detach.default, aten.clone.default):
             made = w.map(lambda t: func(t, **kwargs))
             if func is aten.detach.default:  # the same memory
-                made.copy, made._version_of_copy = w.copy, w._version_of_copy
+                made.copy = w.copy
             return made
         if func is aten.embedding.default:  # some rows, not all
             w, ids = args[:2]
@@ -192,16 +180,23 @@ class FastWeight(Tensor):
         return cls(parts["numbers"], parts.get("scale"), ways)
 
 
+class SecondCopy(NamedTuple):
+    """A weight in a kernel's own order; a copied model does without."""
+
+    tensors: Tensor | tuple[Tensor, Tensor]
+    version: int | None  # of the weight, when it was made
+
+    def __reduce__(self):
+        return type(None), ()
+
+
+def version(w: FastWeight) -> int | None:
+    """Return how often it was written to; inference tensors do not count."""
+    return None if w.is_inference() else w._version
+
+
 # of a 16-bit weight, asked of the memory itself
 OF_MEMORY = (Tensor.data_ptr, Tensor.numpy, Tensor.untyped_storage)
-
-
-def rebuild(numbers, scale, ways, has_copy, is_parameter, learns):
-    """Make the weight that was copied or pickled."""
-    made = FastWeight(numbers, scale, ways)
-    if has_copy:
-        made.make_copy()
-    return nn.Parameter(made, requires_grad=learns) if is_parameter else made
 
 
 def as_floats(arguments):
@@ -272,14 +267,15 @@ def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
 def packed(x: Tensor, w: FastWeight) -> Tensor:
     """Multiply by the copy in oneDNN's own order."""
     product = torch.ops.mkldnn._linear_pointwise
-    return product(x, w.copy, None, "none", [], "")
+    return product(x, w.copy.tensors, None, "none", [], "")
 
 
 def kernel(x: Tensor, w: FastWeight) -> Tensor:
     """Multiply by PyTorch's int8 or int4 kernel, making no floats."""
     if w.kind == "int8":
         return torch._weight_int8pack_mm(x, w.numbers, w.scale)
-    return torch._weight_int4pack_mm_for_cpu(x, w.copy[0], GROUP, w.copy[1])
+    numbers, scales = w.copy.tensors
+    return torch._weight_int4pack_mm_for_cpu(x, numbers, GROUP, scales)
 
 
 def fits_kernel(w: FastWeight) -> bool:

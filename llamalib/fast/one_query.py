@@ -11,30 +11,28 @@ from torch import Tensor
 
 from ..gqa import sdpa_attention
 
-LONG = 1024  # positions from which reading keys and values takes long
+LONG = 1024  # positions from which `grouped_attention` is faster
 PIECE = 4096  # positions of keys or values per product
 
 
 def attend_in_pieces(
     xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    r"""Compute `attention`; a single query over many positions by pieces.
-
-    Same arguments and result as `sdpa_attention`, up to rounding.
-    """
+    """Compute `attention`; of one query over many positions by pieces."""
     one_of_many = xq.shape[-3] == 1 and xk.shape[-3] >= LONG
-    if xq.device.type != "cpu" or not one_of_many:
-        return sdpa_attention(xq, xk, xv, mask)
-    return single_query(xq, xk, xv, mask)
+    on_cpu = xq.device.type == "cpu"
+    attend = grouped_attention if one_of_many and on_cpu else sdpa_attention
+    return attend(xq, xk, xv, mask)
 
 
-def single_query(
+def grouped_attention(
     xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    r"""Compute `attention` of one query per head, repeating no key or value.
+    r"""Compute `attention` of one query per head, in plain operations.
 
-    Scores are keys times queries: a product with many rows is fast. oneDNN
-    copies what it reads; a piece at a time, the copy stays in the caches.
+    A group's heads become queries of their one KV head, which is then read
+    once. Scores are keys times queries: a product with many rows is fast.
+    oneDNN copies what it reads; a piece at a time, that stays in the caches.
 
     Args:
         xq: (..., 1, H, hd).
@@ -45,9 +43,10 @@ def single_query(
         (..., 1, H·hd).
     """
     k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
-    # divided first: scores may be more than float16 can hold
+    # divided first: float16 may not hold the scores
     q = xq.squeeze(-3) / math.sqrt(xq.shape[-1])  # (..., H, hd)
-    q = q.unflatten(-2, (k.shape[-3], -1))  # (..., KV, G, hd)
+    # G = H/KV queries a group: (..., KV, G, hd)
+    q = q.unflatten(-2, (k.shape[-3], -1))
     scores = [(part @ q.mT).mT for part in k.split(PIECE, dim=-2)]
     scores = torch.cat(scores, dim=-1).float()  # (..., KV, G, S)
     if mask is not None:
