@@ -370,7 +370,6 @@ def process_wide():
         torch.get_default_dtype(),
         inductor.save_config_portable(),
         torch._dynamo.config.save_config_portable(),
-        dict(os.environ),
     )
 
 
