@@ -31,7 +31,7 @@ from plan import PLANS, PROMPT, Row, Section
 from worker import vocabulary_ids
 
 import llamalib
-from llamalib.formats.find import quantized
+from llamalib.fast import fast_weight
 
 HERE = Path(__file__).resolve().parent
 LONG = 24  # ids of the prompt whose answer is compared
@@ -308,9 +308,7 @@ def weight_bytes(llama, dtype: str) -> float:
     kept = 0
     for name, w in llama.named_parameters():
         shape = torch.empty(w.shape, dtype=torch.bfloat16, device="meta")
-        kept += (
-            quantized(name, shape, dtype) if w.dim() == 2 else shape
-        ).nbytes
+        kept += fast_weight(name, shape, dtype).nbytes
     return kept / sum(w.numel() for w in llama.parameters())
 
 
