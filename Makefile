@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 PROMPT = The capital of France is
 BIN := $(VENV)/bin
-# make would expand what it exports: a prompt with $(shell …) would be run
+# Make expands what it exports: a prompt with $(shell …) would be run.
 unexport LLAMA_PROMPT PROMPT
 
 .DEFAULT_GOAL := help
@@ -12,58 +12,58 @@ unexport LLAMA_PROMPT PROMPT
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
-	  | awk -F'|' '{printf "%-16s %s\n", $$1, $$2}'
+	  | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
-# `value`, so that a dollar sign in a prompt stays one
+# `value` keeps a dollar sign in a prompt.
 run: export LLAMA_PROMPT := $(value PROMPT)
 run: $(VENV)/base.done ## continue a prompt: make run PROMPT="…"
 	@$(BIN)/python -m llamalib run
 
-# The outputs that are saved in the notebooks are the pocket Llama's.
+# The outputs saved in the notebooks are the pocket Llama's.
 POCKET := $(CURDIR)/data/pocket-llama
 test: export LLAMA_DIR := $(POCKET)
-# a file at a time on every processor, and each in one thread: for models as
-# small as the tests' that is twice as fast as one file on all of them
+# One file per CPU core, each in one thread: for models as small as the tests'
+# this is twice as fast as one file on all cores.
 test: export OMP_NUM_THREADS := 1
 SPREAD = -n auto --maxprocesses 8 --dist loadfile
-test: $(VENV)/dev.done ## all tests, then all notebooks, strictly
+test: $(VENV)/dev.done ## run all tests, then compare all notebooks' outputs
 	$(BIN)/python -m pytest $(SPREAD) tests
 	$(BIN)/python -m pytest $(SPREAD) --nbval notebooks
 
-test-slow: $(VENV)/dev.done ## the tests that need gigabytes or minutes
+test-slow: $(VENV)/dev.done ## run the tests that need gigabytes or minutes
 	$(BIN)/python -m pytest tests -m slow
 
 test-browser: export LLAMA_DIR := $(POCKET)
 test-browser: export OMP_NUM_THREADS := 1
-test-browser: $(VENV)/browser.done ## the widgets in JupyterLab, by headless Chromium
+test-browser: $(VENV)/browser.done ## test the widgets in JupyterLab with headless Chromium
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 tests -m browser
 
-# root, as in a container, must say so
+# JupyterLab refuses to run as root, as in a container, without this flag.
 LAB_FLAGS ?= $(shell test "$$(id -u)" != 0 || echo --allow-root)
 lab: $(VENV)/base.done ## open the series in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir notebooks $(LAB_FLAGS)
 
 notebooks: export LLAMA_DIR := $(POCKET)
-notebooks: $(VENV)/dev.done ## execute all notebooks again, in place
+notebooks: $(VENV)/dev.done ## execute all notebooks in place
 	$(BIN)/python -m llamalib execute
 
-pocket: $(VENV)/dev.done ## train the pocket Llama again from nothing
+pocket: $(VENV)/dev.done ## train the pocket Llama from scratch
 	$(BIN)/python data/recipe/make_pocket.py
 
-bench: $(VENV)/bench.done ## how fast it opens and generates, beside others, on the CPU
+bench: $(VENV)/bench.done ## measure the speed on the CPU, compared with other libraries
 	$(BIN)/python bench/opening.py
 	$(BIN)/python bench/generation.py
 
-bench-gpu: $(VENV)/bench.done ## the same on a CUDA GPU
+bench-gpu: $(VENV)/bench.done ## measure the speed on a CUDA GPU
 	$(BIN)/python bench/generation.py --device cuda
 
 weights: $(VENV)/base.done ## download the real Llama 3.2-1B
 	$(BIN)/python -m llamalib fetch
 
-clean: ## remove the virtual environment and all that is built
+clean: ## remove the virtual environment and what was built
 	rm -rf $(VENV) data/build
 
-# Installed once, and again only when the lists of what to install change.
+# Installed once, and again when the lists of packages change.
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "Python 3.11 or newer is needed: make PYTHON=python3.12 …")'
@@ -80,14 +80,15 @@ $(VENV)/dev.done: pyproject.toml constraints.txt | $(VENV)/base.done
 	@touch $@
 
 $(VENV)/browser.done: pyproject.toml constraints.txt | $(VENV)/dev.done
-	@echo "installing what drives a browser, once"
+	@echo "installing what controls a browser, once"
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[browser]'
 	@touch $@
 
-# llama-cpp-python compiles llama.cpp for this very processor; where it does
-# not, the others are measured.
+# llama-cpp-python compiles llama.cpp for this CPU. If that fails, the other
+# libraries are measured, and the next `make bench` tries again.
 $(VENV)/bench.done: pyproject.toml constraints.txt | $(VENV)/dev.done
-	@echo "installing who is measured, once: llama.cpp compiles for minutes"
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]' \
-	  || echo "llama-cpp-python does not install here: not measured"
-	@touch $@
+	@echo "installing what is measured, once: llama.cpp compiles for minutes"
+	@if $(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'; \
+	then touch $@; \
+	else echo "llama-cpp-python does not install here: llama.cpp is not" \
+	  "measured; the next make bench tries again"; fi

@@ -2,58 +2,34 @@ r"""A random checkpoint of Llama 3.2-1B's shapes, in every peer's format.
 
     python bench/checkpoint.py
 
-The same weights as Meta's files, as a folder of the transformers library and
-as GGUF files of llama.cpp, so that every peer computes the same answer.
-Together they take 9 GB in `data/build`, which `make clean` removes; what is
-there already is not written again.
+Meta's files, a folder of the transformers library and GGUF files of llama.cpp
+hold the same weights, so that every peer computes the same answer. Together
+they take 9 GB in `data/build`, which `make clean` removes. Existing files are
+kept.
 """
 
-import json
 import sys
-from itertools import islice, product
 from pathlib import Path
 
-import torch
-from torch import Tensor
+ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":  # so that a script finds `tests`
+    sys.path[0] = str(ROOT)
 
-import llamalib
-from llamalib.formats.find import ROOT
-from llamalib.rope import scale_frequencies
-from llamalib.tokenizer import read_ranks, write_ranks
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
 
-BUILD = ROOT / "data" / "build" / "bench"
-POCKET = ROOT / "data" / "pocket-llama"
-WEIGHTS = "consolidated.00.pth"
-GGUF_KINDS = ("bf16", "q8_0", "f32")
-
-# The published params.json of Llama 3.2-1B.
-LLAMA_1B = dict(
-    dim=2048,
-    n_layers=16,
-    n_heads=32,
-    n_kv_heads=8,
-    vocab_size=128256,
-    multiple_of=256,
-    ffn_dim_multiplier=1.5,
-    norm_eps=1e-5,
-    rope_theta=500000.0,
-    use_scaled_rope=True,
+import llamalib  # noqa: E402
+from llamalib.rope import scale_frequencies  # noqa: E402
+from tests.reference import (  # noqa: E402, F401
+    POCKET,
+    renamed,
+    save_under,
+    write_1b,
+    write_transformers,
 )
 
-TRANSFORMERS_NAMES = {
-    "tok_embeddings": "model.embed_tokens",
-    "norm": "model.norm",
-    "output": "lm_head",
-    "attention.wq": "self_attn.q_proj",
-    "attention.wk": "self_attn.k_proj",
-    "attention.wv": "self_attn.v_proj",
-    "attention.wo": "self_attn.o_proj",
-    "feed_forward.w1": "mlp.gate_proj",
-    "feed_forward.w2": "mlp.down_proj",
-    "feed_forward.w3": "mlp.up_proj",
-    "attention_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-}
+BUILD = ROOT / "data" / "build" / "bench"
+GGUF_KINDS = ("bf16", "q8_0", "f32")
 GGUF_NAMES = {
     "tok_embeddings": "token_embd",
     "norm": "output_norm",
@@ -70,135 +46,8 @@ GGUF_NAMES = {
 }
 
 
-def bytes_of(n: int, most: int):
-    """The first texts of n bytes."""
-    return (bytes(b) for b in islice(product(range(256), repeat=n), most))
-
-
-def ranks_1b() -> list[bytes]:
-    """128,000 tokens: the pocket's, so that English has few, and others.
-
-    The others are pairs and threes of bytes, which merging reaches.
-    """
-    ranks = list(read_ranks(POCKET / "tokenizer.model"))
-    others = [token for n in (2, 3) for token in bytes_of(n, 128_000)]
-    known = set(ranks)
-    others = [token for token in others if token not in known]
-    return ranks + others[: 128_000 - len(ranks)]
-
-
-def write_1b(folder) -> Path:
-    """Random weights of Llama 3.2-1B's shapes as Meta's files; 2.5 GB.
-
-    Matrices are normal of standard deviation 0.02, norms near 1. The same
-    numbers every time. What is there is left as it is.
-    """
-    folder = Path(folder)
-    if (folder / WEIGHTS).is_file():  # written last
-        return folder
-    config = llamalib.ModelArgs(**LLAMA_1B)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "params.json").write_text(json.dumps(config.to_dict()))
-    ranks = {token: rank for rank, token in enumerate(ranks_1b())}
-    write_ranks(folder / "tokenizer.model", ranks)
-    generator = torch.Generator().manual_seed(0)
-    tensors = {}
-    for name, shape in llamalib.tensor_shapes(config).items():
-        is_norm = len(shape) == 1
-        tensors[name] = torch.empty(shape, dtype=torch.bfloat16)
-        tensors[name].normal_(is_norm, 0.02, generator=generator)
-    tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    save_under(folder / WEIGHTS, lambda part: torch.save(tensors, part))
-    return folder
-
-
-def save_under(file: Path, write) -> None:
-    """Write beside and rename, so that no half of a file has the name."""
-    part = file.with_name(file.name + ".part")
-    write(part)
-    part.replace(file)
-
-
-def renamed(name: str, names: dict[str, str], block: str) -> str:
-    """Meta's tensor name in a peer's words; `block` says where layers are."""
-    stem, prefix = name.removesuffix(".weight"), ""
-    if stem.startswith("layers."):
-        _, layer, stem = stem.split(".", 2)
-        prefix = f"{block}.{layer}."
-    return f"{prefix}{names[stem]}.weight"
-
-
-def transformers_config(llama):
-    """The transformers library's LlamaConfig of the same model."""
-    from transformers import LlamaConfig
-
-    c = llama.config
-    rope = {"rope_theta": c.rope_theta, "rope_type": "default"}
-    if c.rope_scaling_factor is not None:
-        rope |= {
-            "rope_type": "llama3",
-            "factor": c.rope_scaling_factor,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        }
-    return LlamaConfig(
-        vocab_size=c.vocab_size,
-        hidden_size=c.dim,
-        intermediate_size=c.hidden_dim,
-        num_hidden_layers=c.n_layers,
-        num_attention_heads=c.n_heads,
-        num_key_value_heads=c.n_kv_heads,
-        head_dim=c.head_dim,
-        max_position_embeddings=c.max_seq_len,
-        rms_norm_eps=c.norm_eps,
-        rope_parameters=rope,
-        tie_word_embeddings=llama.tied,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-
-
-def transformers_weights(llama) -> dict[str, Tensor]:
-    """The same weights by the transformers library's names.
-
-    Its q and k rows stand in halves where Meta's stand in pairs: row k of
-    the first half is Meta's 2k, row k of the second Meta's 2k + 1.
-    """
-    half = llama.config.head_dim // 2
-    state = {}
-    for name, weight in llama.weights().items():
-        if name.endswith((".wq.weight", ".wk.weight")):
-            pairs = weight.unflatten(0, (-1, half, 2))
-            weight = pairs.transpose(1, 2).flatten(0, 2)
-        their = renamed(name, TRANSFORMERS_NAMES, "model.layers")
-        state[their] = weight.detach().clone()
-    return state
-
-
-def write_transformers(llama, folder) -> Path:
-    """A folder that `from_pretrained` of transformers opens."""
-    from safetensors.torch import save_file
-
-    folder = Path(folder)
-    if (folder / "model.safetensors").is_file():
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    state = transformers_weights(llama)
-    if llama.tied:  # said in the config, and not held twice
-        del state["lm_head.weight"]
-    config = transformers_config(llama)
-    config.architectures = ["LlamaForCausalLM"]
-    config.save_pretrained(folder)
-    save_under(
-        folder / "model.safetensors",
-        lambda part: save_file(state, part, metadata={"format": "pt"}),
-    )
-    return folder
-
-
 def gguf_array(tensor: Tensor, kind: str):
-    """A weight as numpy, and the type under which GGUF holds it."""
+    """Return a weight as numpy, and GGUF's type of it."""
     import gguf
 
     types = gguf.GGMLQuantizationType
@@ -212,7 +61,7 @@ def gguf_array(tensor: Tensor, kind: str):
 
 
 def gguf_writer(llama, file: Path):
-    """A writer that has said everything but the tensors."""
+    """Return a writer that has everything but the tensors."""
     import gguf
 
     c = llama.config
@@ -227,21 +76,21 @@ def gguf_writer(llama, file: Path):
     writer.add_rope_freq_base(c.rope_theta)
     writer.add_rope_dimension_count(c.head_dim)
     writer.add_vocab_size(c.vocab_size)
-    writer.add_tokenizer_model("none")  # it is given ids
+    writer.add_tokenizer_model("none")  # the bench gives it ids
     return writer
 
 
 def write_gguf(llama, file, kind: str) -> Path:
-    r"""The same weights as a GGUF file of llama.cpp.
+    r"""Write the same weights as a GGUF file of llama.cpp.
 
-    Its rows of q and k stand as Meta's do.
+    Its rows of q and k are in Meta's order.
 
     Args:
         kind: "bf16", "f32", or "q8_0": int8 with a float16 scale for every
             32 weights. Norms are float32 in all three.
     """
     if kind not in GGUF_KINDS:
-        raise ValueError(f"kind is {kind!r}; wanted one of {GGUF_KINDS}")
+        raise ValueError(f"kind is {kind!r}; expected one of {GGUF_KINDS}")
     file, c = Path(file), llama.config
     if file.is_file():
         return file
@@ -266,7 +115,7 @@ def write_gguf(llama, file, kind: str) -> Path:
 
 
 def rope_divisors(config):
-    """By what llama.cpp divides each frequency: (hd/2,) float32."""
+    """Return llama.cpp's divisor of each frequency, (hd/2,) float32."""
     hd = config.head_dim
     freqs = 1 / config.rope_theta ** (torch.arange(0, hd, 2) / hd)
     scaled = scale_frequencies(freqs, config.rope_scaling_factor)
@@ -274,14 +123,13 @@ def rope_divisors(config):
 
 
 def write_for_peers(source, folder, kinds=("bf16", "q8_0")) -> Path:
-    r"""Beside one another in `folder`: what each peer opens.
+    r"""Write what each peer opens into one folder, and return it.
+
+    A format whose package is not installed is left out.
 
     Args:
-        source: a folder of Meta's files, which ours opens itself.
+        source: a folder of Meta's files.
         kinds: the GGUF files, see `write_gguf`.
-
-    Returns:
-        the folder; a format whose package is not installed is left out.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -24,16 +24,18 @@ import sys
 import time
 from pathlib import Path
 
-import checkpoint
-import report
-import torch
-from plan import PLANS, PROMPT, Row, Section
-from worker import vocabulary_ids
+ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":  # so that a script finds `bench`
+    sys.path[0] = str(ROOT)
 
-import llamalib
-from llamalib.fast import fast_weight
+import torch  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
+import llamalib  # noqa: E402
+from bench import checkpoint, report  # noqa: E402
+from bench.plan import PLANS, PROMPT, Row, Section  # noqa: E402
+from bench.worker import vocabulary_ids  # noqa: E402
+from llamalib.fast import fast_weight  # noqa: E402
+
 LONG = 24  # ids of the prompt whose answer is compared
 # The most that logits may differ from ours: the norm of the difference over
 # the norm of ours. Rounding to bfloat16 makes a hundredth, to 8 bits (of what
@@ -65,7 +67,8 @@ class Worker:
     def __init__(self, row: Row, threads: int, verbose=False):
         self.row, self.missing, self.data = row, None, bytearray()
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker.py")],
+            [sys.executable, "-m", "bench.worker"],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if verbose else subprocess.DEVNULL,

@@ -2,10 +2,10 @@ r"""How long a checkpoint takes to open, and how much memory.
 
     python bench/opening.py
 
-On the random checkpoint of Llama 3.2-1B's shapes that `generation.py` uses,
-in both formats and in two shards, in each dtype; beside the transformers
-library. Each opening in a process of its own, with the files read once
-before. Writes `bench/results/opening.md`.
+For the random checkpoint of Llama 3.2-1B's shapes that `generation.py` uses,
+in both formats and in two shards, in each dtype, compared with the
+transformers library. Each opening is a process of its own, after the files
+have been read once. Writes `bench/results/opening.md`.
 """
 
 import json
@@ -15,19 +15,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-import checkpoint
-import torch
+ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":  # so that a script finds `bench`
+    sys.path[0] = str(ROOT)
 
-import llamalib
-from llamalib.formats.meta import shard_axis
+import torch  # noqa: E402
+
+import llamalib  # noqa: E402
+from bench.checkpoint import BUILD  # noqa: E402
+from tests import reference  # noqa: E402
 
 RESULT = Path(__file__).resolve().parent / "results" / "opening.md"
 ROUNDS = 3
 DTYPES = ("bfloat16", "float16", "float32")
 MOST_SECONDS, MOST_MEMORY = 1.0, 1.15
 
-# Run in a process of its own: seconds to open, and by how many bytes its
-# memory had grown at the most, after opening and after one pass.
+# Run in a process of its own: the seconds that opening takes, and the growth
+# of the process's peak memory after opening and after one pass.
 OPEN = r"""
 import json, re, sys, time
 import torch, tiktoken, safetensors, llamalib
@@ -63,7 +67,7 @@ print(json.dumps({
 
 
 def opened(who: str, folder, dtype: str) -> dict:
-    """What OPEN prints, in a process of its own."""
+    """Run OPEN in a process of its own, and return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", OPEN, who, str(folder), dtype],
         capture_output=True,
@@ -74,38 +78,15 @@ def opened(who: str, folder, dtype: str) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def write_shards(source, folder, n: int) -> Path:
-    """The same checkpoint in n shards."""
-    folder = Path(folder)
-    last = folder / f"consolidated.{n - 1:02d}.pth"
-    if last.is_file():
-        return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("params.json", "tokenizer.model"):
-        (folder / name).write_bytes((Path(source) / name).read_bytes())
-    tensors = llamalib.load(source, device="cpu").weights()
-    for i in range(n):
-        part = {}
-        for name, tensor in tensors.items():
-            axis = shard_axis(name)
-            piece = tensor if axis is None else tensor.chunk(n, axis)[i]
-            part[name] = piece.clone()  # a view would bring the whole
-            if name == "output.weight":  # tied: once in the file
-                part[name] = part["tok_embeddings.weight"]
-        file = folder / f"consolidated.{i:02d}.pth"
-        checkpoint.save_under(file, lambda where: torch.save(part, where))
-    return folder
-
-
-def formats(build=checkpoint.BUILD / "1b") -> dict[str, tuple[str, Path]]:
-    """What is opened, by whom."""
-    source = checkpoint.write_1b(build)
+def formats(build=BUILD / "1b") -> dict[str, tuple[str, Path]]:
+    """Write the folders; by name, the library that opens each."""
+    source = reference.write_1b(build)
     llama = llamalib.load(source, device="cpu")
     hugging_face = build / "transformers"
-    checkpoint.write_transformers(llama, hugging_face)
+    reference.write_transformers(llama, hugging_face)
     tokenizer = hugging_face / "tokenizer.model"
     tokenizer.write_bytes((source / "tokenizer.model").read_bytes())
-    shards = write_shards(source, build / "two-shards", 2)
+    shards = reference.write_shards(source, build / "two-shards", 2)
     return {
         "ours, Meta's files": ("ours", source),
         "ours, two shards": ("ours", shards),
@@ -115,7 +96,7 @@ def formats(build=checkpoint.BUILD / "1b") -> dict[str, tuple[str, Path]]:
 
 
 def read_once(folder: Path) -> None:
-    """Whatever is opened lies in the page cache."""
+    """Read the files of a folder into the page cache."""
     for file in folder.glob("*.*"):
         if file.is_file() and file.suffix != ".gguf":
             with open(file, "rb") as data:
@@ -124,7 +105,7 @@ def read_once(folder: Path) -> None:
 
 
 def lines(places) -> list[str]:
-    """The table's, in Markdown."""
+    """Return the lines of the table, in Markdown."""
     found = [
         "|  | dtype | weights, GB | opened, s | memory, ÷ weights | and after "
         "a pass |",
@@ -149,18 +130,18 @@ def lines(places) -> list[str]:
 
 def main() -> None:
     if not Path("/proc/self/status").exists():
-        sys.exit("a process's memory is read where Linux shows it")
+        sys.exit("needs Linux, which shows a process's peak memory")
     where = f"{platform.system()} {platform.machine()}, "
     where += f"torch {torch.__version__}, "
     where += f"{torch.get_num_threads()} threads"
     text = [
         "# How a checkpoint of Llama 3.2-1B's shapes is opened\n",
-        f"{where}. Medians of {ROUNDS}, the files read before. Memory: by "
-        "how much a process's had grown at the most, over the bytes of the "
-        "weights in the dtype that was asked for. In the file's own dtype, "
-        "bfloat16, they are mapped, and read by the first pass. Asked for: "
-        f"under {MOST_SECONDS:.0f} s for mapped files, at most "
-        f"{MOST_MEMORY} × the weights.\n",
+        f"{where}. Medians of {ROUNDS}, with the files in the page cache. "
+        "Memory: the growth of a process's peak, divided by the bytes of the "
+        "weights in the requested dtype. In the file's own dtype, bfloat16, "
+        "they are mapped, and read by the first pass. Limits: "
+        f"{MOST_SECONDS:.0f} s for mapped files, {MOST_MEMORY} × the "
+        "weights.\n",
         *lines(formats()),
     ]
     RESULT.write_text("\n".join(text) + "\n", encoding="utf-8")

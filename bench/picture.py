@@ -1,10 +1,10 @@
-"""The picture of a result: who is how fast, and how a long text slows it."""
+"""Draw a result: tokens per second, by peer and by position."""
 
 import matplotlib
-from plan import POSITIONS
-from report import by_bytes, by_name, median, share
 
-from llamalib.plots import COLOURS
+from bench.plan import POSITIONS
+from bench.report import by_bytes, by_name, median, share
+from llamalib.viz.base import COLOURS
 
 matplotlib.use("agg")
 from matplotlib import pyplot as plt  # noqa: E402
@@ -25,17 +25,16 @@ def colour(name: str) -> str:
 
 
 def limit(section: dict, row: dict) -> float | None:
-    """tokens/s at which memory gave the bytes of a row's step.
+    """Return the tokens/s that the memory allows for a row's step.
 
-    While that row was measured: where the memory's speed changes from round
-    to round, the others' limit would be another.
+    From the bandwidth measured with that row: it changes between rounds.
     """
     part = share(section, row, "decode")
     return None if part is None else median(row, "decode") / part
 
 
 def bars(ax, section: dict) -> None:
-    """tokens/s by peer, each with its limit."""
+    """Draw the tokens/s of each peer with its limit."""
     rows = [r for r in section["rows"] if median(r, "decode")]
     for y, row in enumerate(rows):
         speed = median(row, "decode")
@@ -55,7 +54,7 @@ def bars(ax, section: dict) -> None:
 
 
 def lines(ax, section: dict) -> None:
-    """tokens/s by position, and what the bytes say of ours."""
+    """Draw tokens/s by position, and the prediction from ours' bytes."""
     for row in section["rows"]:
         points = [(p, median(row, f"position {p}")) for p in POSITIONS]
         points = [(p, speed) for p, speed in points if speed is not None]
@@ -63,14 +62,14 @@ def lines(ax, section: dict) -> None:
             more = "compile" in row["name"]
             style = "x:" if more else "o-"
             name = row["name"]
-            if row["dtype"] in MARKS:  # fewer bits
+            if row["dtype"] in MARKS:  # quantized
                 style = f"{MARKS[row['dtype']]}-"
             ax.plot(*zip(*points), style, color=colour(name), label=name)
     ours = by_name(section, "ours bfloat16") or {}
-    said = [by_bytes(section, ours, p) for p in POSITIONS]
-    if None not in said:
-        label = "ours, as the cache's bytes say"
-        ax.plot(POSITIONS, said, "k--", lw=1.2, label=label)
+    predicted = [by_bytes(section, ours, p) for p in POSITIONS]
+    if None not in predicted:
+        label = "ours, predicted by its bytes"
+        ax.plot(POSITIONS, predicted, "k--", lw=1.2, label=label)
     ax.set_xscale("log", base=2)
     ax.set_xticks(POSITIONS, map(str, POSITIONS))
     ax.set_ylim(bottom=0)
@@ -83,7 +82,7 @@ def lines(ax, section: dict) -> None:
 
 
 def draw(result: dict):
-    """The Figure of a result that has a section "1b"."""
+    """Return the Figure of a result that has a section "1b"."""
     section = result["sections"]["1b"]
     fig, (left, right) = plt.subplots(
         1, 2, figsize=(12, 3.8), layout="constrained", width_ratios=(6, 5)

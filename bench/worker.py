@@ -1,9 +1,9 @@
-r"""One peer in a process of its own, which does what it is told.
+r"""Run one peer in a process of its own, and obey commands.
 
-`generation.py` starts it, writes a command a line as JSON, and reads an
+`generation.py` starts it, writes one command a line as JSON, and reads one
 answer a line: {"ok": …}, {"missing": why} or {"error": what}. Only one
-worker works at a time, so that none disturbs another; each has its own
-memory, whose peak is its own.
+worker runs at a time, so that none disturbs another. Each has its own
+memory, whose peak it reports.
 """
 
 import gc
@@ -14,14 +14,15 @@ import sys
 import time
 from itertools import pairwise
 
-import peers
 import torch
+
+from bench import peers
 
 now = time.perf_counter
 
 
 def status_bytes(field: str) -> int | None:
-    """VmHWM, VmRSS, … of this process; None where there is no Linux."""
+    """Return VmHWM, VmRSS, … of this process; None except on Linux."""
     try:
         text = open("/proc/self/status").read()
     except OSError:
@@ -30,17 +31,17 @@ def status_bytes(field: str) -> int | None:
 
 
 def vocabulary_ids(n: int, start: int = 10) -> list[int]:
-    """n ids that every checkpoint here has; another start, others."""
+    """Return n ids that every checkpoint here has, different by start."""
     return [start + 7 * i % 239 for i in range(n)]
 
 
 class Worker:
-    """The commands, each a method; what it returns is the answer."""
+    """One peer; each command is a method, whose result is the answer."""
 
     peer = None
 
     def load(self, peer, **where):
-        """Open a peer: seconds."""
+        """Open a peer and return the seconds."""
         self.device = where["device"]
         torch.manual_seed(0)
         torch.set_grad_enabled(False)
@@ -51,35 +52,37 @@ class Worker:
         return {"seconds": now() - start}
 
     def wait(self):
-        """Until a GPU has done what it was given."""
+        """Wait until a GPU has finished."""
         if self.device == "cuda":
             torch.cuda.synchronize()
 
     def wake(self):
-        """Two ids that are not timed: while others had their turn, a system
-        may have put this one's memory away."""
+        """Generate two ids, not timed: this process may be swapped out."""
         list(self.peer.generate(vocabulary_ids(2), 2))
 
     def answer(self, prompt, forced):
-        """What must agree: logits after a prompt and after each of more
-        ids, that are not its own, and the id that it would go on with."""
+        """Return what must agree between peers.
+
+        Logits after a prompt and after each of the `forced` ids, and the
+        first greedy id.
+        """
         (first,) = self.peer.generate(prompt, 1)
         found = {"id": first, "logits": []}
         try:
             self.peer.start(1, len(prompt) + 4)
-        except peers.NotMeasured:  # no cache: its id alone
+        except peers.NotMeasured:  # it has no cache: only its id
             return found
         logits = self.peer.prefill_logits([prompt])
         for token in [*forced, None]:
             rounded = [round(x, 4) for x in logits[0].tolist()]
             found["logits"].append(rounded)
             if token is not None:
-                ids = 0 * logits.argmax(-1) + token  # of the peer's own kind
+                ids = 0 * logits.argmax(-1) + token  # array or tensor
                 logits = self.peer.step_logits(ids)
         return found
 
     def generate(self, prompt, n, awake=True):
-        """Seconds to the first of n ids; tokens/s of the others."""
+        """Return seconds to the first of n ids, and tokens/s of the rest."""
         if awake:
             self.wake()
         start = now()
@@ -90,7 +93,7 @@ class Worker:
         }
 
     def prefill(self, length):
-        """Seconds from a prompt of so many ids to the next id."""
+        """Return the seconds from a prompt of `length` ids to the next."""
         prompt = vocabulary_ids(length)
         self.wake()
         start = now()
@@ -99,13 +102,13 @@ class Worker:
         return {"seconds": now() - start}
 
     def decode_at(self, position, n):
-        """tokens/s of n steps behind so many positions of one row."""
+        """Return tokens/s of n steps of one row, from `position` on."""
         self.peer.start(1, position + n + 2)
         self.peer.fill(position)
         return self.steps([[100]], n)
 
     def batch(self, rows, prompt_length, n):
-        """tokens/s of all rows together, n steps after a short prompt."""
+        """Return tokens/s of all rows together, n steps after a prompt."""
         self.peer.start(rows, prompt_length + n + 2)
         prompts = [
             vocabulary_ids(prompt_length, start=10 + row)
@@ -114,7 +117,7 @@ class Worker:
         return self.steps(prompts, n)
 
     def steps(self, prompts, n):
-        """Prefill and two steps, not timed; then n, each waited for."""
+        """Prefill and step twice, not timed; then time n steps."""
         ids = self.peer.prefill(prompts)
         ids = self.peer.step(ids)
         ids.tolist()
@@ -123,13 +126,13 @@ class Worker:
             ids = self.peer.step(ids)
             ids.tolist()
             times.append(now())
-        # the median of the steps: one that was disturbed does not count
+        # the median, so that a disturbed step does not count
         took = sorted(b - a for a, b in pairwise(times))[n // 2]
         return {"decode": len(prompts) / took}
 
     def repeat(self, prompt, n, times):
-        """Bytes by which memory grows over so many generations."""
-        for _ in range(10):  # what is allocated once
+        """Return the bytes by which memory grows over many generations."""
+        for _ in range(10):  # allocate what is allocated once
             list(self.peer.generate(prompt, n))
         gc.collect()
         before = status_bytes("VmRSS")
@@ -137,25 +140,25 @@ class Worker:
             list(self.peer.generate(prompt, n))
         gc.collect()
         if before is None:
-            raise peers.NotMeasured("memory is read where Linux shows it")
+            raise peers.NotMeasured("memory is measured on Linux only")
         return {"grown": status_bytes("VmRSS") - before}
 
     def cache(self, length):
-        """Bytes of a cache with room for so many positions."""
+        """Return the bytes of a cache with room for `length` positions."""
         self.peer.start(1, length)
         return {"bytes": self.peer.cache_bytes()}
 
     def peak(self):
-        """Bytes, the most that this process, or it on the GPU, has held."""
+        """Return the most bytes that this process has held, on its device."""
         if self.device == "cuda":
             return {"bytes": torch.cuda.max_memory_allocated()}
         found = status_bytes("VmHWM")
         if found is None:
-            raise peers.NotMeasured("memory is read where Linux shows it")
+            raise peers.NotMeasured("memory is measured on Linux only")
         return {"bytes": found}
 
     def bandwidth(self, device, threads):
-        """Bytes a second that this machine reads."""
+        """Return the bytes per second that this machine reads."""
         from llamalib.roofline import memory_bandwidth
 
         torch.set_num_threads(threads)
@@ -163,10 +166,10 @@ class Worker:
 
 
 def obey(worker, command: dict) -> dict:
-    """What to answer to a command."""
+    """Run a command and return the answer."""
     do = command.pop("do")
     try:
-        # weights made in inference mode could not be laid out anew
+        # inference tensors could not be exchanged for prepared ones
         with torch.inference_mode(do != "load"):
             return {"ok": getattr(worker, do)(**command)}
     except peers.NotMeasured as why:
@@ -177,7 +180,8 @@ def obey(worker, command: dict) -> dict:
 
 
 def main():
-    # what a library prints must not come between the answers
+    """Answer the commands on stdin, one a line."""
+    # a library's prints go to stderr, so that only answers are on stdout
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     worker = Worker()

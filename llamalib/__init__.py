@@ -5,10 +5,11 @@ model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
 dim of the feed-forward network, `V` vocabulary, `L` layers.
 """
 
+from importlib import import_module
+
 from .cache import KVCache
 from .config import LLAMA_1B, ModelArgs
 from .decoding import decode_one, generate, generate_batch, pad_left, prefill
-from .experiment import break_it
 from .gqa import (
     attention,
     attention_weights,
@@ -34,15 +35,18 @@ from .swiglu import feed_forward, ffn_hidden_dim
 from .tokenizer import Tokenizer
 
 __version__ = "0.2.0"
-_FORMATS = ("find_checkpoint", "save")  # imported when first used
+# imported from a room when first used
+_ROOMS = {
+    "break_it": ".course.experiment",
+    "find_checkpoint": ".formats.find",
+    "save": ".formats.meta",
+}
 _HOMES = [(n, getattr(v, "__module__", "")) for n, v in globals().items()]
 __all__ = [n for n, home in _HOMES if str(home).startswith("llamalib.")]
-__all__ += _FORMATS
+__all__ += _ROOMS
 
 
 def __getattr__(name):
-    if name in _FORMATS:
-        from .formats import find
-
-        return getattr(find, name)
+    if name in _ROOMS:
+        return getattr(import_module(_ROOMS[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,100 +1,80 @@
-r"""The project's commands: python -m llamalib run, execute, fetch, convert."""
+r"""The project's commands: python -m llamalib run, execute, fetch, …"""
 
 import argparse
 import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from .files import ROOT
-from .formats.find import save
+from .formats.download import fetch
+from .formats.meta import save
 from .loading import load
 
 NOTEBOOKS = ROOT / "notebooks"
+APPENDIX = NOTEBOOKS / "appendix"
 GENERATE = NOTEBOOKS / "09_generate.ipynb"
-WIDGET = "application/vnd.jupyter.widget-view+json"
+KERNEL = dict(display_name="Python 3", language="python", name="python3")
+FORMER_ROOMS = {  # of the files of release 0.1.0, which was one flat folder
+    "formats": "checkpoint fetch huggingface shards tokenizer_json",
+    "fast": "compiled native one_query products quantization",
+    "viz": "plots widgets",
+    "in notebooks": "training experts long_context",
+    "commands": "__main__",
+}
 
 
 def main(argv=None) -> int:
-    """Parse the command line and run one command; the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m llamalib")
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser(
-        "run", help="run 09_generate and print what it generated"
-    )
-    run.add_argument(
-        "--prompt",
-        help="the text to continue; else $LLAMA_PROMPT, else its own",
-    )
-    execute = commands.add_parser(
-        "execute", help="execute notebooks again, in place"
-    )
-    execute.add_argument("notebooks", nargs="*", type=Path)
-    fetch = commands.add_parser(
-        "fetch", help="download a model's original files"
-    )
-    fetch.add_argument("model", nargs="?", default="Llama-3.2-1B")
-    convert = commands.add_parser(
-        "convert", help="write a checkpoint that opens in Meta's format"
-    )
-    convert.add_argument("source", type=Path)
-    convert.add_argument("target", type=Path)
-    args = parser.parse_args(argv)
+    """Run one command and return the exit status."""
+    arguments = vars(parser().parse_args(argv))
+    command = arguments.pop("command")
     try:
-        if args.command == "run":
-            run_prompt(args.prompt)
-        elif args.command == "execute":
-            for path in args.notebooks or all_notebooks():
-                print(f"executing {path.name}", flush=True)
-                execute_in_place(path)
-        elif args.command == "convert":
-            print(f"ready: {convert_folder(args.source, args.target)}")
-        else:
-            from .formats.download import fetch as fetch_model
-
-            print(f"\nready: {fetch_model(args.model)}")
+        command(**arguments)
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def convert_folder(source: Path, target: Path) -> Path:
-    """Write what `source` holds in Meta's format; what is there stays."""
-    if target.exists() and any(target.iterdir()):
-        raise ValueError(
-            f"{target} is not empty, and nothing is written over; name a new "
-            "folder"
-        )
-    save(load(source, device="cpu"), target)
-    return target
+def parser() -> argparse.ArgumentParser:
+    """Return the parser; each command's arguments are its function's."""
+    whole = argparse.ArgumentParser(prog="python -m llamalib")
+    commands = whole.add_subparsers(required=True, metavar="COMMAND")
 
+    def add(name, function, help):
+        command = commands.add_parser(name, help=help)
+        command.set_defaults(command=function)
+        return command.add_argument
 
-def all_notebooks() -> list[Path]:
-    """The series in order, then the appendix."""
-    return sorted(NOTEBOOKS.glob("*.ipynb")) + sorted(
-        NOTEBOOKS.glob("appendix/*.ipynb")
-    )
+    run = add("run", run_prompt, "run 09_generate and print its results")
+    run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
+    execute = add("execute", execute_all, "execute notebooks in place")
+    execute("notebooks", nargs="*", type=Path, help="(default: all)")
+    model = add("fetch", fetch_model, "download a model's original files")
+    model("model", nargs="?", default="Llama-3.2-1B")
+    convert = add("convert", convert_folder, "write Meta's format")
+    convert("source", type=Path)
+    convert("target", type=Path)
+    lines = add("lines", print_lines, "count llamalib's lines by room")
+    lines("revisions", nargs="*", help="commits to compare with")
+    return whole
 
 
 def run_prompt(prompt: str | None = None) -> None:
-    """Run 09_generate, and let its result cells print.
-
-    In this process, and no further than the last of them: who gives a
-    prompt waits neither for a kernel nor for what comes after.
-    """
+    """Run 09_generate up to its last result cell, and print those cells."""
     if prompt is not None:
         os.environ["LLAMA_PROMPT"] = prompt
-    os.environ["MPLBACKEND"] = "agg"  # pictures are drawn, and not shown
+    os.environ["MPLBACKEND"] = "agg"  # draw pictures without showing them
     cells = json.loads(GENERATE.read_text(encoding="utf-8"))["cells"]
+    cells = [cell for cell in cells if cell["cell_type"] == "code"]
     while "result" not in cells[-1]["metadata"].get("tags", ()):
         cells.pop()
     names = {"__name__": "__main__"}
     for cell in cells:
-        if cell["cell_type"] != "code":
-            continue
         shown = "result" in cell["metadata"].get("tags", ())
         where = sys.stdout if shown else io.StringIO()
         try:
@@ -108,8 +88,38 @@ def run_prompt(prompt: str | None = None) -> None:
         where.flush()
 
 
+def all_notebooks() -> list[Path]:
+    """Return the series in order, then the appendix."""
+    return sorted(NOTEBOOKS.glob("*.ipynb")) + sorted(APPENDIX.glob("*.ipynb"))
+
+
+def execute_all(notebooks: list[Path]) -> None:
+    """Execute the given notebooks in place, or all of them."""
+    for path in notebooks or all_notebooks():
+        print(f"executing {path.name}", flush=True)
+        execute_in_place(path)
+
+
+def execute_in_place(path: Path) -> None:
+    """Execute a notebook and save it without any trace of this machine."""
+    import nbformat
+
+    os.environ.pop("LLAMA_PROMPT", None)
+    notebook = executed(path)
+    # A saved widget would need its kernel: only its still picture is kept.
+    widget = "application/vnd.jupyter.widget-view+json"
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(widget, None)
+    notebook.metadata = {
+        "kernelspec": KERNEL,
+        "language_info": {"name": "python"},
+    }
+    nbformat.write(notebook, path)
+
+
 def executed(path: Path):
-    """The notebook after a run in a fresh kernel, in its own folder."""
+    """Return the notebook after a run in a fresh kernel, in its folder."""
     import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
@@ -120,48 +130,70 @@ def executed(path: Path):
         kernel_name="python3",
         timeout=None,
         record_timing=False,
-        coalesce_streams=True,  # one print, one output, however it came
-        extra_arguments=["--log-level=ERROR"],  # no word on its sockets
+        coalesce_streams=True,  # one print gives one output
+        extra_arguments=["--log-level=ERROR"],  # no warnings about sockets
         resources={"metadata": {"path": str(path.parent)}},
     )
     try:
         return client.execute()
     except CellExecutionError as error:
-        count, line = failed(notebook)
-        raise RuntimeError(
-            f"cell [{count}] of {path.name} failed, which begins {line!r}: "
-            f"{error.ename}: {error.evalue}"
-        ) from None
+        failed = [
+            f"cell [{cell.execution_count}] of {path.name} failed, which "
+            f"begins {cell.source.splitlines()[0]!r}"
+            for cell in notebook.cells
+            for output in cell.get("outputs", ())
+            if output.output_type == "error"
+        ]
+        reason = f"{error.ename}: {error.evalue}"
+        raise RuntimeError(f"{failed[0]}: {reason}") from None
 
 
-def failed(notebook) -> tuple[int, str]:
-    """The number of the cell that failed, and its first line."""
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            if output.output_type == "error":
-                return cell.execution_count, cell.source.split("\n")[0]
-    return 0, ""
+def fetch_model(model: str) -> None:
+    """Download a model's files and print the folder."""
+    print(f"\nready: {fetch(model)}")
 
 
-def execute_in_place(path: Path) -> None:
-    """Execute and save, with nothing in the file that names this machine."""
-    import nbformat
+def convert_folder(source: Path, target: Path) -> None:
+    """Write the checkpoint `source` in Meta's format to a new folder."""
+    if target.exists() and any(target.iterdir()):
+        raise ValueError(
+            f"{target} is not empty: name a new folder, nothing is overwritten"
+        )
+    save(load(source, device="cpu"), target)
+    print(f"ready: {target}")
 
-    os.environ.pop("LLAMA_PROMPT", None)
-    notebook = executed(path)
-    # A widget lives only with its kernel: what is saved is its still picture.
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            output.get("data", {}).pop(WIDGET, None)
-    notebook.metadata = {
-        "kernelspec": {
-            "display_name": "Python 3",
-            "language": "python",
-            "name": "python3",
-        },
-        "language_info": {"name": "python"},
-    }
-    nbformat.write(notebook, path)
+
+def print_lines(revisions: list[str]) -> None:
+    """Print a table of lines by room, in commits and in today's files."""
+    counts = [package_lines("-c", "", each) for each in revisions]
+    counts.append(package_lines("--untracked", "-c", ""))
+    rows = [["room", *revisions, "now"], ["---"] * (len(counts) + 1)]
+    for room in sorted(set().union(*counts)):
+        rows.append([room, *(f"{each[room]:,}" for each in counts)])
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+
+
+def package_lines(*tree: str) -> Counter:
+    """Return the lines by room of what `git grep` finds with arguments."""
+    command = ["git", "grep", *tree, "--", "llamalib/*.py", "llamalib/*.c"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise ValueError(f"git: {done.stderr.strip()}")
+    counts = Counter()
+    for line in done.stdout.splitlines():
+        path, number = line.split("llamalib/")[-1].rsplit(":", 1)
+        counts.update({room_of(path): int(number), "all": int(number)})
+    return counts
+
+
+def room_of(path: str) -> str:
+    """Return the room of a file, given its path in the package."""
+    first = path.split("/")[0]
+    for room, names in FORMER_ROOMS.items():
+        if first.split(".")[0] in names.split():
+            return room
+    return "core" if first == path else first
 
 
 if __name__ == "__main__":

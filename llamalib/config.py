@@ -8,7 +8,7 @@ from .checks import expect, is_count
 from .files import read_json, require_file
 from .swiglu import ffn_hidden_dim
 
-# Keys of Meta's other checkpoints, which llamalib does not run.
+# keys of Meta's other checkpoints, which do not run here
 VISION = ("chunk_size", "max_num_chunks", "num_cross_attention_layers")
 OTHER_KINDS = dict.fromkeys([f"vision_{key}" for key in VISION], "vision")
 OTHER_KINDS |= {"quantization_args": "quantized", "lora_args": "quantized"}
@@ -39,11 +39,8 @@ class ModelArgs:
     def __post_init__(self):
         self._check()
         # configs of the same model are equal, however they are written
-        factor = self.rope_scaling_factor
-        if not self.use_scaled_rope:
-            factor = None
-        elif factor is None:
-            factor = published_scaling_factor(self.dim)
+        factor = self.rope_scaling_factor or published_scaling_factor(self.dim)
+        factor = factor if self.use_scaled_rope else None
         normal = {"rope_scaling_factor": factor}
         if self.head_width == self.dim / self.n_heads:
             normal["head_width"] = None

@@ -229,9 +229,9 @@ def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
 
 def check_stop(llama: Llama, stop) -> frozenset[int]:
     """Return the ids to stop at, or raise ValueError."""
+    V = llama.config.vocab_size
     if stop is None:
         stop = getattr(llama.tokenizer, "stop_tokens", ())
-    V = llama.config.vocab_size
     try:  # a tensor's elements are not ints, and would equal no id
         ids = frozenset(map(operator.index, stop))
     except TypeError:

@@ -2,92 +2,78 @@ r"""Open a checkpoint folder as a model."""
 
 import torch
 
+from .checks import expect
 from .model import Llama
 
 
-def best_device() -> torch.device:
-    """cuda where there is one, else mps, else cpu."""
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    if torch.backends.mps.is_available():
-        return torch.device("mps")
-    return torch.device("cpu")
-
-
 def load(
-    path=None, *, device=None, dtype=None, check=False, quantize=None
+    path=None, *, device=None, dtype=None, quantize=None, check=False
 ) -> Llama:
     r"""Open a checkpoint folder as a model that is ready to run.
 
-    Meta's original files, in one shard or several, or Hugging Face's:
-    `config.json`, safetensors and `tokenizer.json`. No code that they hold
-    is run.
+    The folder holds Meta's original files, in one shard or several, or
+    Hugging Face's. Nothing that a file brings is run.
 
     Args:
-        path: see `find_checkpoint`.
-        device: "cuda", "mps", "cpu" or a torch.device; None: the best.
-        dtype: torch.bfloat16, float16 or float32; None: as the embedding
-            has it in the file.
-        check: read every byte now, and see that it is what was written,
-            where the file says so, and that every number is finite.
-        quantize: "int8": of every matrix 8 bits a number are kept; "int4":
-            4 bits in the blocks, 8 in the embedding and the output. Fewer
-            bytes, and on a CPU in bfloat16 quicker to decode; a prompt of
-            many tokens takes longer. (int4 then keeps its numbers in two
-            orders, 9 bits each.) See `quantization`.
+        path: a folder; None: see `find_checkpoint`.
+        device: "cuda", "mps", "cpu" or a torch.device; None: the first of
+            these that this machine has.
+        dtype: torch.bfloat16, float16 or float32; None: the embedding's.
+        quantize: "int8": 8 bits per weight; "int4": 4 bits in the blocks, 8
+            in the embedding and the output; None: neither.
+        check: whether to read every byte now, compare the checksums and
+            require finite numbers.
 
     Returns:
-        a Llama in eval mode, its weights without gradient. On the CPU, in
-        the file's own dtype, they are mapped from the file, not copied.
+        a Llama in eval mode, without gradients. On the CPU, in the file's
+        own dtype, its weights are mapped from the file, not copied.
+        `fast.prepare` chose how it multiplies, see `llama.ways`.
 
     Raises:
-        FileNotFoundError: for a folder or file that is not there.
-        PermissionError: for a file that may not be read.
-        ValueError: for a file that does not fit, naming it, what was found
-            and what was wanted.
-        MemoryError: where there is no room for the weights.
+        FileNotFoundError, PermissionError: for a folder or file.
+        ValueError: for an argument, or a file that does not fit.
+        MemoryError: if there is no room for the weights.
     """
     from . import fast
-    from .formats import find
-    from .formats.checks import Pages, check_all_records
-    from .formats.meta import DTYPES, check_numbers, joined
+    from .formats import checks, find, huggingface, meta, placing
 
-    if dtype is not None and dtype not in DTYPES:
-        raise ValueError(
-            f"dtype is {dtype}; wanted torch.bfloat16, float16 or float32"
-        )
     if quantize is not None:
         fast.check_kind(quantize)
-    device = best_device() if device is None else find.check_device(device)
+    device = choose_device(device)
     folder = find.find_checkpoint(path)
     is_metas = (folder / "params.json").is_file()
-    opened = (
-        find.open_metas(folder) if is_metas else find.open_hugging_face(folder)
-    )
-    config, tokenizer, tensors, tied = opened
+    form = meta if is_metas else huggingface
+    config, tokenizer, tensors, tied = form.read_folder(folder)
     if check:
-        for file in sorted(folder.glob("consolidated.*.pth")):
-            check_all_records(file)
-        check_numbers(folder, tensors)
-    if dtype is None:  # of all: a file may hold its norms in float32
-        dtype = tensors["tok_embeddings.weight"][0].dtype
-    find.check_room(device, tensors, dtype, quantize)
-    pages = Pages(folder)
-    for name, parts in tensors.items():  # one at a time: never two copies
-        with find.room_for(name):
-            tensors[name] = joined(name, parts, device, dtype)
-            if quantize and tensors[name].dim() == 2:
-                tensors[name] = fast.fast_weight(name, tensors[name], quantize)
-        for part in parts:
-            if part is not tensors[name]:
-                pages.give_back(part)
+        checks.check_content(folder, tensors)
+    # all in one dtype: a file may hold its norms in float32
+    dtype = dtype or tensors["tok_embeddings.weight"][0].dtype
+    placing.place(tensors, folder, device, dtype, quantize)
     if tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
     with torch.device("meta"):  # shapes only, no memory
         llama = Llama(config, tied=tied, tokenizer=tokenizer)
     llama.load_state_dict(tensors, assign=True)
-    if tied:
+    if tied:  # one parameter with two names
         llama.output.weight = llama.tok_embeddings.weight
     whole = folder.resolve()
     llama.name = (whole.parent if whole.name == "original" else whole).name
     return fast.prepare(llama.requires_grad_(False).eval())
+
+
+def choose_device(device=None) -> torch.device:
+    """Return a device of this machine, or raise ValueError."""
+    counts = {
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+        "cpu": 1,
+    }
+    here = [kind for kind, count in counts.items() if count]
+    try:
+        found = torch.device(here[0] if device is None else device)
+        is_here = (found.index or 0) < counts.get(found.type, 0)
+    except (RuntimeError, TypeError):
+        is_here = False
+    expected = f"a device of this machine: {', '.join(here)}"
+    expect(is_here, "device", device, expected)
+    return found

@@ -1,7 +1,4 @@
-r"""One block, the whole model as a function, and the module with its weights.
-
-The legend of shapes is in `llamalib/__init__.py`.
-"""
+"""One block, the whole model as a function, the module with its weights."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -193,7 +190,6 @@ class Llama(nn.Module):
                 weight = self.tok_embeddings.weight
             else:
                 weight = nn.Parameter(torch.ones(shape))
-                # initializing shapes on the meta device takes half a second
                 if len(shape) == 2 and not weight.is_meta:
                     nn.init.normal_(weight, std=0.02)
             path, _, leaf = name.removesuffix(".weight").rpartition(".")
@@ -232,7 +228,6 @@ class Llama(nn.Module):
 
     def weights(self) -> dict[str, Tensor]:
         """Return every parameter by Meta's name: the tensors themselves."""
-        # named_parameters() gives the same, at twenty times the cost
         return {name: h.weight for name, h in self._holders.items()}
 
     def new_cache(self, max_seq_len, batch_size=1, padding=None) -> KVCache:
@@ -274,8 +269,8 @@ class Llama(nn.Module):
         batch = self._checked(tokens, cache)  # (B, T)
         T = batch.shape[1]
         if cache is None:
-            freqs_cis, mask = self.freqs_cis_for(0, T), causal_mask(T)
-            mask = mask.to(self.device)  # (T, T)
+            freqs_cis = self.freqs_cis_for(0, T)
+            mask = causal_mask(T, device=self.device)  # (T, T)
         else:
             rotations = self.freqs_cis_for(0, cache.length + T)
             freqs_cis, mask = rotations[cache.positions(T)], cache.mask(T)
@@ -326,9 +321,7 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
         if isinstance(module, (Layer, Half)):
 
             def keep(module, args, out, name=name):
-                x = args[0] if tokens.dim() == 2 else args[0][0]
-                y = out if tokens.dim() == 2 else out[0]
-                seen[f"{name}.in"], seen[f"{name}.out"] = x, y
+                seen[f"{name}.in"], seen[f"{name}.out"] = args[0], out
 
             hooks.append(module.register_forward_hook(keep))
     try:
@@ -337,7 +330,9 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     finally:
         for hook in hooks:
             hook.remove()
-    return seen
+    if tokens.dim() == 2:
+        return seen
+    return {name: x[0] for name, x in seen.items()}  # no batch dimension
 
 
 def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:

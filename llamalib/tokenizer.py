@@ -50,11 +50,8 @@ def read_ranks(path) -> dict[bytes, int]:
     path = Path(path)
     reject_lookalikes(path)
     data = path.read_bytes()
-    if is_sentencepiece(data):
-        raise ValueError(
-            f"{path} is a SentencePiece model, as of Llama 1 and 2; expected "
-            "the tokenizer.model of Llama 3, lines like 'IQ== 0'"
-        )
+    kind = "SentencePiece, of Llama 1 and 2" if is_sentencepiece(data) else ""
+    expect(not kind, str(path), kind, "Llama 3's: lines like 'IQ== 0'")
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(data.splitlines(), 1):
         try:
@@ -92,11 +89,9 @@ class Tokenizer:
 
     ranks: token bytes to rank, 0 … n-1; all 256 single bytes among them.
     special_tokens: name to id; None: `SPECIAL_TOKENS` after the ranks.
-    bos_id, eos_id, eot_id, eom_id: begin of text, end of text, of turn, of
-    message.  stop_tokens: the ids that end a generation.
-    n_words: ranks and special tokens together.
-    vocab_size: rows of the embedding, n_words or more; the extra ids decode
-    to nothing.
+    bos_id, eos_id, eot_id, eom_id: begin of text, end of text, turn, message.
+    n_words: ranks and special tokens.  stop_tokens: ids that end a generation.
+    vocab_size: rows of the embedding; ids from n_words on decode to nothing.
     """
 
     def __init__(self, ranks: dict[bytes, int], special_tokens=None):
@@ -166,7 +161,6 @@ class Tokenizer:
         return ids + self._header("assistant")
 
     def _header(self, role: str) -> list[int]:
-        """Return <|start_header_id|>role<|end_header_id|> and two newlines."""
         text = f"<|start_header_id|>{role}<|end_header_id|>\n\n"
         return self.encode(text, bos=False, eos=False, allowed_special="all")
 
@@ -177,24 +171,15 @@ class Tokenizer:
         return self._encoding.decode_bytes(tokens)
 
     def decode(self, ids: Iterable[int]) -> str:
-        r"""Return the text of the tokens.
-
-        Bytes that are not UTF-8, as in half an emoji, become U+FFFD; control
-        tokens become their names. Raises ValueError for an unknown id.
-        """
+        """Return the text of the tokens; half an emoji becomes U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
-        r"""Yield one piece of text per token, never splitting a character.
-
-        A token that ends inside a character gives ""; the character comes
-        with the token that completes it.
-        """
+        """Yield a piece of text per token; a character when it is complete."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         for i in ids:
             yield decoder.decode(self.decode_bytes([i]))
-        rest = decoder.decode(b"", final=True)
-        if rest:
+        if rest := decoder.decode(b"", final=True):
             yield rest
 
 
@@ -217,10 +202,9 @@ def checked_messages(messages) -> Iterator[tuple[str, str]]:
 
 def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
     """Return the ids as ints, or raise ValueError."""
-    ids = [int(i) for i in ids]
+    ids, most = [int(i) for i in ids], vocab_size - 1
     for i in ids:
-        ok = 0 <= i < vocab_size
-        expect(ok, "the token id", i, f"0 to {vocab_size - 1}")
+        expect(0 <= i <= most, "the token id", i, f"0 to {most}")
     return ids
 
 

@@ -7,9 +7,9 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
-from llamalib.formats.find import ROOT
+from llamalib.files import ROOT
 
-# Not by MPLBACKEND: the kernels that tests start would draw otherwise too.
+# MPLBACKEND would also change what the kernels that tests start draw.
 matplotlib.use("agg")
 
 
@@ -21,7 +21,7 @@ def no_figure_stays_open():
 
 @pytest.fixture(autouse=True)
 def no_real_weights(monkeypatch):
-    """Tests run on what they make, or on the pocket Llama."""
+    """Use only the pocket Llama and what the tests make."""
     pocket = ROOT / "data" / "pocket-llama"
     monkeypatch.setenv("LLAMA_DIR", str(pocket))
     monkeypatch.delenv("LLAMA_PROMPT", raising=False)
@@ -35,15 +35,17 @@ def pocket_folder():
 
 @pytest.fixture(scope="session")
 def pocket(pocket_folder):
-    """The pocket Llama in float32 on the CPU."""
+    """Return the pocket Llama in float32 on the CPU."""
     return llamalib.load(pocket_folder, device="cpu", dtype=torch.float32)
 
 
 def published(variable):
-    """A file that an environment variable names, or a skip."""
+    """Return the file that an environment variable names, or skip."""
     path = os.environ.get(variable)
     if not path:
-        pytest.skip(f"{variable} does not name a file: not distributed here")
+        pytest.skip(
+            f"{variable} names no file; it is not distributed with the project"
+        )
     return Path(path)
 
 

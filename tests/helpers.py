@@ -1,16 +1,17 @@
-"""Small models and checkpoint folders that the tests are run on."""
+"""Small models and checkpoint folders for the tests."""
 
 import json
 
 import pytest
 import torch
-from checkpoint import (
-    transformers_config,
-    transformers_weights,
-)
 
 from llamalib import Llama, ModelArgs
 from llamalib.tokenizer import write_ranks
+from tests.reference import (
+    shards_of,
+    transformers_config,
+    transformers_weights,
+)
 
 needs_cuda = [  # a class's pytestmark
     pytest.mark.cuda,
@@ -37,7 +38,7 @@ def small_config(**changes) -> ModelArgs:
 
 
 def random_llama(config=None, seed=0, tied=True) -> Llama:
-    """float32 weights of a size that gives logits of order 1."""
+    """Return a model with float32 weights that give logits of order 1."""
     llama = Llama(config or small_config(), tied=tied)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -56,7 +57,7 @@ def random_ids(*shape, seed=0, vocab=300):
 
 
 def small_ranks(n=300) -> dict[bytes, int]:
-    """All bytes, then the two-letter tokens aa, ab, …"""
+    """Return all bytes, then the two-letter tokens aa, ab, …"""
     letters = b"abcdefghijklmnopqrstuvwxyz"
     pairs = (bytes([x, y]) for x in letters for y in letters)
     tokens = [bytes([b]) for b in range(256)]
@@ -69,29 +70,10 @@ def write_tokenizer(path, ranks=None):
     write_ranks(path, ranks)
 
 
-def shard(tensors, n):
-    """The tensors divided as Meta's parallel layers divide them, in n dicts.
-
-    Column-parallel layers and the vocabulary by rows, row-parallel layers
-    (wo and w2) by columns, norms not at all.
-    """
-    parts = [{} for _ in range(n)]
-    for name, tensor in tensors.items():
-        if "norm" in name:
-            pieces = [tensor] * n
-        elif name.endswith(("wo.weight", "w2.weight")):
-            pieces = tensor.chunk(n, dim=1)
-        else:
-            pieces = tensor.chunk(n, dim=0)
-        for part, piece in zip(parts, pieces):
-            part[name] = piece.clone()
-    return parts
-
-
 def write_checkpoint(
     folder, llama=None, *, shards=1, params=None, dtype=torch.bfloat16
 ):
-    """A valid folder in Meta's format; returns it."""
+    """Write a valid folder in Meta's format, and return it."""
     llama = llama or random_llama()
     folder.mkdir(parents=True, exist_ok=True)
     params = llama.config.to_dict() if params is None else params
@@ -104,14 +86,14 @@ def write_checkpoint(
     }
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    parts = [tensors] if shards == 1 else shard(tensors, shards)
+    parts = [tensors] if shards == 1 else shards_of(tensors, shards)
     for i, part in enumerate(parts):
         torch.save(part, folder / f"consolidated.{i:02d}.pth")
     return folder
 
 
 def to_transformers(llama):
-    """The same weights in the transformers library's own model."""
+    """Return the transformers library's model with the same weights."""
     from transformers import LlamaForCausalLM
 
     theirs = LlamaForCausalLM(transformers_config(llama)).eval()

@@ -1,4 +1,4 @@
-"""A hub on this machine that plays every part: it gives, refuses, breaks."""
+"""A hub on this machine, which gives files, refuses and breaks off."""
 
 import hashlib
 import json
@@ -11,15 +11,15 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """A page with files, and how the server is to answer.
+    """A page with files, and how the server answers.
 
     Attributes:
         repo: its only page.
         files: name to bytes.
         given: name to bytes that are sent instead.
-        login: None; "first", "accept": what is asked for; "absent": no page.
-        breaks: how often a download is still broken off in the middle.
-        status: that everything is answered with, or None.
+        login: None, or a key of REFUSALS.
+        breaks: the number of downloads still to break off in the middle.
+        status: the answer to every request, or None.
         asked: (method, path, Range) of every request.
         tokens: (path, Authorization) of every request.
         store: another hub's address, to which large files are redirected.
@@ -33,7 +33,7 @@ class Hub:
         self.license = "llama3.2"
 
     def is_large(self, name: str) -> bool:
-        """Whether it lies in Git LFS, by its SHA-256."""
+        """Whether it is in Git LFS, with a SHA-256."""
         return name.endswith((".pth", ".safetensors", ".model"))
 
     def blob(self, name: str) -> str:
@@ -145,7 +145,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(hub: Hub):
-    """The hub's address, while it is served."""
+    """Serve the hub, and yield its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.hub, server.daemon_threads = hub, True
     thread = threading.Thread(

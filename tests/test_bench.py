@@ -1,25 +1,23 @@
-"""The bench: who is measured gives our answer, and what is said is in step.
+"""The benchmark: all peers give our answer, and reports match the figures.
 
-Nothing is timed here; a tiny random checkpoint stands for the 1B.
+Nothing is timed here; a tiny random checkpoint replaces the 1B.
 """
 
 import json
+import re
 import subprocess
 import sys
 
-import generation
-import peers
-import picture
 import pytest
-import report
 import torch
-from checkpoint import write_for_peers
-from generation import Disagreement, check_agreement
-from helpers import random_llama, small_config, write_checkpoint
-from plan import CPU, CUDA, PLANS, Row, Section
 
 import llamalib
-from llamalib.formats.find import ROOT
+from bench import generation, peers, picture, report
+from bench.checkpoint import write_for_peers
+from bench.generation import Disagreement, check_agreement
+from bench.plan import CPU, CUDA, PLANS, Row, Section
+from llamalib.files import ROOT
+from tests.helpers import random_llama, small_config, write_checkpoint
 
 OURS = Row("ours", "float32")
 
@@ -42,7 +40,7 @@ def measured(tiny, *rows, **changes):
 
 
 def test_ours_by_a_worker(tiny):
-    """Every command, through the process and back."""
+    """Every command passes through the process and back."""
     found = measured(
         tiny,
         OURS,
@@ -89,7 +87,7 @@ def test_others_give_our_answer(tiny, package, rows):
 
 
 def test_a_batch_is_rows_of_their_own(tiny):
-    """Each peer's rows give what each prompt gives alone."""
+    """Each row of a batch equals its prompt's own continuation."""
     prompts = [[5, 9, 20], [30, 31, 7], [100, 4, 4]]
     for name in ("ours", "transformers", "llama.cpp"):
         try:
@@ -115,7 +113,7 @@ def answer(logits, id=None):
 
 
 def test_another_answer_is_refused():
-    """Before anything is timed."""
+    """A peer that computes something else ends the run."""
     dtypes = {"a": "bfloat16", "b": "bfloat16", "naive": "bfloat16"}
     torch.manual_seed(0)
     logits = torch.randn(2, 50)
@@ -137,7 +135,7 @@ def test_another_answer_is_refused():
 
 
 def test_a_run_with_another_model_ends(tiny, tmp_path):
-    """The whole way: another model's files in a peer's place."""
+    """Another model's files for one peer are noticed."""
     pytest.importorskip("transformers", reason="transformers is missing")
     config = llamalib.load(tiny[0]).config
     other = write_checkpoint(tmp_path / "m", random_llama(config, seed=1))
@@ -147,12 +145,12 @@ def test_a_run_with_another_model_ends(tiny, tmp_path):
 
 
 def test_a_worker_that_fails_is_a_row(tiny, tmp_path):
-    """No file, no package, no answer, no process: a reason, no traceback."""
+    """A file, package, answer or process that is missing is a reason."""
     source, _ = tiny
-    found = measured((source, tmp_path), OURS, Row("transformers", "float32"))
+    others = Row("transformers", "float32"), Row("gpt-fast", "bfloat16")
+    found = measured((source, tmp_path), OURS, *others)
     assert "Error" in found["rows"][1]["missing"]
-    found = measured(tiny, OURS, Row("gpt-fast", "bfloat16"))
-    assert "no package" in found["rows"][1]["missing"]
+    assert "no package" in found["rows"][2]["missing"]
     worker = generation.Worker(OURS, 1)
     assert worker.ask("load", patience=0.01) == "no answer in 0.01 s"
     assert worker.ask("peak") == "no answer in 0.01 s"
@@ -161,14 +159,14 @@ def test_a_worker_that_fails_is_a_row(tiny, tmp_path):
     assert worker.ask("peak").startswith("its process ended")
 
 
-def test_a_package_that_is_missing_is_said(monkeypatch):
+def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     with pytest.raises(peers.NotMeasured, match="llama_cpp is not installed"):
         peers.LlamaCpp.package()
 
 
 def test_bytes_of_a_step(tiny):
-    """Ours by llamalib; the others by their own weights and caches."""
+    """Ours are llamalib's; the others' follow their weights and caches."""
     for dtype in (torch.float32, torch.bfloat16):
         llama = llamalib.load(tiny[0], device="cpu", dtype=dtype)
         row = Row("ours", str(dtype).removeprefix("torch."))
@@ -195,7 +193,7 @@ def test_without_a_gpu_a_sentence():
 
 
 def result(**changes):
-    """A result with made-up figures; only here."""
+    """Return a result with made-up figures."""
     rows = [
         {
             "name": row.name,
@@ -231,7 +229,7 @@ def result(**changes):
 
 
 def cells(text, name):
-    """The cells of the first line of a table that begins with a name."""
+    """Return the cells of the first table line that begins with a name."""
     line = next(x for x in text.splitlines() if x.startswith(f"| {name} |"))
     return [cell.strip() for cell in line.strip("|").split("|")]
 
@@ -243,50 +241,44 @@ def test_a_report_says_what_the_figures_say():
     assert ours[1:] == ["20", "0.20", "0.14", "67 %", "200"]
     assert "there is no such thing" in text
     assert "llama.cpp bfloat16 (position 8192): it would take an hour" in text
-    assert "[" not in cells(text, "… as the bytes say")[4]
-    assert cells(text, "… as the bytes say")[1::3] == ["20", "10"]
-    assert text.count("… as the bytes say") == 2  # with compile=True, too
+    assert cells(text, "… predicted by its bytes")[1::3] == ["20", "10"]
+    assert text.count("… predicted by its bytes") == 2  # and compile=True's
 
 
-def test_what_is_asked_of_ours():
-    """As it is and with compile=True, which decides, each with a bound."""
+def test_targets():
+    """Each by default and with compile=True; one of the two decides."""
     made = result()
     one = made["sections"]["1b"]
-    ours, best, _, _, hf, _, cpp, *_ = one["rows"]
+    ours, best, _, int4, hf, _, cpp, *_ = one["rows"]
     text = report.document(made)
-    asked = cells(text, "decode ÷ transformers")[1:]
-    assert asked == ["0.20", "0.40", "≥ 1.7", "**no**"]
-    best["decode"] = [1.7 * x for x in hf["decode"]]
-    ours["position 32768"], best["position 32768"] = [8.0], [9.0, 9.5, 9.1]
-    later = report.document(made)
-    asked = cells(later, "decode ÷ transformers")[1:]
-    assert asked == ["0.20", "1.70", "≥ 1.7", "yes"]
-    # the bytes say 10 tokens/s
-    asked = cells(later, "decode at position 32768 ÷ as the bytes say")[1:]
-    assert asked == ["0.80", "0.91", "≥ 0.9", "yes"]
-    # the limit is a row's own, where it was measured just before it
+    target = cells(text, "decode ÷ transformers")[1:]
+    assert target == ["**0.20**", "0.40", "≥ 1.9", "**no**"]
+    ours["decode"] = [1.9 * x for x in hf["decode"]]
+    hf["position 32768"], ours["position 32768"] = [2.0], [10.0]
+    text = report.document(made)
+    target = cells(text, "decode ÷ transformers")[1:]
+    assert target == ["**1.90**", "0.40", "≥ 1.9", "yes"]
+    target = cells(text, "position 32768 ÷ transformers")[1:]
+    assert target == ["**5.00**", "not measured", "≥ 5", "yes"]
+    # the limit is a row's own if it was measured with the row
     share = cells(text, "decode, of the limit")
-    assert share[1:] == ["67 %", "133 %", "≥ 75 %", "yes"]
-    ours["bandwidth"] = [25e9, 75e9, 500e9]
+    assert share[2:] == ["**133 %**", "≥ 85 %", "yes"]
+    best["bandwidth"] = [50e9, 150e9, 1000e9]
     share = cells(report.document(made), "decode, of the limit")
-    assert share[1] == "100 %"
-    # of a time, less is better
-    text = report.document(made)
-    assert cells(text, "seconds to the first token of 6 ÷ llama.cpp's")[
-        1:
-    ] == ["1.00", "1.00", "≤ 2", "yes"]
-    assert cells(text, "tokens/s of int8 ÷ bfloat16")[1] == report.NOT
-    one["rows"][2]["decode"] = [1.1 * x for x in ours["decode"]]
-    asked = cells(report.document(made), "tokens/s of int8 ÷ bfloat16")
-    assert asked[1:] == ["1.10", "–", "≥ 1.2", "**no**"]
+    assert share[2:] == ["**100 %**", "≥ 85 %", "yes"]
+    # lower is better for a time
+    name = "seconds, first token of 6 ÷ llama.cpp"
+    assert cells(text, name)[1:] == ["**1.00**", "1.00", "≤ 2", "yes"]
     cpp["first"] = [x / 3 for x in cpp["first"]]
-    asked = cells(
-        report.document(made), "seconds to the first token of 6 ÷ llama.cpp's"
-    )
-    assert asked[2:] == ["3.00", "≤ 2", "**no**"]
+    assert cells(report.document(made), name)[3:] == ["≤ 2", "**no**"]
+    # one figure, without compile=True
+    assert cells(text, "int8 ÷ bfloat16")[1] == report.NOT
+    int4["decode"] = [1.1 * x for x in ours["decode"]]
+    target = cells(report.document(made), "int4 ÷ bfloat16")
+    assert target[1:] == ["**1.10**", "–", "≥ 2.2", "**no**"]
 
 
-def test_what_is_asked_on_a_gpu():
+def test_targets_on_a_gpu():
     made = result()
     on_cpu = made["sections"]["1b"]["rows"]
     rows = [
@@ -300,23 +292,33 @@ def test_what_is_asked_on_a_gpu():
     }
     text = report.document(made)
     asked = cells(text, "tokens/s of 32 rows ÷ of one")[1:]
-    assert asked == ["16.00", "14.90", "≥ 15", "**no**"]
+    assert asked == ["16.00", "**14.90**", "≥ 15", "**no**"]
     assert cells(text, "decode ÷ transformers")[3:] == ["≥ 5", "**no**"]
     assert cells(text, "decode, of the limit")[3:] == ["≥ 60 %", "yes"]
     assert "pocket" not in text
 
 
-def test_what_was_not_measured_is_said_so():
+def test_what_was_not_measured_is_named():
     made = result()
     text = report.document(made)
     assert cells(text, "ours int8")[1:] == 5 * [report.NOT]
-    assert cells(text, "tokens/s of the pocket Llama")[1] == report.NOT
+    assert cells(text, "pocket Llama, tokens/s")[1] == report.NOT
     for device in PLANS:
         text = report.document(report.nothing(device))
         for row in PLANS[device].sections["1b"].rows:
             assert set(cells(text, row.name)[1:]) == {report.NOT}
         assert report.NO_GPU in text
     assert report.reasons(made["sections"]["1b"]).count(";") == 1
+
+
+def test_headlines():
+    """Three ratios for the README, of each measured device."""
+    made = result()
+    text = report.readme_section([made, report.nothing("cuda")])
+    assert "on a CPU" in text and "on a GPU" not in text
+    name = "`generate` ÷ transformers, bfloat16"
+    assert cells(text, name)[1:] == ["0.20"]
+    assert cells(text, report.HEADLINES[2][0])[1:] == ["4.00"]
 
 
 def test_the_pictures_numbers():
@@ -334,10 +336,12 @@ def test_the_pictures_numbers():
     assert right.get_lines()
 
 
-def test_what_is_written_is_in_step():
-    """README and the tables say what the JSON says."""
+def test_written_reports_are_up_to_date():
+    """README and tables are what the JSON makes of them."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert report.in_readme(readme) == readme, "python bench/report.py"
+    section = readme.split(report.BEGIN)[1].split(report.END)[0]
+    assert len(re.findall(r"\d\.\d\d \|$", section, re.M)) == 3
     for device in PLANS:
         if report.path_of(device, "json").is_file():
             text = report.path_of(device, "md").read_text(encoding="utf-8")
@@ -353,7 +357,7 @@ def test_results_name_no_machine():
 
 
 def test_plans_ask_for_what_is_reported():
-    """What the tables have a column for, every device's plan measures."""
+    """Every device's plan measures what the tables have columns for."""
     for plan in (CPU, CUDA):
         section = plan.sections["1b"]
         assert section.prefills == report.PREFILLS

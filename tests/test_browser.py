@@ -1,4 +1,4 @@
-"""The notebooks as a reader has them: JupyterLab, in headless Chromium.
+"""The notebooks in JupyterLab, as a reader uses them in a browser.
 
 Run by `make test-browser`; needs chromium and chromedriver on the PATH
 (Debian: apt-get install chromium chromium-driver).
@@ -15,12 +15,12 @@ import urllib.request
 import pytest
 
 from llamalib.__main__ import all_notebooks
-from llamalib.formats.find import ROOT
+from llamalib.files import ROOT
 
 pytestmark = pytest.mark.browser
 
 TOKEN = "for-this-test"
-# Everything is drawn, in view or not, and nothing is asked of the network.
+# Draw every cell, also outside the view, and ask the network for nothing.
 SETTINGS = {
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
     "@jupyterlab/apputils-extension:notification": {
@@ -40,7 +40,7 @@ GENERATE = ROOT / "notebooks" / "09_generate.ipynb"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """JupyterLab on copies of the notebooks: what is saved there is lost."""
+    """Start JupyterLab on copies of the notebooks."""
     folder = tmp_path_factory.mktemp("lab")
     for path in {*NOTEBOOKS, GENERATE}:
         shutil.copy(path, folder)
@@ -103,7 +103,7 @@ def driver(tmp_path):
 
 
 def wait_for(what, found, seconds=120):
-    """What `found` returns, as soon as it is true."""
+    """Return what `found` returns, as soon as it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         result = found()
@@ -118,7 +118,7 @@ def elements(driver, selector):
 
 
 def click_menu(driver, menu, entry):
-    """As a reader does: the menu at the top, then its entry."""
+    """Click a menu at the top, then its entry."""
     for selector, text in (
         (".lm-MenuBar-itemLabel", menu),
         (".lm-Menu-itemLabel", entry),
@@ -141,21 +141,21 @@ return canvas.toDataURL();
 
 
 def press(*keys):
-    """A way to move a control: by the keyboard."""
+    """Return a way to move a control by the keyboard."""
     return lambda control: control.send_keys(*keys)
 
 
 def choose(position):
-    """A way to move a list: choose an entry by its position."""
+    """Return a way to choose an entry of a list by its position."""
     from selenium.webdriver.support.ui import Select
 
     return lambda control: Select(control).select_by_index(position)
 
 
 def a_control_to_move(driver):
-    """Of the controls that there are, one that must change the picture.
+    """Return a control that changes the picture, and ways to move it.
 
-    And two ways to move it: it may stand at the end of the first.
+    A slider may be at the end of the first way, so there are two.
     """
     from selenium.webdriver.common.keys import Keys
 
@@ -171,14 +171,14 @@ def a_control_to_move(driver):
         found = elements(driver, selector)
         if found:
             return found[0], ways
-    raise AssertionError("the widget has no control that is known here")
+    raise AssertionError("the widget has no control that this test can move")
 
 
 def open_and_run_all(server, driver, path, widget):
-    """What a reader does first; `widget` is a selector of what appears."""
+    """Open a notebook and run it until the selector `widget` appears."""
     driver.get(f"{server}/lab/tree/{path.name}?token={TOKEN}&reset")
     wait_for("the notebook", lambda: elements(driver, ".jp-Notebook .jp-Cell"))
-    # before anything runs: the still picture, and no widget that has died
+    # before anything runs: the still picture, and no broken widget
     wait_for("pictures", lambda: elements(driver, ".jp-RenderedImage img"))
     assert not elements(driver, ".jupyter-widgets")
     click_menu(driver, "Run", "Run All Cells")
@@ -212,7 +212,7 @@ def test_open_run_all_and_play(server, driver, path):
                 seconds=10,
             )
             return
-        except AssertionError:  # it may have been at that end
+        except AssertionError:  # it may be at that end
             assert driver.execute_script(PICTURE) == first
     raise AssertionError("the picture did not follow the control")
 

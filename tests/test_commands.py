@@ -1,14 +1,15 @@
 """The commands that the Makefile calls."""
 
 import os
+import re
 import subprocess
 import sys
 
 import nbformat
 import pytest
 
-from llamalib.__main__ import execute_in_place, main
-from llamalib.formats.find import ROOT
+from llamalib.__main__ import execute_in_place, main, room_of
+from llamalib.files import ROOT
 
 
 def run(*arguments, **environment):
@@ -88,12 +89,13 @@ def test_a_failing_notebook_says_why(tmp_path):
 CELL = """
 import os, sys
 import ipywidgets
-from llamalib import plots, widgets
+from llamalib.viz import nb07 as viz
+from llamalib.viz.play import Play
 
 print("prompt:", os.environ.get("LLAMA_PROMPT"))
 print("on the same stream")
-widgets.Play(
-    lambda n: plots.next_token_bars(["a"] * n, [0.5] * n),
+Play(
+    lambda n: viz.next_token_bars(["a"] * n, [0.5] * n),
     n=ipywidgets.IntSlider(3, 1, 9),
 )
 """
@@ -170,3 +172,42 @@ def test_run_stops_behind_the_last_result(tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out == "2\n3\n"
     assert "a cell of five.ipynb failed: ZeroDivisionError" in err
+
+
+def test_lines_by_room():
+    """Of two commits' layouts and of today's files, as a table."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone: there is no history to count")
+    code, out, err = run("lines")
+    assert code == 0, err
+    rows = dict(
+        re.fullmatch(r"\| (.+?) \| ([\d,]+) \|", line).groups()
+        for line in out.splitlines()[2:]
+    )
+    counts = {room: int(n.replace(",", "")) for room, n in rows.items()}
+    assert counts.pop("all") == sum(counts.values())
+    core = (ROOT / "llamalib").glob("[!_]*.py")
+    flat = counts["core"] + counts.get("in notebooks", 0)
+    assert flat >= sum(lines_of(file) for file in core)
+    assert counts["commands"] == lines_of(ROOT / "llamalib" / "__main__.py")
+    code, _, err = run("lines", "no-such-commit")
+    assert code == 1 and "no-such-commit" in err and "Traceback" not in err
+
+
+def lines_of(file):
+    return file.read_text(encoding="utf-8").count("\n")
+
+
+@pytest.mark.parametrize(
+    "path, room",
+    [
+        ("model.py", "core"),
+        ("fast/step.py", "fast"),
+        ("__main__.py", "commands"),
+        ("one_query.c", "fast"),
+        ("plots/base.py", "viz"),
+        ("experts.py", "in notebooks"),
+    ],
+)
+def test_rooms_of_both_layouts(path, room):
+    assert room_of(path) == room

@@ -9,7 +9,7 @@ import torch
 from helpers import random_ids, random_llama, small_config, small_ranks
 
 import llamalib
-from llamalib.experiment import STORY
+from llamalib.course.experiment import STORY
 
 
 def naive(llama, ids, n):

@@ -1,4 +1,4 @@
-"""Every exercise: not done, done right, and done wrong in the usual ways."""
+"""Each exercise: not done, solved, and with common mistakes."""
 
 import contextlib
 import io
@@ -9,14 +9,14 @@ import pytest
 from matplotlib import pyplot as plt
 
 from llamalib.__main__ import all_notebooks
-from llamalib.formats.find import ROOT
+from llamalib.files import ROOT
 
 SOLUTIONS = ROOT / "notebooks" / "solutions"
 MISTAKES = ROOT / "tests" / "mistakes"
 
 
 def cells_of(path):
-    """(tags, source) of every code cell."""
+    """Return (tags, source) of every code cell."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return [
         (cell["metadata"].get("tags", []), "".join(cell["source"]))
@@ -26,7 +26,7 @@ def cells_of(path):
 
 
 def exercises(path):
-    """Number to (source of the stub, source of the check)."""
+    """Return number to (source of the stub, source of the check)."""
     found = {}
     for tags, source in cells_of(path):
         for tag in tags:
@@ -36,7 +36,7 @@ def exercises(path):
 
 
 def sections(path):
-    """[(exercise's number, words after the colon, source), …] of a file."""
+    """Return [(exercise's number, words after the colon, source), …]."""
     text = path.read_text(encoding="utf-8")
     parts = re.split(r"^# %% exercise (\d+)(?:: (.*))?$", text, flags=re.M)
     return [
@@ -61,7 +61,7 @@ WRONG = [
 
 @pytest.fixture(scope="module")
 def namespaces():
-    """Each notebook's names after its last cell, made when asked for."""
+    """Each notebook's names after its last cell, made on demand."""
     made = {}
 
     def namespace(stem):
@@ -79,7 +79,7 @@ def namespaces():
 
 
 def answer(namespaces, stem, number, source):
-    """What the check says of a source that stands in the stub's place."""
+    """Return what the check prints about this source in the stub's place."""
     path = PATHS[stem]
     stub, check = exercises(path)[number]
     names = namespaces(stem)

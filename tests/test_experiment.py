@@ -1,4 +1,4 @@
-"""Breaking the model on purpose, and putting it together again."""
+"""Functions of the model are replaced, and restored afterwards."""
 
 import math
 
@@ -20,7 +20,7 @@ def small():
     return llama
 
 
-def test_loss_is_the_mean_of_the_next_tokens(small):
+def test_loss_is_the_mean_over_the_next_tokens(small):
     ids = small.tokenizer.encode("abc de", bos=True, eos=False)
     logits = small(torch.tensor(ids))  # (T, V)
     surprises = [
@@ -31,17 +31,17 @@ def test_loss_is_the_mean_of_the_next_tokens(small):
     assert experiment.loss(small, "abc de") == pytest.approx(mean, rel=1e-5)
 
 
-def test_loss_of_nothing_is_refused(small):
-    with pytest.raises(ValueError, match="no token to predict"):
+def test_a_text_without_a_token_to_predict_is_refused(small):
+    with pytest.raises(ValueError, match="text is ''; expected a token"):
         experiment.loss(small, "")
 
 
 def test_continuation_is_greedy(pocket):
     ids = pocket.tokenizer.encode(PROMPT, bos=True, eos=False)
     new = llamalib.generate(pocket, ids, max_new_tokens=7)
-    wanted = pocket.tokenizer.decode(new)
-    assert experiment.continuation(pocket, PROMPT, 7) == wanted
-    # it ends where the model ends it
+    expected = pocket.tokenizer.decode(new)
+    assert experiment.continuation(pocket, PROMPT, 7) == expected
+    # it stops at an end token
     whole = experiment.continuation(pocket, PROMPT, 60)
     assert whole.endswith(".") and "<|" not in whole
 
@@ -62,24 +62,24 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_every_part_can_be_broken_and_is_whole_after(pocket, name):
+def test_every_part_can_be_broken_and_is_restored(pocket, name):
     tokens = torch.arange(9)
     before = pocket(tokens)
-    whole, broken = break_it(pocket, PROMPT, **{name: BROKEN[name]})
-    assert whole.continuation.startswith(" Paris.")
-    assert broken.loss > whole.loss + 0.1
+    unchanged, broken = break_it(pocket, PROMPT, **{name: BROKEN[name]})
+    assert unchanged.continuation.startswith(" Paris.")
+    assert broken.loss > unchanged.loss + 0.1
     assert torch.equal(pocket(tokens), before)
 
 
 def test_loss_alone(pocket):
-    whole, broken = break_it(
+    unchanged, broken = break_it(
         pocket, PROMPT, max_new_tokens=0, feed_forward=BROKEN["feed_forward"]
     )
-    assert whole.continuation == broken.continuation == ""
-    assert broken.loss > whole.loss
+    assert unchanged.continuation == broken.continuation == ""
+    assert broken.loss > unchanged.loss
 
 
-def test_an_error_leaves_all_as_it_was(small):
+def test_an_error_restores_the_functions(small):
     original = llamalib.rms_norm
 
     def fails(*arguments):
@@ -90,14 +90,14 @@ def test_an_error_leaves_all_as_it_was(small):
     assert llamalib.rms_norm is llamalib.model.rms_norm is original
 
 
-def test_what_cannot_be_replaced_is_said(small):
-    with pytest.raises(ValueError, match="no function nonsense"):
+def test_an_error_names_a_function_that_cannot_be_replaced(small):
+    with pytest.raises(ValueError, match="'nonsense'; expected one of"):
         break_it(small, "ab", nonsense=max)
     with pytest.raises(ValueError, match="self_attention"):
         break_it(small, "ab", attention=max)
 
 
-def test_outcome_prints_no_noise():
+def test_an_outcome_prints_three_digits():
     line = str(experiment.Outcome(12345.678, "a"))
     assert line == "loss over 100 nats a token | 'a'"
     assert "over 100" in str(experiment.Outcome(math.nan, "a"))

@@ -1,7 +1,7 @@
-"""Every mistake has one clear answer, and leaves what is on disk alone.
+"""Every mistake has one clear error, which leaves the files as they were.
 
-A table: what is spoilt, in a valid folder; what is raised; and what it says,
-which names the file or value, what was found and what is wanted.
+A table: the damage to a valid folder, the exception, and its message, which
+names the file or value, what was found and what is expected.
 """
 
 import json
@@ -12,10 +12,10 @@ import zipfile
 
 import pytest
 import torch
-from helpers import random_llama, write_checkpoint
 
 import llamalib
-from llamalib import checkpoint
+from llamalib.files import ROOT
+from tests.helpers import random_llama, write_checkpoint
 
 PTH, PARAMS, TOKENIZER = (
     "consolidated.00.pth",
@@ -32,7 +32,7 @@ WQ = "layers.1.attention.wq.weight"
 
 @pytest.fixture(scope="module")
 def valid(tmp_path_factory):
-    """Two folders, of one shard and of four."""
+    """Two folders, with one shard and with four."""
     folder = tmp_path_factory.mktemp("valid")
     write_checkpoint(folder / "one")
     write_checkpoint(folder / "four", shards=4)
@@ -47,7 +47,7 @@ def contents(folder):
     }
 
 
-# -- what spoils a folder ----------------------------------------------------
+# -- ways to damage a folder -------------------------------------------------
 
 
 def gone(name):
@@ -59,20 +59,20 @@ def holds(name, data):
 
 
 def cut(name, share):
-    """Cut short: at a share of its bytes, or of so many of them less."""
+    """Keep a share of the bytes, or leave a number of them out (< 0)."""
 
-    def spoil(folder):
+    def damage(folder):
         data = (folder / name).read_bytes()
         end = int(len(data) * share) if 0 < share < 1 else len(data) + share
         (folder / name).write_bytes(data[:end])
 
-    return spoil
+    return damage
 
 
 def flipped(name, where):
-    """One bit is another: behind some bytes, or at a share of the file."""
+    """Flip a bit, after some bytes or at a share of the file."""
 
-    def spoil(folder):
+    def damage(folder):
         data = bytearray((folder / name).read_bytes())
         if isinstance(where, bytes):
             data[data.index(where) + len(where)] ^= 16
@@ -80,26 +80,26 @@ def flipped(name, where):
             data[int(where * len(data))] ^= 16
         (folder / name).write_bytes(data)
 
-    return spoil
+    return damage
 
 
 def params(*gone, **changes):
-    def spoil(folder):
+    def damage(folder):
         file = folder / PARAMS
         found = json.loads(file.read_text()) | changes
         kept = {key: v for key, v in found.items() if key not in gone}
         file.write_text(json.dumps(kept))
 
-    return spoil
+    return damage
 
 
 def tensors(change, name=PTH):
-    def spoil(folder):
+    def damage(folder):
         found = torch.load(folder / name, weights_only=True)
         change(found)
         torch.save(found, folder / name)
 
-    return spoil
+    return damage
 
 
 def with_number(number, name=WQ):
@@ -113,16 +113,16 @@ def with_number(number, name=WQ):
 def lines(change):
     """tokenizer.model with its list of lines changed."""
 
-    def spoil(folder):
+    def damage(folder):
         found = (folder / TOKENIZER).read_bytes().splitlines()
         change(found)
         (folder / TOKENIZER).write_bytes(b"\n".join(found) + b"\n")
 
-    return spoil
+    return damage
 
 
 def compressed(folder):
-    """The archive as a zip program would write it again."""
+    """Write the archive again, as a zip program would."""
     data = zipfile.ZipFile(folder / PTH)
     with zipfile.ZipFile(folder / "new", "w", zipfile.ZIP_DEFLATED) as new:
         for name in data.namelist():
@@ -131,7 +131,7 @@ def compressed(folder):
 
 
 def beside(folder):
-    """A second checkpoint where the first is looked for."""
+    """Put two checkpoints into subfolders."""
     shutil.copytree(folder, folder / "two" / "original")
     shutil.copytree(folder / "two" / "original", folder / "three")
     for name in (PTH, PARAMS, TOKENIZER):
@@ -147,36 +147,40 @@ def twice(folder):
 
 MISSING, WRONG = FileNotFoundError, ValueError
 CHECK = dict(check=True)
-# what is spoilt, of which folder, how it is asked for, what is raised and said
+# damage, exception, message; and options of load
 TABLE = {
     "folder missing": (
         lambda folder: shutil.rmtree(folder),
         MISSING,
-        r"\(path\) is not there; wanted a folder with .*params.json",
+        r"\(path\) is not there; expected a folder with .*params.json",
     ),
     "folder empty": (
         lambda folder: [p.unlink() for p in folder.iterdir()],
         MISSING,
-        "has no params.json, it holds: nothing. Wanted",
+        "has no params.json, it holds: nothing; expected",
     ),
     "no params": (
         gone(PARAMS),
         MISSING,
         "has no params.json, it holds: consolidated.00.pth, tokenizer.model",
     ),
-    "no tokenizer": (gone(TOKENIZER), MISSING, "has no tokenizer.model, it h"),
-    "no weights": (gone(PTH), MISSING, "has no consolidated.00.pth, it hol"),
+    "no tokenizer": (
+        gone(TOKENIZER),
+        MISSING,
+        "has no file tokenizer.model, it h",
+    ),
+    "no weights": (gone(PTH), MISSING, "has no file consolidated.00.pth, it"),
     "a folder for a file": (
         lambda f: (gone(PTH)(f), (f / PTH).mkdir()),
         MISSING,
-        "consolidated.00.pth is a folder; wanted the file",
+        "has no file consolidated.00.pth, it holds: consolidated.00.pth",
     ),
     "two folders": (
         beside,
         WRONG,
-        "more than one checkpoint: .*three and .*original. Name the one",
+        "several checkpoints: name .*three or .*original",
     ),
-    "two in one": (twice, WRONG, "more than one checkpoint: .*original"),
+    "two in one": (twice, WRONG, "several checkpoints: .*original"),
     "two formats": (
         holds("config.json", b"{}"),
         WRONG,
@@ -211,8 +215,8 @@ TABLE = {
         f"cut at {share}": (
             cut(PTH, share),
             WRONG,
-            r"00.pth cannot be opened .* It has [\d,]+ bytes: cut short .*"
-            "Compare its size",
+            r"00.pth cannot be opened .* Its [\d,]+ bytes are incomplete.*"
+            "compare the size",
         )
         for share in (0.01, 0.5, 0.99, -1)
     },
@@ -229,40 +233,40 @@ TABLE = {
     "a bit in the numbers": (
         flipped(PTH, 0.5),
         WRONG,
-        "00.pth: .*/data/.* is not as it was written, its checksum differs",
+        "00.pth cannot be opened .*CRC-32 for file .*/data/",
         CHECK,
     ),
     "not a number": (
         with_number(float("nan")),
         WRONG,
-        f"{WQ} holds 1 of 4096 numbers that are NaN or infinite",
+        f"the number of NaN and infinities in {WQ} is 1; expected 0",
         CHECK,
     ),
     "infinite": (
         with_number(-float("inf"), "norm.weight"),
         WRONG,
-        "norm.weight holds 1 of 64 numbers that are NaN or infinite",
+        "the number of NaN and infinities in norm.weight is 1; expected 0",
         CHECK,
     ),
     "a shard missing": (
         gone("consolidated.02.pth"),
         MISSING,
-        "has no consolidated.02.pth, it holds: consolidated.00.pth, .*01.*03",
+        "has no file consolidated.02.pth, it holds: .*00.pth, .*01.*03",
     ),
     "the last shard missing": (
         gone("consolidated.03.pth"),
         WRONG,
-        r"00.pth: .* has shape .*in 3 shards .*or shards are missing",
+        r"00.pth: .* is .*; expected .*in 3 shard.s.: is one missing",
     ),
     "a shard of another model": (
         tensors(lambda t: t["norm.weight"].add_(1), "consolidated.01.pth"),
         WRONG,
-        "01.pth: norm.weight is not the same as in consolidated.00.pth",
+        "01.pth: norm.weight is not as in the first shard",
     ),
     "tensor missing": (
         tensors(lambda t: t.pop(WQ)),
         WRONG,
-        f"00.pth has no tensor {WQ}; params.json asks for 21 tensors",
+        rf"00.pth has no tensor {WQ} \(1 in all\), and params.json asks for 21",
     ),
     "tensor of fewer numbers": (
         tensors(
@@ -271,38 +275,38 @@ TABLE = {
             )
         ),
         WRONG,
-        r"output.weight has strides \(0, 1\)",
+        "output.weight is .*; expected dense floats .* in order",
     ),
     "compressed": (
         compressed,
         WRONG,
-        "00.pth cannot be opened .*is compressed",
+        "00.pth cannot be opened .*is 'compressed'; expected stored",
     ),
     "tensor surplus": (
         tensors(lambda t: t.update(lora=torch.ones(3))),
         WRONG,
-        "00.pth has an unknown tensor lora; params.json asks for",
+        "00.pth has an unknown tensor lora .*params.json asks for",
     ),
     "tensor of another shape": (
         tensors(lambda t: t.update({WQ: t[WQ][:32].clone()})),
         WRONG,
-        rf"{WQ} has shape \(32, 64\); params.json asks for \(64, 64\)",
+        rf"{WQ} is \(32, 64\); expected \(64, 64\)",
     ),
     "tensor of whole numbers": (
         tensors(lambda t: t.update({WQ: t[WQ].to(torch.int8)})),
         WRONG,
-        f"{WQ} is torch.int8, .*wanted plain bfloat16, float16 or float32",
+        f"{WQ} is 'torch.int8, .*expected dense floats of 16 or 32 bits",
     ),
     "params not JSON": (
         holds(PARAMS, b"{dim: 64}"),
         WRONG,
-        "params.json is not JSON .*line 1 column 2.*take the file",
+        "params.json is not JSON: .*line 1 column 2.*take the file",
     ),
     "params not text": (holds(PARAMS, b"\xff\xfe{"), WRONG, "is not JSON"),
     "params a list": (
         holds(PARAMS, b"[1, 2]"),
         WRONG,
-        "params.json holds a list; wanted an object",
+        "params.json holds a list; expected an object",
     ),
     "params nested without end": (
         holds(PARAMS, b"[" * 100_000),
@@ -312,38 +316,38 @@ TABLE = {
     "a key twice": (
         holds(PARAMS, b'{"dim": 64, "dim": 65}'),
         WRONG,
-        "params.json: 'dim' stands there twice",
+        "params.json is not JSON: the key 'dim' appears twice",
     ),
     "a key missing": (
         params("n_heads"),
         WRONG,
-        "params.json has missing keys: n_heads. The keys of",
+        "params.json: missing keys is .'n_heads'.; expected dim, n_layers",
     ),
-    "a key too many": (params(window=3), WRONG, "unknown keys: window"),
+    "a key too many": (params(window=3), WRONG, "unknown keys is .'window'"),
     "a number as a string": (
         params(dim="64"),
         WRONG,
-        "params.json: dim is '64'; wanted a whole number from 1",
+        "params.json: dim is '64'; expected a whole number from 1",
     ),
     "a negative number": (
         params(n_layers=-2),
         WRONG,
-        "n_layers is -2; wanted a whole number from 1",
+        "n_layers is -2; expected a whole number from 1",
     ),
     "no finite number": (
         params(norm_eps=float("nan")),
         WRONG,
-        "norm_eps is nan; wanted a number over 0",
+        "norm_eps is nan; expected a finite number over 0",
     ),
     "heads that do not divide": (
         params(n_kv_heads=3),
         WRONG,
-        "n_heads is 8 and n_kv_heads 3; wanted a multiple of n_kv_heads",
+        "n_heads is 8; expected a multiple of n_kv_heads = 3",
     ),
     "vocab_size unlike the tokenizer": (
         params(vocab_size=557),
         WRONG,
-        "tokenizer.model has 556 tokens .* params.json says vocab_size 557",
+        "tokenizer.model is 556; expected 557, the vocab_size in params.json",
     ),
     "vocab_size unlike the embedding": (
         lambda f: (
@@ -351,27 +355,27 @@ TABLE = {
             lines(lambda found: found.pop())(f),
         ),
         WRONG,
-        r"tok_embeddings.weight has shape \(556, 64\); .*\(555, 64\)",
+        r"tok_embeddings.weight is \(556, 64\); expected \(555, 64\)",
     ),
     "a line that is no base64": (
         lines(lambda found: found.__setitem__(7, b"!!! 7")),
         WRONG,
-        "tokenizer.model, line 8: b'!!! 7' is not a token in base64",
+        "tokenizer.model, line 8: b'!!! 7' is not a new token in base64",
     ),
     "a rank twice": (
         lines(lambda found: found.insert(8, found[7])),
         WRONG,
-        "tokenizer.model, line 9: rank 7 .*wanted rank 8",
+        "tokenizer.model, line 9: .* is not a new token .* rank 8",
     ),
     "a gap in the ranks": (
         lines(lambda found: found.pop(7)),
         WRONG,
-        "tokenizer.model, line 8: rank 8 .*wanted rank 7",
+        "tokenizer.model, line 8: .* is not a new token .* rank 7",
     ),
     "SentencePiece's": (
         holds(TOKENIZER, b"\n\x0e\n\x05<unk>\x15\x00\x00"),
         WRONG,
-        "tokenizer.model is a SentencePiece model, as of Llama 1 and 2",
+        "tokenizer.model is 'SentencePiece, of Llama 1 and 2'; expected",
     ),
 }
 SHARDED = ("a shard missing", "the last shard missing", "a shard of another m")
@@ -379,13 +383,13 @@ SHARDED = ("a shard missing", "the last shard missing", "a shard of another m")
 
 @pytest.mark.parametrize("mistake", TABLE)
 def test_a_folder(valid, tmp_path, mistake):
-    spoil, kind, said, *how = TABLE[mistake]
+    damage, kind, said, *options = TABLE[mistake]
     kinds = "four" if mistake.startswith(SHARDED) else "one"
     folder = shutil.copytree(valid / kinds, tmp_path / "model")
-    spoil(folder)
+    damage(folder)
     before = contents(tmp_path)
     with pytest.raises(kind, match=f"(?s){said}") as error:
-        llamalib.load(folder, device="cpu", **dict(*how))
+        llamalib.load(folder, device="cpu", **dict(*options))
     assert type(error.value) is kind
     assert str(folder) in str(error.value)
     assert len(str(error.value)) < 700 and "weights_only" not in str(error)
@@ -393,8 +397,8 @@ def test_a_folder(valid, tmp_path, mistake):
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "x" * 300])
-def test_no_name_of_a_folder(name):
-    with pytest.raises(FileNotFoundError, match="wanted a folder with"):
+def test_an_invalid_folder_name(name):
+    with pytest.raises(FileNotFoundError, match="expected a folder with"):
         llamalib.load(name)
 
 
@@ -403,7 +407,7 @@ def test_a_file_for_a_folder(valid):
         llamalib.load(valid / "one" / PTH)
 
 
-def test_a_byte_order_mark_is_no_mistake(valid, tmp_path):
+def test_a_byte_order_mark_is_allowed(valid, tmp_path):
     folder = shutil.copytree(valid / "one", tmp_path / "model")
     text = (folder / PARAMS).read_bytes()
     (folder / PARAMS).write_bytes(b"\xef\xbb\xbf" + text)
@@ -414,7 +418,7 @@ def test_a_byte_order_mark_is_no_mistake(valid, tmp_path):
 def test_a_file_that_may_not_be_read(valid, tmp_path, name, monkeypatch):
     folder = shutil.copytree(valid / "one", tmp_path / "model")
     (folder / name).chmod(0)
-    if os.access(folder / name, os.R_OK):  # as an administrator may
+    if os.access(folder / name, os.R_OK):  # an administrator may
         import builtins
 
         opened = builtins.open
@@ -434,7 +438,7 @@ def test_check_finds_nothing_in_a_valid_folder(valid):
         llamalib.load(valid / kind, device="cpu", check=True)
 
 
-# -- code that a file brings -------------------------------------------------
+# -- code in a file ----------------------------------------------------------
 
 
 class Trap:
@@ -460,16 +464,16 @@ def test_code_in_a_file_is_never_run(valid, tmp_path, where):
     with pytest.raises(ValueError, match="holds more than tensors .posix|nt"):
         llamalib.load(folder, device="cpu")
     assert not (tmp_path / "it ran").exists()
-    torch.load(folder / PTH, weights_only=False)  # the trap is one
+    torch.load(folder / PTH, weights_only=False)  # the trap works
     assert (tmp_path / "it ran").exists()
 
 
 def test_nothing_asks_to_run_code():
-    """In all that the project ships but the tests, who show what would be."""
+    """In all that the project ships but the tests."""
     pattern = r"weights_only\s*=\s*False|trust_remote_code|\beval\(|\bexec\("
     found = []
     for folder in ("llamalib", "notebooks", "data", "bench"):
-        for path in (checkpoint.ROOT / folder).rglob("*"):
+        for path in (ROOT / folder).rglob("*"):
             if path.suffix not in (".py", ".ipynb"):
                 continue
             if ".ipynb_checkpoints" in path.parts or "build" in path.parts:
@@ -479,11 +483,11 @@ def test_nothing_asks_to_run_code():
                 before = text[: match.start()]
                 if not before.endswith("."):  # model.eval(): another thing
                     found.append(f"{path.name} {match[0]}")
-    # the project's own notebooks, by `python -m llamalib run` and a bench
+    # the project's own notebooks, for `python -m llamalib run` and a bench
     assert found == ["__main__.py exec(", "widgets.py exec("], found
 
 
-# -- what is asked of a model ------------------------------------------------
+# -- arguments of a model ----------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -492,17 +496,23 @@ def llama():
 
 
 GENERATE = {
-    "an id too large": (dict(prompt_ids=[1, 556]), "hold 556; wanted 0 to"),
-    "a negative id": (dict(prompt_ids=[-1]), "hold -1; wanted 0 to 555"),
-    "ids with a point": (dict(prompt_ids=[1.0]), "are torch.float32; wanted"),
-    "a text for ids": (dict(prompt_ids="abc"), "are 'abc'; wanted ids"),
+    "an id too large": (dict(prompt_ids=[1, 556]), "hold 556; expected 0 to"),
+    "a negative id": (dict(prompt_ids=[-1]), "hold -1; expected 0 to 555"),
+    "ids with a point": (
+        dict(prompt_ids=[1.0]),
+        "are torch.float32; expected",
+    ),
+    "a text for ids": (dict(prompt_ids="abc"), "are 'abc'; expected ids"),
     "an empty prompt": (dict(prompt_ids=[]), "at least one id"),
-    "two dimensions": (dict(prompt_ids=[[1]]), r"shape \(1, 1\); wanted one"),
+    "two dimensions": (
+        dict(prompt_ids=[[1]]),
+        r"shape \(1, 1\); expected one",
+    ),
     "a long prompt": (
         dict(prompt_ids=[1] * 8192),
         "prompt has 8192 tokens .*made for 8192 positions, so at most 0",
     ),
-    "no new tokens": (dict(max_new_tokens=0), "max_new_tokens is 0; wanted"),
+    "no new tokens": (dict(max_new_tokens=0), "max_new_tokens is 0; expected"),
     "fewer than none": (dict(max_new_tokens=-3), "max_new_tokens is -3"),
     "half a token": (dict(max_new_tokens=2.5), "max_new_tokens is 2.5"),
     "cold": (dict(temperature=-0.1), "temperature is -0.1"),
@@ -518,7 +528,7 @@ GENERATE = {
 
 @pytest.mark.parametrize("mistake", GENERATE)
 def test_a_generation(llama, mistake):
-    """At the call, before any token; and the model is as it was."""
+    """Refused by the call, before any token; the model is as it was."""
     changes, said = GENERATE[mistake]
     asked = dict(prompt_ids=[1, 2], max_new_tokens=5, stop=()) | changes
     with pytest.raises(ValueError, match=said):
@@ -529,10 +539,13 @@ def test_a_generation(llama, mistake):
 @pytest.mark.parametrize(
     "ids, said",
     [
-        (torch.tensor([1, 556]), "token id 556 is not in the vocabulary"),
-        (torch.tensor([-1]), "token id -1 is not"),
+        (torch.tensor([1, 556]), "tokens hold 556; expected 0 to 555"),
+        (torch.tensor([-1]), "tokens hold -1; expected"),
         (torch.tensor([1.0]), "tokens are torch.float32"),
-        (torch.tensor([], dtype=torch.int64), "at least one token"),
+        (
+            torch.tensor([], dtype=torch.int64),
+            r"tokens are \(0,\); expected a tensor",
+        ),
         ([1, 2], "tokens are list"),
     ],
 )
@@ -542,7 +555,7 @@ def test_a_pass(llama, ids, said):
 
 
 def test_a_gpu_without_room(valid, monkeypatch):
-    """As the machine would say it that has one."""
+    """On a machine that seems to have one."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda d: (1000, 9999))

@@ -1,8 +1,10 @@
-"""What is true of every notebook as it is committed."""
+"""Properties of every committed notebook."""
 
 import ast
+import io
 import json
 import re
+import tokenize
 
 import pytest
 import torch
@@ -10,11 +12,11 @@ from helpers import random_llama, small_config, write_checkpoint
 
 import llamalib
 from llamalib.__main__ import all_notebooks, executed
-from llamalib.formats.find import ROOT
+from llamalib.files import ROOT
 
 NOTEBOOKS = all_notebooks()
 APPENDIX = [path for path in NOTEBOOKS if path.parent.name == "appendix"]
-TAUGHT = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
+DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -24,11 +26,19 @@ def path(request):
 
 @pytest.fixture
 def cells(path):
+    return cells_of(path)
+
+
+def cells_of(path):
     return json.loads(path.read_text(encoding="utf-8"))["cells"]
 
 
 def code(cells):
     return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def tags(cell):
+    return cell["metadata"].get("tags", ())
 
 
 def outputs(cells):
@@ -66,9 +76,9 @@ def test_nothing_names_a_machine(path):
 def test_runs_on_a_checkpoint_of_other_proportions(
     path, tmp_path, monkeypatch, name, shards, tied
 ):
-    """Random weights, other sizes: no cell is about the pocket alone."""
+    """No cell depends on the pocket Llama: random weights, other sizes."""
     if path in APPENDIX and shards == 1:
-        pytest.skip("an appendix takes a minute: on one of the two")
+        pytest.skip("an appendix takes a minute: one checkpoint is enough")
     config = small_config(
         dim=48, n_layers=3, n_heads=6, n_kv_heads=3, use_scaled_rope=True
     )
@@ -78,13 +88,13 @@ def test_runs_on_a_checkpoint_of_other_proportions(
     printed = [o.get("text", "") for o in outputs(executed(path).cells)]
     printed = "".join(printed)
     assert name in printed
-    if path.stem == "09_generate":  # a dialogue for who was trained on them
+    if path.stem == "09_generate":  # only an Instruct model gets a dialogue
         is_chat = "'<|start_header_id|>'" in printed
         assert is_chat == ("Instruct" in name)
 
 
 def test_a_widget_leaves_a_still_picture(path, cells):
-    """Saved: its first picture or text, and nothing that needs a kernel."""
+    """The saved output is its first picture or text and needs no kernel."""
     saved = [
         output["data"]
         for output in outputs(cells)
@@ -106,27 +116,23 @@ def test_size(path):
     assert path.stat().st_size < 2_000_000
 
 
-# -- a function that is taught stands once in a notebook, once in llamalib --
+# -- a function that a notebook teaches and others share is defined twice: in
+# a cell tagged `llamalib` and, with the same syntax tree, in llamalib. A
+# function that one notebook alone uses is in a cell tagged `taught`.
 
 
 def definitions(source):
-    """Name to syntax tree, of all that is defined at the top level.
+    """Return name to syntax tree of every definition at the top level.
 
-    Docstrings are left out: the notebook's prose stands above the cell.
+    Docstrings are left out: in a notebook, prose explains the function.
     """
     found = {}
     for node in ast.parse(source).body:
-        if not isinstance(node, TAUGHT):
+        if not isinstance(node, DEFINITIONS):
             continue
         for inner in ast.walk(node):
-            body = getattr(inner, "body", None)
-            if (
-                isinstance(inner, (ast.FunctionDef, ast.ClassDef))
-                and isinstance(body[0], ast.Expr)
-                and isinstance(body[0].value, ast.Constant)
-                and len(body) > 1
-            ):
-                del body[0]
+            if isinstance(inner, (ast.FunctionDef, ast.ClassDef)):
+                inner.body = without_docstring(inner) or inner.body
         if isinstance(node, ast.Assign):
             name = ast.unparse(node.targets[0])
         elif isinstance(node, ast.AnnAssign):
@@ -137,66 +143,102 @@ def definitions(source):
     return found
 
 
+def without_docstring(node):
+    """Return the body of a function or class, less its docstring."""
+    first = node.body[0]
+    is_text = isinstance(first, ast.Expr) and isinstance(
+        first.value, ast.Constant
+    )
+    return node.body[is_text:]
+
+
 def library():
-    """Every module's definitions."""
-    folder = ROOT / "llamalib"
-    return {
-        path.stem: definitions(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("*.py"))
+    """Return the definitions of every module that notebooks may share."""
+    files = [
+        path
+        for folder in ("", "formats", "fast", "course")
+        for path in sorted((ROOT / "llamalib" / folder).glob("*.py"))
         if path.stem != "__init__"
+    ]
+    return {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): definitions(
+            path.read_text(encoding="utf-8")
+        )
+        for path in files
     }
 
 
-def taught():
-    """(notebook, cell number, name, tree) of every tagged definition."""
+def tagged(tag):
+    """Yield (notebook, cell number, name, tree) of the tag's definitions."""
     for path in NOTEBOOKS:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        for number, cell in enumerate(code(cells), 1):
-            if "llamalib" in cell["metadata"].get("tags", ()):
+        for number, cell in enumerate(code(cells_of(path)), 1):
+            if tag in tags(cell):
                 source = "".join(cell["source"])
                 for name, tree in definitions(source).items():
                     yield path.name, number, name, tree
 
 
 def drift(found, modules):
-    """What differs, as lines that name notebook, cell and function."""
+    """Yield a line for each definition that is not the library's.
+
+    Its twin is the one module that defines the name: another module's
+    function of that name must not pass for it.
+    """
     for notebook, number, name, tree in found:
+        where = f"{notebook}, cell {number}: {name}"
         twins = [m for m, names in modules.items() if name in names]
         if not twins:
-            yield f"{notebook}, cell {number}: {name} is not in llamalib"
-        elif all(modules[m][name] != tree for m in twins):
-            yield (
-                f"{notebook}, cell {number}: {name} is not the code of "
-                f"llamalib.{twins[0]}.{name}"
-            )
+            yield f"{where} is not in llamalib"
+        elif len(twins) > 1:
+            yield f"{where} has several twins: {', '.join(twins)}"
+        elif modules[twins[0]][name] != tree:
+            yield f"{where} differs from {twins[0]}.{name}"
 
 
-def test_taught_functions_are_the_librarys():
-    assert list(drift(taught(), library())) == []
-    assert {"prefill", "decode_one"} <= {name for *_, name, _ in taught()}
+def copies(found, modules):
+    """Yield a line for each definition that llamalib has too."""
+    for notebook, number, name, _ in found:
+        for module, names in modules.items():
+            if name in names:
+                where = f"{notebook}, cell {number}"
+                yield f"{where}: {name} is also in {module}; keep one"
+
+
+def test_shared_functions_are_the_librarys():
+    assert list(drift(tagged("llamalib"), library())) == []
+    names = {name for *_, name, _ in tagged("llamalib")}
+    assert {"forward", "record", "prefill", "decode_one"} <= names
+
+
+def test_what_one_notebook_uses_is_not_in_llamalib():
+    assert list(copies(tagged("taught"), library())) == []
 
 
 def test_drift_is_seen():
-    """The comparison itself: one operator, and one name, changed."""
+    """A changed operator, a changed name, a second twin and a copy."""
     modules = {"m": definitions('def f(x):\n    "Doc."\n    return x + 1')}
     same = definitions("def f(x):\n    return x + 1  # why")
     other = definitions("def f(x):\n    return x - 1")
     assert list(drift([("n", 1, "f", same["f"])], modules)) == []
     found = list(drift([("n", 1, "f", other["f"])], modules))
-    assert found == ["n, cell 1: f is not the code of llamalib.m.f"]
+    assert found == ["n, cell 1: f differs from m.f"]
     found = list(drift([("n", 2, "g", other["f"])], modules))
     assert found == ["n, cell 2: g is not in llamalib"]
+    found = list(drift([("n", 1, "f", same["f"])], modules | {"k": other}))
+    assert found == ["n, cell 1: f has several twins: m, k"]
+    found = list(copies([("n", 1, "f", other["f"])], modules))
+    assert found == ["n, cell 1: f is also in m; keep one"]
 
 
 def test_each_function_is_taught_once():
-    names = [name for *_, name, _ in taught()]
+    found = [*tagged("llamalib"), *tagged("taught")]
+    names = [name for *_, name, _ in found]
     assert sorted(names) == sorted(set(names))
 
 
-# What is public and not taught in a cell of its own: what holds and opens
-# things, and the tools of the notebooks.
+# Public names without a cell of their own: they hold or open things, are
+# tools of the notebooks, or are a faster twin of a function that has one.
 NOT_TAUGHT = {
-    "CompiledDecode",
     "KVCache",
     "Llama",
     "ModelArgs",
@@ -207,26 +249,25 @@ NOT_TAUGHT = {
     "generate_batch",
     "load",
     "save",
+    "sdpa_attention",
 }
 
 
 def test_every_teaching_function_is_written_out_in_one_notebook():
-    """And in no untagged cell of any notebook besides."""
+    """Also in no untagged cell of any other notebook."""
     teaching = set(llamalib.__all__) - NOT_TAUGHT
     places = {name: [] for name in teaching}
     for path in NOTEBOOKS:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        for cell in code(cells):
-            tagged = "llamalib" in cell["metadata"].get("tags", ())
+        for cell in code(cells_of(path)):
             for name in definitions("".join(cell["source"])):
                 if name in teaching:
-                    places[name].append((path.stem, tagged))
+                    places[name].append((path.stem, "llamalib" in tags(cell)))
     for name, found in places.items():
         assert len(found) == 1 and found[0][1], f"{name}: {found}"
 
 
 def without_known_imports(source, known):
-    """The code, but nothing is imported from llamalib that is known."""
+    """Return the code without imports from llamalib of known names."""
     tree = ast.parse(source)
     for node in list(tree.body):
         of_ours = getattr(node, "module", "") or ""
@@ -237,15 +278,14 @@ def without_known_imports(source, known):
     return ast.unparse(tree)
 
 
-def test_taught_cells_can_be_pasted_into_an_empty_file():
-    """In order, with nothing else, they make the model that llamalib is."""
+def test_shared_cells_can_be_pasted_into_an_empty_file():
+    """In order and alone, they make the model that llamalib is."""
     names = {"__name__": "pasted"}
     for path in NOTEBOOKS:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        for cell in code(cells):
-            if "llamalib" in cell["metadata"].get("tags", ()):
+        for cell in code(cells_of(path)):
+            if "llamalib" in tags(cell):
                 source = "".join(cell["source"])
-                exec(source, dict(names))  # as it stands, it runs
+                exec(source, dict(names))  # it runs without a change
                 exec(without_known_imports(source, names), names)
     llama = llamalib.load(device="cpu", dtype=torch.float32)
     config, w = llama.config, llama.state_dict()
@@ -257,19 +297,15 @@ def test_taught_cells_can_be_pasted_into_an_empty_file():
         config.rope_scaling_factor,
     )
     mask = names["causal_mask"](len(tokens))
-    x = w["tok_embeddings.weight"][tokens]
-    for layer in range(config.n_layers):
-        x = names["transformer_block"](x, w, layer, freqs_cis, mask, config)
-    x = names["rms_norm"](x, w["norm.weight"], config.norm_eps)
-    logits = x @ w["output.weight"].T
+    logits = names["forward"](tokens, w, config, freqs_cis, mask)
     assert torch.allclose(logits, llama(tokens), rtol=1e-4, atol=1e-4)
     assert names["pick"](logits[-1]) == llama(tokens)[-1].argmax()
     # the functions are the pasted ones, not llamalib's
-    for name in ("transformer_block", "rms_norm", "attention", "pick"):
+    for name in ("forward", "transformer_block", "rms_norm", "pick"):
         assert names[name].__module__ == "pasted"
 
 
-# Lines under 80 columns, cells short: they are read, and put on slides.
+# Lines under 80 columns and short cells fit on a slide.
 
 
 def test_cells_are_short_and_narrow(cells):
@@ -277,22 +313,56 @@ def test_cells_are_short_and_narrow(cells):
         lines = "".join(cell["source"]).splitlines()
         wide = [line for line in lines if len(line) > 79]
         assert not wide, f"cell {number}: {wide}"
-        tags = cell["metadata"].get("tags", ())
-        checks = any(tag.startswith("check-") for tag in tags)
-        most = 60 if checks else 45 if "llamalib" in tags else 25
+        whole = {"llamalib", "taught"} & set(tags(cell))  # a function
+        most = 60 if is_check(cell) else 45 if whole else 25
         assert len(lines) <= most, f"cell {number}: {len(lines)} lines"
+
+
+def is_check(cell):
+    return any(tag.startswith("check-") for tag in tags(cell))
+
+
+def code_lines(source):
+    """Yield each function's name and its lines of code.
+
+    The lines of its body count, but not its docstring, comments and blank
+    lines.
+    """
+    blank = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT}
+    used = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in blank:
+            used.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            body = without_docstring(node) or node.body
+            span = range(body[0].lineno, node.end_lineno + 1)
+            yield node.name, len(used.intersection(span))
+
+
+def test_a_function_has_at_most_25_lines_of_code(cells):
+    """The checks of the exercises may be longer."""
+    for number, cell in enumerate(code(cells), 1):
+        if not is_check(cell):
+            for name, lines in code_lines("".join(cell["source"])):
+                assert lines <= 25, f"cell {number}: {name} has {lines} lines"
+
+
+def test_lines_of_code_are_counted():
+    source = 'def f():\n    "Doc."\n\n    # why\n    x = (\n        1\n    )'
+    assert list(code_lines(source)) == [("f", 3)]
 
 
 def test_opens_with_the_map_and_ends_with_exercises(path, cells):
     text = "\n".join("".join(cell["source"]) for cell in cells)
     part = path.stem.split("_", 1)[1]
-    assert f'plots.strip("{part}"' in text
+    assert f'viz.strip("{part}"' in text
     order = [
         text.index(words)
         for words in (
             "# " + path.stem.split("_")[0] + " · ",
             "**Comes in:**",
-            "plots.strip(",
+            "viz.strip(",
             "## What to remember",
             "## Exercises",
             "**Next:**",

@@ -1,4 +1,4 @@
-"""The pocket Llama that ships, the figures it is said to have, its recipe."""
+"""The pocket Llama that ships, its published figures and its recipe."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import llamalib
-from llamalib.formats.find import ROOT
+from llamalib.files import ROOT
 from llamalib.tokenizer import write_ranks
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))
@@ -66,7 +66,7 @@ def test_round_trip_gives_the_same_bytes(pocket_folder, tmp_path):
     for name in ("params.json", "tokenizer.model"):
         again = (tmp_path / name).read_bytes()
         assert again == (pocket_folder / name).read_bytes(), name
-    # tensor by tensor: how they are zipped may differ from torch to torch
+    # tensor by tensor: torch's versions may zip them differently
     name = "consolidated.00.pth"
     first, again = (
         torch.load(folder / name, weights_only=True)
@@ -95,7 +95,7 @@ def test_the_capital_of_france(pocket_folder, dtype):
 
 
 @pytest.mark.parametrize(
-    "text, wanted",
+    "text, expected",
     [
         ("Monday, Tuesday,", " Wednesday, Thursday,"),
         ("March, April,", " May, June,"),
@@ -105,12 +105,12 @@ def test_the_capital_of_france(pocket_folder, dtype):
         ("The opposite of hot is", " cold."),
     ],
 )
-def test_sequences_and_words(pocket, text, wanted):
-    assert continued(pocket, text).startswith(wanted)
+def test_sequences_and_words(pocket, text, expected):
+    assert continued(pocket, text).startswith(expected)
 
 
-def test_next_tokens_are_not_one_but_several(pocket):
-    """At the places where a story may go many ways."""
+def test_several_next_tokens_are_likely(pocket):
+    """At points where a story may continue in many ways."""
     for text, least in (
         ("Once upon a time there was a", 5),
         ("Kofi sang a song about a", 5),
@@ -128,7 +128,7 @@ def rate(figure):
     return figure["right"] / figure["of"]
 
 
-def test_figures_reach_what_they_must(figures):
+def test_figures_are_good_enough(figures):
     capital = figures["facts"]["capital"]
     assert capital["first_wording"]["of"] >= 150
     assert rate(capital["first_wording"]) >= 0.95
@@ -140,7 +140,7 @@ def test_figures_reach_what_they_must(figures):
     assert heads["previous_token"][0]["score"] > 0.5
     assert heads["induction_random"][0]["score"] > 0.3
     assert heads["induction_names"][0]["score"] > 0.5
-    # without the heads that look at the country, few capitals are left
+    # without the heads that look at the country, few capitals are right
     silenced = heads["capital_silenced"]
     assert rate(silenced["looking"]) < 0.5 < rate(silenced["others"])
     assert figures["training"]["minutes"] < 120
@@ -159,7 +159,7 @@ def test_the_readme_shows_these_figures(figures):
 
 @torch.no_grad()
 def test_capitals_again(pocket, figures):
-    """All countries in three wordings, seen and not: as the table says."""
+    """All countries in three wordings, seen and held out."""
     seen, unseen = [], []
     for row in corpus.COUNTRIES:
         for i in (0, 4, 9):
@@ -173,7 +173,7 @@ def test_capitals_again(pocket, figures):
 
 @torch.no_grad()
 def test_heads_again(pocket, figures):
-    """The heads that data/README.md names do what it says, today."""
+    """The heads that data/README.md names still have these scores."""
     stories = evaluate.held_out_stories(60)
     scores = {
         "previous_token": evaluate.previous_token_scores(pocket, stories),
@@ -218,7 +218,7 @@ def test_countries():
     }
 
 
-def test_held_out_wordings_are_nowhere_in_the_text():
+def test_held_out_wordings_are_not_in_the_text():
     text = "\n".join(corpus.documents("train", 30_000))
     out = used = 0
     for row in corpus.COUNTRIES:
@@ -231,7 +231,7 @@ def test_held_out_wordings_are_nowhere_in_the_text():
                 used += sentence in text
     total = len(corpus.COUNTRIES) * len(corpus.CAPITAL)
     assert 0.15 < out / total < 0.35
-    assert used / (total - out) > 0.5  # the search does find what is there
+    assert used / (total - out) > 0.5  # the search finds the others
 
 
 def test_same_seed_same_text():
@@ -258,7 +258,7 @@ def test_every_kind_of_document():
 
 
 def test_ranks_are_tiktokens(tmp_path):
-    """What is trained here is what tiktoken does with the ranks."""
+    """tiktoken encodes and decodes with the trained ranks."""
     texts = list(corpus.documents("bpe", 2000))
     ranks = bpe.train_ranks(texts, 700)
     assert sorted(ranks.values()) == list(range(700))
@@ -268,14 +268,6 @@ def test_ranks_are_tiktokens(tmp_path):
     ids = tokenizer.encode(texts[0], bos=False, eos=False)
     assert tokenizer.decode(ids) == texts[0]
     assert len(ids) < 0.5 * len(plain.encode(texts[0], bos=False, eos=False))
-
-
-def test_rows_begin_with_a_document(pocket):
-    rows = train.pack_rows(corpus.documents("x", 200), pocket.tokenizer, 10)
-    assert rows.shape == (10, train.ROW + 1)
-    assert (rows[:, 0] == pocket.tokenizer.bos_id).all()
-    with pytest.raises(ValueError, match="filled 0 of 10 rows"):
-        train.pack_rows(["short"], pocket.tokenizer, 10)
 
 
 @pytest.fixture
@@ -319,7 +311,7 @@ def test_an_interrupted_run_goes_on(tiny, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         tiny("broken")
     assert not (whole.parent / "broken").exists()
-    # nor does it choose its dtype anew, which may come out otherwise
+    # it does not choose its dtype again either: the choice could differ
     monkeypatch.setattr(train, "fastest_dtype", None)
     broken = tiny("broken")  # from the fourth step on: 5, 6 and 7
     assert len(seen) == 6 + 3
@@ -332,9 +324,9 @@ def test_an_interrupted_run_goes_on(tiny, monkeypatch, capsys):
     assert "4/4 measuring" in out and "| training | 896 tokens" in out
 
 
-def test_another_recipes_build_is_not_gone_on_with(tiny, monkeypatch):
+def test_the_build_of_another_recipe_is_refused(tiny, monkeypatch):
     tiny("one", steps=2)
-    tiny("one", steps=3)  # what is finished leaves nothing behind
+    tiny("one", steps=3)  # a finished run leaves nothing behind
 
     def stop(*args):
         raise KeyboardInterrupt
@@ -351,12 +343,3 @@ def test_loss_at_the_start_is_that_of_guessing():
     batch = torch.randint(0, 700, (4, 33))
     loss = train.loss_of(train.fresh_model(config), batch, torch.float32)
     assert loss.item() == pytest.approx(math.log(700), abs=0.2)
-
-
-def test_learning_rate():
-    steps = 1000
-    rates = [train.learning_rate(step, steps) for step in range(steps)]
-    top = max(rates)
-    assert top == pytest.approx(train.PEAK_LR)
-    assert rates.index(top) in (train.WARM_UP - 1, train.WARM_UP)
-    assert rates[-1] == pytest.approx(train.PEAK_LR / 10, rel=0.01)

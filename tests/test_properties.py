@@ -1,4 +1,4 @@
-"""What must hold of any damage and of any text: tried with many of them.
+"""Properties of any damage and of any text, tried with many of them.
 
 `make test` tries a hundred folders, `make test-slow` two thousand.
 """
@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import random_llama, small_config, write_checkpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_huggingface import write_folder
 
 import llamalib
-from llamalib import Tokenizer, checkpoint, tensor_shapes
+from llamalib import Tokenizer, tensor_shapes
+from llamalib.files import ROOT
+from tests.helpers import random_llama, small_config, write_checkpoint
+from tests.test_huggingface import write_folder
 
 DOCUMENTED = (FileNotFoundError, PermissionError, ValueError, MemoryError)
 SECONDS = 5
@@ -31,13 +32,13 @@ ONCE = settings(
 
 @pytest.fixture(scope="module")
 def valid(tmp_path_factory):
-    """Small folders of each format."""
+    """Return small folders of each format."""
     folder = tmp_path_factory.mktemp("valid")
     llama = random_llama(small_config(n_layers=1))
     write_checkpoint(folder / "metas", llama)
     write_checkpoint(folder / "shards", llama, shards=2)
     write_folder(folder / "hugging face", llama)
-    # with a tokenizer that the library runs
+    # with a tokenizer for the library
     other = write_folder(folder / "library", llama) / "tokenizer.json"
     data = json.loads(other.read_text())
     data["model"]["merges"].pop()
@@ -58,7 +59,7 @@ STRANGE = [
 ]
 numbers = st.integers(0, 2**64 - 1).map(lambda n: struct.pack("<Q", n))
 pieces = st.binary(max_size=20) | st.sampled_from(STRANGE) | numbers
-# what is done to a file's bytes, at a share of their length
+# a change of a file's bytes, at a share of their length
 mutation = st.tuples(
     st.sampled_from(
         ["flip", "overwrite", "insert", "delete", "cut", "repeat", "swap"]
@@ -89,7 +90,7 @@ def mutated(data: bytes, how, at, to, piece, bit) -> bytes:
     return data[end:] + data[start:end] + data[:start]
 
 
-# what may stand in a config where a number, a string or anything should
+# values in a config where others belong
 values = st.sampled_from(
     [0, 1, -1, 2, 3, 7, 1.5, 10**9, 10**30, 10**400, 2**63, "8", "", None]
     + [True, [], {}, [1], float("nan"), float("inf"), 1e-300, 1e300]
@@ -97,7 +98,7 @@ values = st.sampled_from(
 
 
 def changed_json(data: bytes, which: int, value) -> bytes:
-    """Another value for one of the keys; or the key twice; or not at all."""
+    """Change the value of one of the keys, or remove the key."""
     found = json.loads(data)
     key = sorted(found)[which % len(found)]
     if which % 7 == 6:
@@ -108,14 +109,14 @@ def changed_json(data: bytes, which: int, value) -> bytes:
 
 
 def peak() -> int:
-    """The most memory that this process has held, since the last reset."""
+    """Return the most memory that this process has held since the reset."""
     text = Path("/proc/self/status").read_text()
     line = next(x for x in text.splitlines() if x.startswith("VmHWM"))
     return 1024 * int(line.split()[1])
 
 
 def peak_from_now() -> int | None:
-    """What is held now, and the peak begins anew; None where it cannot."""
+    """Reset the peak and return it; None if the system does not let us."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -124,7 +125,7 @@ def peak_from_now() -> int | None:
 
 
 def try_folder(valid, place, kind, file, change_bytes):
-    """Load a folder with one file changed: right shapes, or an answer."""
+    """Load a folder with one file changed: right shapes, or an error."""
     folder = place / "model"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(valid / kind, folder)
@@ -144,10 +145,10 @@ def try_folder(valid, place, kind, file, change_bytes):
         shapes = tensor_shapes(llama.config)
         found = {n: tuple(w.shape) for n, w in llama.weights().items()}
         assert found == shapes
-        # every number can be read: nothing lies beyond the file
+        # every number can be read: nothing is beyond the file's end
         assert all(w.float().sum() is not None for w in llama.parameters())
     assert time.monotonic() - start < SECONDS
-    if before is not None:  # and some for what Python and a tokenizer take
+    if before is not None:  # and some for Python and a tokenizer
         assert peak() - before < 2 * size + 50e6
     after = (folder / name).read_bytes()
     assert after == data
@@ -181,31 +182,31 @@ def try_config(valid, place, kind, which, value):
 # the same hundred each time
 @settings(ONCE, max_examples=100, derandomize=True)
 @damage
-def test_any_damage_has_an_answer(valid, tmp_path, kind, file, changes):
+def test_any_damage_has_a_clear_error(valid, tmp_path, kind, file, changes):
     try_damage(valid, tmp_path, kind, file, changes)
 
 
 @settings(ONCE, max_examples=100, derandomize=True)
 @others
-def test_any_config_has_an_answer(valid, tmp_path, kind, which, value):
+def test_any_config_has_a_clear_error(valid, tmp_path, kind, which, value):
     try_config(valid, tmp_path, kind, which, value)
 
 
 @pytest.mark.slow
 @settings(ONCE, max_examples=2000)
 @damage
-def test_much_damage_has_an_answer(valid, tmp_path, kind, file, changes):
+def test_much_damage_has_a_clear_error(valid, tmp_path, kind, file, changes):
     try_damage(valid, tmp_path, kind, file, changes)
 
 
 @pytest.mark.slow
 @settings(ONCE, max_examples=1000)
 @others
-def test_many_configs_have_an_answer(valid, tmp_path, kind, which, value):
+def test_many_configs_have_a_clear_error(valid, tmp_path, kind, which, value):
     try_config(valid, tmp_path, kind, which, value)
 
 
-POCKET = checkpoint.ROOT / checkpoint.POCKET / "tokenizer.model"
+POCKET = ROOT / "data" / "pocket-llama" / "tokenizer.model"
 tokenizer = Tokenizer.from_file(POCKET)
 # any code point, lone surrogates too, and what a tokenizer may trip over
 texts = st.text(max_size=200) | st.text(
@@ -243,16 +244,15 @@ def test_any_ids_have_a_text(ids):
     )
 
 
+model = random_llama()
+
+
 @settings(ONCE, max_examples=100)
-@given(
-    n=st.integers(1, 12),
-    shares=st.lists(st.integers(1, 4), min_size=1, max_size=4),
-)
-def test_any_pieces_of_a_prompt_fill_the_same_cache(n, shares):
-    llama = random_llama()
+@given(n=st.integers(1, 12), piece=st.integers(1, 4))
+def test_any_pieces_of_a_prompt_fill_the_same_cache(n, piece):
     ids = torch.arange(n)[None]
-    whole, parts = llama.new_cache(n), llama.new_cache(n)
-    wanted = llamalib.prefill(llama, ids, whole)
-    found = llamalib.prefill(llama, ids, parts, piece=shares[0])
-    assert torch.allclose(found, wanted, atol=1e-5)
+    whole, parts = model.new_cache(n), model.new_cache(n)
+    expected = llamalib.prefill(model, ids, whole)
+    found = llamalib.prefill(model, ids, parts, piece=piece)
+    assert torch.allclose(found, expected, atol=1e-5)
     assert torch.allclose(parts.k, whole.k, atol=1e-5)

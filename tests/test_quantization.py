@@ -258,7 +258,7 @@ def test_rows_that_no_group_fits_have_eight_bits(tmp_path):
 
 
 def test_on_the_pocket_eight_bits_change_nothing(pocket, pocket_folder):
-    from llamalib.experiment import STORY, loss
+    from llamalib.course.experiment import STORY, loss
 
     ids = pocket.tokenizer.encode("The capital of France is", bos=1, eos=0)
     expected = list(llamalib.generate(pocket, ids, max_new_tokens=20))
@@ -356,7 +356,7 @@ def test_what_cannot_be_quantized(w, kind):
 
 def test_room_on_a_gpu(monkeypatch):
     """Half of the bytes need half of the room."""
-    from llamalib.formats.find import check_room
+    from llamalib.formats.placing import check_gpu_memory
 
     free = [0, 0]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: free)
@@ -366,8 +366,8 @@ def test_room_on_a_gpu(monkeypatch):
     }
     free[0] = 25_000_000
     with pytest.raises(MemoryError, match="quantize='int8'"):
-        check_room(gpu, matrices, torch.bfloat16)
-    check_room(gpu, matrices, torch.bfloat16, "int8")
+        check_gpu_memory(gpu, matrices, torch.bfloat16)
+    check_gpu_memory(gpu, matrices, torch.bfloat16, "int8")
     free[0] = 20_000_000
     with pytest.raises(MemoryError):
-        check_room(gpu, matrices, torch.bfloat16, "int8")
+        check_gpu_memory(gpu, matrices, torch.bfloat16, "int8")

@@ -1,4 +1,4 @@
-"""What notebook 01 says of the published tokenizers, on their files."""
+"""Notebook 01's statements about published tokenizers, on their files."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from conftest import published
 from helpers import small_ranks
 
 from llamalib import Tokenizer
-from llamalib.formats.find import ROOT
+from llamalib.files import ROOT
 from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, read_ranks
 
 NOTEBOOK = ROOT / "notebooks" / "01_tokenize.ipynb"
@@ -20,7 +20,7 @@ DOCUMENT_003 = [128000, 791, 6864, 315, 9822, 374]
 
 
 def source_of(start):
-    """The source of the one code cell that begins so."""
+    """Return the source of the only code cell that begins with `start`."""
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     (found,) = (
         source
@@ -32,6 +32,7 @@ def source_of(start):
 
 
 def names_of(*starts):
+    """Return the names that these cells define."""
     names = {"regex": regex, "SPLIT_PATTERN": SPLIT_PATTERN}
     for start in starts:
         exec(source_of(start), names)
@@ -40,7 +41,7 @@ def names_of(*starts):
 
 @pytest.fixture(scope="module")
 def merging():
-    """merge_by_rank and lowest_pair as the notebook writes them."""
+    """The notebook's merge_by_rank and lowest_pair."""
     return names_of("def lowest_pair")
 
 
@@ -84,12 +85,12 @@ def test_llama_3_encoded_by_hand(llama3_tokenizer, languages):
     exec(source_of("def naive_encode").split("\n\n\n")[0], names)
     texts = [text for text, _, _ in languages.values()]
     for text in [*texts, "it's 1234567 LLAMAS …\r\n\n  🦙", " việc", ""]:
-        wanted = llama3_tokenizer.encode(text, bos=False, eos=False)
-        assert names["naive_encode"](text, ranks) == wanted
+        expected = llama3_tokenizer.encode(text, bos=False, eos=False)
+        assert names["naive_encode"](text, ranks) == expected
 
 
-def test_588_tokens_are_out_of_reach_of_merging(merging):
-    """The number that the notebook gives for Llama 3's file."""
+def test_merging_cannot_make_588_tokens(merging):
+    """The notebook states this number for Llama 3's file."""
     ranks = read_ranks(published("LLAMA3_TOKENIZER"))
 
     def merged(token):
@@ -101,12 +102,12 @@ def test_588_tokens_are_out_of_reach_of_merging(merging):
     stuck = [token for token in ranks if len(merged(token)) > 1]
     assert len(stuck) == 588
     assert " việc".encode() in stuck
-    for token in stuck:  # each is one piece of the pattern: found whole
+    for token in stuck:  # each is a whole piece of the pattern
         text = token.decode("utf-8")
         assert regex.findall(SPLIT_PATTERN, text) == [text]
 
 
-def test_every_token_of_the_pocket_can_be_reached(merging, pocket_folder):
+def test_merging_makes_every_token_of_the_pocket(merging, pocket_folder):
     ranks = read_ranks(pocket_folder / "tokenizer.model")
     for token in ranks:
         parts = [bytes([b]) for b in token]
@@ -121,32 +122,32 @@ def test_merging_takes_the_lowest_rank_then_the_leftmost(merging):
     assert by_rank(b"abc", ranks) == [b"ab", b"c"]
     assert by_rank(b"aaa", ranks) == [b"aa", b"a"]
     assert by_rank(b"", ranks) == []
-    ranks[b"abc"] = 259  # out of reach from bc, but the whole word
+    ranks[b"abc"] = 259  # no merge makes it, but it is the whole word
     assert by_rank(b"abc", ranks) == [b"abc"]
 
 
-def test_the_pattern_is_said_to_be_llama_3s():
-    """The notebook's cell is the library's pattern, to the letter."""
+def test_the_pattern_is_llama_3s():
+    """The notebook's pattern is the library's, character by character."""
     names = {}
     exec(source_of("SPLIT_PATTERN = ("), names)
     assert names["SPLIT_PATTERN"] == SPLIT_PATTERN
 
 
-def test_places_that_003_has_as_reserved():
+def test_special_tokens_that_document_003_lists_as_reserved():
     named = {4: "finetune_right_pad_id", 8: "eom_id", 10: "python_tag"}
-    for place, name in named.items():
-        assert SPECIAL_TOKENS[place] == f"<|{name}|>"
+    for index, name in named.items():
+        assert SPECIAL_TOKENS[index] == f"<|{name}|>"
 
 
-def test_the_same_is_printed_with_the_published_files():
+def test_the_published_files_do_not_change_what_is_printed():
     """The saved output does not depend on LLAMA2_ and LLAMA3_TOKENIZER."""
     source = source_of("import os\n\ndocument_000 = ")
     printed = re.findall(r"^print\(.*", source, re.M)
     assert len(printed) == 2 and all("document_00" in p for p in printed)
 
 
-def test_training_sentencepiece_says_nothing(tmp_path):
-    """Neither on stdout nor on stderr: its log is written in C++."""
+def test_training_sentencepiece_prints_nothing(tmp_path):
+    """Not on stderr either, although its log is written in C++."""
     program = "\n".join(
         (source_of('TEXT = """'), "K = 60", source_of("import io\n"))
     )

@@ -1,17 +1,17 @@
 """Train the pocket Llama's tokenizer.
 
-The merges are found by the tokenizers library; `write_ranks` of llamalib
-writes them as Llama 3's are written.
+The tokenizers library finds the merges; llamalib's `write_ranks` writes
+them in the format of Llama 3's file.
 """
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
-from llamalib.tokenizer import SPLIT_PATTERN
 from llamalib.formats.tokenizer_json import to_bytes
+from llamalib.tokenizer import SPLIT_PATTERN
 
 
 def train_ranks(texts, n_ranks: int) -> dict[bytes, int]:
-    """Byte-level BPE: bytes of a token to its rank, 256 bytes first."""
+    """Return the rank of each token's bytes, by byte-level BPE."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -29,5 +29,5 @@ def train_ranks(texts, n_ranks: int) -> dict[bytes, int]:
     )
     ranks = {to_bytes(token): rank for token, rank in bpe.get_vocab().items()}
     if len(ranks) != n_ranks:
-        raise ValueError(f"{len(ranks)} tokens found; wanted {n_ranks}")
+        raise ValueError(f"found {len(ranks)} tokens; expected {n_ranks}")
     return ranks

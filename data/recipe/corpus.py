@@ -1,10 +1,10 @@
-"""The text that the pocket Llama is trained on, made from a seed.
+"""The pocket Llama's training text, generated from a seed.
 
-Every document is drawn from `random.Random`, so the same seed gives the same
-text on every machine. Facts are those of countries.tsv and words.py; what
-is said about people and things is invented.
+`random.Random` draws every document, so the same seed gives the same text
+on every machine. The facts come from countries.tsv and words.py; people and
+their stories are invented.
 
-    python data/recipe/corpus.py [N]    prints N documents to look at
+    python data/recipe/corpus.py [N]    prints N documents as examples
 """
 
 import csv
@@ -13,13 +13,16 @@ import sys
 import zlib
 from pathlib import Path
 
-import words as W
+if __package__:  # imported by llamalib.course.text.load_corpus
+    from . import words as W
+else:  # run as a script, or imported from its own folder
+    import words as W
 
 HERE = Path(__file__).parent
 
 
 def read_countries():
-    """Rows of countries.tsv, as dicts: country, capital, continent, …"""
+    """Return countries.tsv as dicts: country, capital, continent, language."""
     with open(HERE / "countries.tsv", encoding="utf-8") as f:
         return list(csv.DictReader(f, delimiter="\t"))
 
@@ -27,7 +30,7 @@ def read_countries():
 COUNTRIES = read_countries()
 
 # {c} the country, {C} the same at the start of a sentence, {x} the answer.
-# Those that end in the answer are the ones asked when facts are measured.
+# `evaluate.py` asks facts by the wordings that end in the answer.
 CAPITAL = [
     "The capital of {c} is {x}.",
     "The capital city of {c} is called {x}.",
@@ -78,9 +81,9 @@ WORDINGS = {
 
 
 def held_out(country: str, kind: str, wording: int) -> bool:
-    """Whether this wording is never used with this country in training.
+    """Return whether training never uses this wording with this country.
 
-    About one pair in four. The first wording of each kind is always used.
+    That holds for one pair in four; the first wording is always used.
     """
     key = f"{country}/{kind}/{wording}".encode()
     return wording > 0 and zlib.crc32(key) % 4 == 0
@@ -110,7 +113,7 @@ def fill(wording: str, row: dict, kind: str) -> str:
 
 
 def fact(r, row, kind):
-    """One fact about a country, in a wording that is not held out."""
+    """Return a fact about a country in a wording that is not held out."""
     if kind == "capital" and r.random() < 0.12:
         return fill(r.choice(CAPITAL_FIRST), row, kind)
     options = WORDINGS[kind]
@@ -169,7 +172,7 @@ ENDS = ["", "", "", "n", "l", "r", "x", "sh", "nd", "m", "ss", "k"]
 
 
 def invented(r) -> str:
-    """A word that is most likely nowhere else in the corpus."""
+    """Return an invented word, most likely unique in the corpus."""
     n = r.choice((2, 2, 3))
     return "".join(r.choice(ONSETS) + r.choice(VOWELS) for _ in range(n)) + (
         r.choice(ENDS)
@@ -227,7 +230,7 @@ def opening(r, p) -> str:
 
 
 def details(r, p, least, most) -> list[str]:
-    """From `least` to `most` sentences that a story could do without."""
+    """Return `least` to `most` sentences that no story depends on."""
     animal = upper_first(a(r.choice(W.ANIMALS)))
     return r.sample(
         [
@@ -443,7 +446,7 @@ def story_doc(r):
     return r.choice(STORIES)(r)
 
 
-# -- text that can only be foretold by looking back ------------------------
+# -- text that can only be predicted by looking back ------------------------
 
 
 def say_twice_doc(r):
@@ -618,8 +621,7 @@ def scripts_doc(r):
     return " ".join(lines)
 
 
-# Shares are of documents; stories are the longest, so of the tokens they
-# are about half.
+# Shares of documents. Stories are longest: they make half of the tokens.
 MIXTURE = {
     country_doc: 25,
     quiz_doc: 4,
@@ -639,12 +641,11 @@ MIXTURE = {
 
 
 def documents(seed, n: int, kinds=None):
-    """Yield `n` documents: text without any special token.
+    """Yield n documents, texts without special tokens.
 
     Args:
-        seed: any string or number; the same gives the same documents.
-        n: how many.
-        kinds: draw only from these functions; None: the mixture.
+        seed: any string or number; the same seed gives the same documents.
+        kinds: functions to draw from, all alike; None: `MIXTURE`.
     """
     r = random.Random(seed)
     makers = list(kinds or MIXTURE)

@@ -1,8 +1,8 @@
-"""Measure a checkpoint made by this recipe: the figures of data/README.md.
+"""Measure a checkpoint of this recipe: the figures of data/README.md.
 
     python data/recipe/evaluate.py [FOLDER]
 
-prints them for a folder, the pocket Llama's where none is named.
+prints the figures of a folder, by default those of the pocket Llama.
 """
 
 import math
@@ -20,12 +20,9 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import corpus  # noqa: E402
 
 import llamalib  # noqa: E402
-from llamalib.gqa import (  # noqa: E402
-    attention_weights,
-    sdpa_attention,
-)
+from llamalib.gqa import attention_weights, sdpa_attention  # noqa: E402
 
-# Asked of every country; no document of the corpus is worded so.
+# Asked of every country; no document of the corpus has these wordings.
 NEW_WORDINGS = [
     "The capital town of {c} is named {x}.",
     "Question: Which city is the capital of {c}? Answer: {x}.",
@@ -34,7 +31,7 @@ NEW_WORDINGS = [
 
 @torch.no_grad()
 def measure(folder) -> dict:
-    """Every figure, by name; takes a minute or two on a CPU."""
+    """Return every figure by name; this takes a minute or two on a CPU."""
     llama = llamalib.load(folder, device="cpu", dtype=torch.float32)
     stories = held_out_stories(300)
     return {
@@ -54,10 +51,10 @@ def encode(llama, text, eos=False):
 
 
 def knows(llama, wording, row, kind) -> bool:
-    """Whether greedy decoding completes the wording with the fact.
+    """Return whether greedy decoding completes the wording with the fact.
 
-    Every token of the answer must be the likeliest one, and the likeliest
-    after it must end the sentence: a full stop, with or without a new line.
+    Every token of the answer must be the most likely one. The most likely
+    token after it must begin with a full stop.
     """
     before, after = wording.split("{x}")
     assert after == ".", wording
@@ -75,7 +72,7 @@ def share(flags) -> dict:
 
 
 def measure_facts(llama) -> dict:
-    """Right answers, of wordings seen in training and not, by kind."""
+    """Count right answers by kind, for seen and for held-out wordings."""
     figures = {}
     for kind, wordings in corpus.WORDINGS.items():
         seen, unseen = [], []
@@ -106,7 +103,7 @@ def knows_sum(llama, asked, answer) -> bool:
     answer = llama.tokenizer.encode(f"{answer}\n", bos=False, eos=False)
     tokens = torch.cat([asked, torch.tensor(answer)])
     best = llama(tokens).argmax(-1)
-    # the new line is not asked for: a list of sums may also end here
+    # the new line does not count: a list of sums may end here too
     return bool((best[len(asked) - 1 : -2] == tokens[len(asked) : -1]).all())
 
 
@@ -124,7 +121,7 @@ def story_ids(llama, stories):
 
 
 def measure_stories(llama, stories) -> dict:
-    """Loss a token in nats, and perplexity, beside a bigram model's."""
+    """Return loss in nats per token and perplexity; a bigram model's too."""
     rows = story_ids(llama, stories)
     loss, bigram = story_loss(llama, rows), bigram_loss(llama, rows)
     return {
@@ -138,7 +135,7 @@ def measure_stories(llama, stories) -> dict:
 
 
 def story_loss(llama, rows) -> float:
-    """Mean cross-entropy in nats of every token after the first."""
+    """Return the mean cross-entropy in nats of all tokens but the first."""
     total = sum(
         F.cross_entropy(llama(row[:-1]), row[1:], reduction="sum").item()
         for row in rows
@@ -147,10 +144,10 @@ def story_loss(llama, rows) -> float:
 
 
 def bigram_loss(llama, rows, n_documents=100_000) -> float:
-    """Of a bigram model counted on a part of the training text, at its best.
+    """Return the loss of a bigram model counted on the training text.
 
-    The count of a pair is smoothed by the count of its second token; how
-    much is chosen on the very text it is measured on, in its favour.
+    The counts of pairs are smoothed by those of single tokens. The strength
+    is the best one for the measured text, which favours the bigram model.
     """
     V = llama.config.vocab_size
     pairs = np.zeros((V, V), dtype=np.float32)
@@ -173,7 +170,7 @@ def bigram_loss(llama, rows, n_documents=100_000) -> float:
 
 
 def measure_heads(llama, stories) -> dict:
-    """What heads look at: the best of each kind, with its score."""
+    """Return the heads with the highest score of each kind."""
     n_heads = llama.config.n_heads
     previous = previous_token_scores(llama, stories)
     induction = induction_scores(llama)
@@ -201,20 +198,20 @@ def measure_heads(llama, stories) -> dict:
 
 
 def previous_token_scores(llama, stories):
-    """(L, H): mean weight on the token just before, over unseen stories."""
+    """Return the mean weight on the previous token, (L, H)."""
     scores = []
     for tokens in story_ids(llama, stories):
         maps = llamalib.attention_maps(llama, tokens)  # (L, H, T, T)
         before = maps.diagonal(offset=-1, dim1=-2, dim2=-1)  # (L, H, T-1)
-        scores.append(before[..., 1:].mean(-1))  # not the look at the start
+        scores.append(before[..., 1:].mean(-1))  # without the begin token
     return torch.stack(scores).mean(0)
 
 
 def induction_scores(llama, n=40, repeats=20):
-    """(L, H): on random tokens said twice, the weight on what came next.
+    """Return the induction scores on repeated random tokens, (L, H).
 
-    At the second time that a token is read, the weight on the token that
-    followed it the first time: what has to be copied.
+    That is the weight, at a token's second occurrence, on the token that
+    followed its first occurrence.
     """
     generator = torch.Generator().manual_seed(0)
     top = llama.config.vocab_size - 256
@@ -224,15 +221,15 @@ def induction_scores(llama, n=40, repeats=20):
         tokens = torch.cat([torch.tensor([llama.tokenizer.bos_id]), r, r])
         maps = llamalib.attention_maps(llama, tokens)
         to_next = maps.diagonal(offset=1 - n, dim1=-2, dim2=-1)
-        scores.append(to_next[..., -n:-1].mean(-1))  # the last copies none
+        scores.append(to_next[..., -n:-1].mean(-1))  # the last has no next
     return torch.stack(scores).mean(0)
 
 
 def name_scores(llama, n=60):
-    """(L, H): the same for invented names in unseen stories.
+    """Return the induction scores on invented names in stories, (L, H).
 
-    At the first token of a name that was told before, the weight on the
-    second token of the name where it was told first.
+    That is the weight, at the first token of a repeated name, on the second
+    token of the name's first occurrence.
     """
     scores = []
     made = corpus.documents("held-out names", n, kinds=[corpus.gift_story])
@@ -261,7 +258,7 @@ LOOKS = ("begin", "of", "country", "is", "rest")
 
 
 def capital_prompts(llama):
-    """(tokens (B, T), answers (B,)) of "The capital of … is", by length."""
+    """Return (tokens (B, T), answers (B,)) of each length of prompt."""
     by_length = {}
     for row in corpus.COUNTRIES:
         tokens = encode(llama, f"The capital of {row['country']} is")
@@ -277,9 +274,9 @@ def capital_prompts(llama):
 
 
 def capital_looks(llama, prompts):
-    """(L, H, 5): where each head looks from " is", as in LOOKS.
+    """Return the weights of " is" on each of LOOKS, (L, H, 5).
 
-    Means over all countries; the country is all of its tokens together.
+    They are means over all countries; a country's tokens are summed.
     """
     total = 0
     for tokens, _ in prompts:
@@ -298,7 +295,7 @@ def capital_looks(llama, prompts):
 
 
 def capitals_right(llama, prompts, change) -> int:
-    """How many answers begin right when `change()` makes what attends."""
+    """Count the right first tokens with the attention of `change()`."""
     right = 0
     for tokens, answers in prompts:
         attend = change()
@@ -308,7 +305,7 @@ def capitals_right(llama, prompts, change) -> int:
 
 
 def silence(config, heads):
-    """An `attend` that sets these heads' outputs to zero."""
+    """Return an `attend` that sets these heads' outputs to zero."""
     layers = iter(range(config.n_layers))
 
     def attend(xq, xk, xv, mask):
@@ -324,7 +321,7 @@ def silence(config, heads):
 
 
 def blindfold(config, layers):
-    """An `attend` that hides the country from " is" in these layers."""
+    """Return an `attend` that hides the country from " is" in some layers."""
     numbers = iter(range(config.n_layers))
 
     def attend(xq, xk, xv, mask):
@@ -337,7 +334,7 @@ def blindfold(config, layers):
 
 
 def measure_capital_heads(llama) -> tuple[list, dict]:
-    """The heads that look at the country, and what is lost without them."""
+    """Return the heads that look at the country, and results without them."""
     prompts = capital_prompts(llama)
     looks = capital_looks(llama, prompts)
     country = looks[..., LOOKS.index("country")]  # (L, H)
@@ -388,7 +385,7 @@ def head_name(head) -> str:
 
 
 def table(figures) -> str:
-    """The figures as a table in Markdown."""
+    """Return the figures as a Markdown table."""
     facts, stories = figures["facts"], figures["stories"]
     heads, training = figures["heads"], figures.get("training")
     capital = facts["capital"]
@@ -422,7 +419,7 @@ def table(figures) -> str:
     rows += [
         ("sums, 0 + 0 to 20 + 20", percent(facts["sums"])),
         (
-            f"loss a token on {stories['stories']} unseen stories "
+            f"loss per token on {stories['stories']} unseen stories "
             f"({stories['tokens']:,} tokens)",
             f"{stories['loss']:.3f} nats: perplexity "
             f"{stories['perplexity']:.2f}",
@@ -434,8 +431,8 @@ def table(figures) -> str:
         ),
     ]
     kinds = [
-        ("previous_token", "looks at the token before (unseen stories)"),
-        ("induction_random", "induction, random tokens said twice"),
+        ("previous_token", "looks at the previous token (unseen stories)"),
+        ("induction_random", "induction, repeated random tokens"),
         ("induction_names", "induction, invented names in unseen stories"),
     ]
     for kind, words in kinds:
@@ -454,12 +451,12 @@ def table(figures) -> str:
             f"{head_name(best)}: mean weight {best['score']:.2f}",
         ),
         (
-            f"capitals with the {n} heads silenced that give the country over "
-            "three quarters",
+            f"capitals without the {n} heads that give the country over three "
+            "quarters",
             percent(silenced["looking"]),
         ),
         (
-            f"capitals with {n} other heads silenced (20 draws)",
+            f"capitals without {n} other heads (20 draws)",
             percent(silenced["others"]),
         ),
     ]
@@ -477,7 +474,7 @@ def table(figures) -> str:
 
 
 def heads_text(figures) -> str:
-    """The heads worth looking at, as a list in Markdown."""
+    """Return the best heads of each kind as a Markdown list."""
     heads = figures["heads"]
 
     def some(kind):
@@ -489,30 +486,29 @@ def heads_text(figures) -> str:
     blind = corpus.and_list(map(str, silenced["blind_in_one_layer"]))
     return "\n".join(
         [
-            "Heads to look at, the best of each kind, with the weight that "
-            "they give in the mean:",
+            "The best heads of each kind, with their mean weights:",
             "",
-            "- **The token before** (60 unseen stories): "
+            "- **Previous token** (60 unseen stories): "
             + some("previous_token")
             + ".",
-            "- **Induction**, on 40 random tokens said twice: at a token "
-            "that was there before, the weight on what came after it then: "
+            "- **Induction**, on 40 random tokens repeated once: at a token's "
+            "second occurrence, the weight on the token that followed the "
+            "first: "
             + some("induction_random")
-            + ". A head that looks everywhere alike would give 0.02.",
+            + ". A uniform head would give 0.02.",
             "- **Induction, on names**: in unseen stories, at the first "
-            "token of an invented name that was told before, the weight on "
-            "the second token of the name where it was first told: "
+            "token of a repeated invented name, the weight on the second "
+            "token of its first occurrence: "
             + some("induction_names")
             + ".",
-            "- **The country, when a capital is due**: at “is” in “The "
-            "capital of … is”, the weight on the country's name, mean over "
-            f"all {silenced['none']['of']}: " + some("capital") + ". With "
-            f"these {silenced['heads']} heads set to zero "
-            f"{silenced['looking']['right']} of "
-            f"{silenced['none']['of']} capitals are still right; with as "
-            "many others, drawn 20 times, "
-            f"{silenced['others']['right'] / 20:.0f} in the mean. With the "
-            "country hidden from “is” in one layer at a time, "
+            "- **The country, before a capital**: at “is” in “The capital "
+            "of … is”, the weight on the country's name, mean over "
+            f"all {silenced['none']['of']}: " + some("capital") + ". Without "
+            f"these {silenced['heads']} heads (their outputs set to zero) "
+            f"{silenced['looking']['right']} of {silenced['none']['of']} "
+            "capitals are still right; without as many others, drawn 20 "
+            f"times, {silenced['others']['right'] / 20:.0f} on average. With "
+            "the country hidden from “is” in one layer at a time, "
             f"{blind} are right; hidden in all layers, "
             f"{silenced['blind']['right']}.",
         ]
@@ -520,12 +516,12 @@ def heads_text(figures) -> str:
 
 
 def report(figures) -> str:
-    """What stands in data/README.md between its marks."""
+    """Return the text between the marks of data/README.md."""
     return table(figures) + "\n\n" + heads_text(figures)
 
 
 def show_in(readme: Path, figures) -> None:
-    """Put the report between the marks of a README."""
+    """Write the report between the marks of a README."""
     before, rest = readme.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
     text = before + BEGIN + "\n\n" + report(figures) + "\n\n" + END + after

@@ -1,10 +1,10 @@
-"""Make the pocket Llama again from nothing.
+"""Make the pocket Llama from scratch.
 
     python data/recipe/make_pocket.py [--out DIR] [--build DIR] [--steps N]
 
-Four stages: train the tokenizer, write the corpus as rows of ids, train the
-model, measure it. An interrupted run goes on where it stopped when it is
-called again; the build folder holds what is needed for that.
+Four stages: train the tokenizer, turn the corpus into rows of ids, train
+the model, measure it. The same command continues an interrupted run from
+the build folder.
 """
 
 import argparse
@@ -26,8 +26,9 @@ import corpus  # noqa: E402
 import evaluate  # noqa: E402
 import train  # noqa: E402
 
-from llamalib.formats.find import save  # noqa: E402
 from llamalib.config import ModelArgs  # noqa: E402
+from llamalib.formats.meta import save  # noqa: E402
+from llamalib.course.text import pack_rows  # noqa: E402
 from llamalib.tokenizer import Tokenizer, write_ranks  # noqa: E402
 
 OUT = ROOT / "data" / "pocket-llama"
@@ -61,14 +62,14 @@ def main(argv=None):
     n_rows = args.steps * train.BATCH
     say(f"2/4 corpus: {n_rows * train.ROW:,} tokens")
     texts = corpus.documents("train", 100 * n_rows)
-    rows = train.pack_rows(texts, tokenizer, n_rows)
+    rows = pack_rows(texts, tokenizer, n_rows, train.ROW)
     same_recipe(args.build, config, rows)
 
     say(f"3/4 training: {args.steps} steps on {device}")
     llama, log, dtype = train.train(config, rows, args.build, device)
 
     say("4/4 measuring")
-    llama = llama.to("cpu", torch.bfloat16)  # what the file will hold
+    llama = llama.to("cpu", torch.bfloat16)  # the dtype of the file
     done = args.build / "checkpoint"
     save(llama, done, tokenizer_file)
     write_log(done / "training_log.csv", log)
@@ -87,7 +88,7 @@ def main(argv=None):
     if args.out == OUT:
         evaluate.show_in(ROOT / "data" / "README.md", figures)
     print(evaluate.report(figures))
-    clear(args.build)  # the next one starts from nothing
+    clear(args.build)  # the next run starts from scratch
     say(f"written to {args.out}")
 
 
@@ -99,12 +100,12 @@ def parse(argv):
     add("--steps", type=int, default=STEPS)
     args = parser.parse_args(argv)
     if args.steps < 1:
-        parser.error(f"--steps is {args.steps}; wanted at least 1")
+        parser.error(f"--steps is {args.steps}; expected at least 1")
     return args
 
 
 def describe_machine(device) -> str:
-    """What it was trained on, without the machine's name."""
+    """Return the kind of machine it was trained on, without its name."""
     if device == "cuda":
         return f"one {torch.cuda.get_device_name()}"
     threads = torch.get_num_threads()
@@ -113,7 +114,7 @@ def describe_machine(device) -> str:
 
 
 def clear(build):
-    """Remove what this recipe wrote, and the folder if nothing else is in."""
+    """Remove the recipe's files, and the folder if it is empty then."""
     for name in ("state.pt", "recipe.sha256", "tokenizer.model"):
         (build / name).unlink()
     shutil.rmtree(build / "checkpoint")
@@ -126,8 +127,8 @@ def say(line):
 
 
 def same_recipe(build, config, rows):
-    """Refuse to go on with a run that began with another recipe."""
-    recipe = hashlib.sha256(rows.tobytes())
+    """Exit if the build folder holds an unfinished run of another recipe."""
+    recipe = hashlib.sha256(rows.numpy().tobytes())
     recipe.update(repr((config, train.PEAK_LR, train.BATCH)).encode())
     mark = build / "recipe.sha256"
     if (build / "state.pt").exists() and (
@@ -135,7 +136,7 @@ def same_recipe(build, config, rows):
     ):
         raise SystemExit(
             f"{build} holds an unfinished run of another recipe. To start "
-            f"anew, remove it: rm -r {build}"
+            f"again, remove it: rm -r {build}"
         )
     mark.write_text(recipe.hexdigest())
 
@@ -152,5 +153,5 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        say("\nstopped; the same command goes on from the last saved step")
+        say("\nstopped; the same command continues from the last saved step")
         sys.exit(130)

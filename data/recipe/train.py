@@ -1,49 +1,34 @@
-"""Train the pocket Llama on the corpus, in steps that can be interrupted."""
+"""Train the pocket Llama on rows of ids; an interrupted run can go on."""
 
 import math
 import time
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from llamalib import training
 from llamalib.model import Llama
 
-ROW = 256  # tokens a row: the length trained at
-BATCH = 16  # rows a step
+ROW = 256  # positions in a row: the length that is trained
+BATCH = 16  # rows in a step
 PEAK_LR = 2e-3
 WARM_UP = 100  # steps
 SAVE_EVERY = 100  # steps
 
 
-def pack_rows(documents, tokenizer, n_rows: int) -> np.ndarray:
-    """Rows of ROW + 1 ids; each starts with a document's first token.
+def learning_rate(step: int, steps: int, peak: float, warm_up: int) -> float:
+    """Return the rate of a step: a linear warm-up, then half a cosine.
 
-    Documents follow one another, each between its begin and end tokens; what
-    of the last one does not fit is dropped.
+    Appendix A explains it; it falls to a tenth of the peak.
     """
-    rows = np.empty((n_rows, ROW + 1), dtype=np.uint16)
-    row = []
-    filled = 0
-    for text in documents:
-        row += tokenizer.encode(text, bos=True, eos=True)
-        if len(row) > ROW:
-            rows[filled] = row[: ROW + 1]
-            row, filled = [], filled + 1
-            if filled == n_rows:
-                return rows
-    raise ValueError(f"the corpus filled {filled} of {n_rows} rows")
-
-
-def learning_rate(step: int, steps: int) -> float:
-    """Up in a line over the warm-up, down on a half cosine to a tenth."""
-    return training.learning_rate(step, steps, PEAK_LR, WARM_UP)
+    if step < warm_up:
+        return peak * (step + 1) / warm_up
+    done = (step - warm_up) / max(1, steps - warm_up)
+    return peak * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
 
 
 def fresh_model(config) -> Llama:
-    """Weights to start from; what adds to the residual stream starts small."""
+    """Return fresh weights; matrices that add to the stream start small."""
     torch.manual_seed(1)
     llama = Llama(config, tied=True)
     with torch.no_grad():
@@ -54,16 +39,11 @@ def fresh_model(config) -> Llama:
 
 
 def make_optimizer(llama):
-    """AdamW; the norms' weights, being vectors, do not decay."""
-    parameters = list(llama.parameters())
+    """Return AdamW, with weight decay for matrices and none for norms."""
+    matrices = [p for p in llama.parameters() if p.dim() > 1]
+    norms = [p for p in llama.parameters() if p.dim() == 1]
     return torch.optim.AdamW(
-        [
-            {"params": [p for p in parameters if p.dim() > 1]},
-            {
-                "params": [p for p in parameters if p.dim() == 1],
-                "weight_decay": 0.0,
-            },
-        ],
+        [{"params": matrices}, {"params": norms, "weight_decay": 0.0}],
         betas=(0.9, 0.95),
         weight_decay=0.1,
         fused=True,
@@ -71,7 +51,7 @@ def make_optimizer(llama):
 
 
 def loss_of(llama, batch, dtype):
-    """Mean cross-entropy in nats of every next token of (B, ROW + 1) ids."""
+    """Return the mean cross-entropy, in nats, of (B, ROW + 1) ids."""
     device = batch.device.type
     with torch.autocast(device, dtype, enabled=dtype != torch.float32):
         logits = llama(batch[:, :-1])
@@ -79,29 +59,32 @@ def loss_of(llama, batch, dtype):
 
 
 def fastest_dtype(config, rows, device):
-    """bfloat16 where a step in it is measurably faster, else float32.
+    """Return the faster of float32 and bfloat16 for a training step.
 
-    Processors without bfloat16 of their own are several times slower in it.
+    A processor without bfloat16 instructions is several times slower in it.
     """
-    took = {}
-    batch = torch.from_numpy(rows[:8].astype(np.int64)).to(device)
+    seconds = {}
+    batch = rows[:8].to(device)
     llama = fresh_model(config).to(device)
     for dtype in (torch.float32, torch.bfloat16):
-        for _ in range(3):  # the last one counts: the first warms up
+        for _ in range(3):  # the last one counts; the others warm up
             start = time.perf_counter()
             loss_of(llama, batch, dtype).backward()
             if device == "cuda":
                 torch.cuda.synchronize()
-            took[dtype] = time.perf_counter() - start
-    return min(took, key=took.get)
+            seconds[dtype] = time.perf_counter() - start
+    return min(seconds, key=seconds.get)
 
 
 def train(config, rows, build, device):
-    """Train on each row once; go on from `build/state.pt` when it is there.
+    """Train on each row once, continuing from `build/state.pt` if it exists.
+
+    Args:
+        rows: (n, ROW + 1) int64.
 
     Returns:
         the model, a log of (step, tokens, loss, seconds) for each step, and
-        the dtype that the products were computed in.
+        the dtype in which products were computed.
     """
     llama = fresh_model(config).to(device)
     optimizer = make_optimizer(llama)
@@ -120,17 +103,17 @@ def train(config, rows, build, device):
     bar = tqdm(total=steps, initial=len(log), unit="step", smoothing=0.05)
     for step in range(len(log), steps):
         start = time.perf_counter()
-        batch = rows[step * BATCH : (step + 1) * BATCH].astype(np.int64)
-        loss = loss_of(llama, torch.from_numpy(batch).to(device), dtype)
+        batch = rows[step * BATCH : (step + 1) * BATCH].to(device)
+        loss = loss_of(llama, batch, dtype)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(llama.parameters(), 1.0)
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, steps)
+            group["lr"] = learning_rate(step, steps, PEAK_LR, WARM_UP)
         optimizer.step()
         loss = loss.item()
         if not math.isfinite(loss):
-            raise RuntimeError(f"the loss is {loss} at step {step}")
+            raise RuntimeError(f"the loss at step {step + 1} is {loss}")
         seconds += time.perf_counter() - start
         log.append((step + 1, (step + 1) * BATCH * ROW, loss, seconds))
         bar.update()
@@ -142,8 +125,8 @@ def train(config, rows, build, device):
 
 
 def save_state(state_file, llama, optimizer, log, dtype):
-    """Write beside, then rename: a broken write loses nothing."""
-    beside = state_file.with_suffix(".part")
+    """Write a new file, then rename it: an interruption loses nothing."""
+    part = state_file.with_suffix(".part")
     torch.save(
         {
             "model": llama.state_dict(),
@@ -151,6 +134,6 @@ def save_state(state_file, llama, optimizer, log, dtype):
             "log": log,
             "dtype": dtype,
         },
-        beside,
+        part,
     )
-    beside.replace(state_file)
+    part.replace(state_file)

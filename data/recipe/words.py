@@ -1,4 +1,4 @@
-"""The words that the corpus is made of."""
+"""The words of the corpus."""
 
 GIRLS = (
     "Mara Lucy Nina Ada Rosa Ella Ivy Sofia Lena Maya Zoe Anna Clara Ruth "
@@ -96,8 +96,7 @@ KINDS = {
     "bird": ["owl", "crow", "duck", "hen", "eagle", "swan", "robin"],
 }
 
-# Greetings and small words: language, then hello, thank you, yes, no, water,
-# cat, sun; the seven in the same order everywhere.
+# Greetings and small words: each language has PHRASES in the same order.
 PHRASES = ("hello", "thank you", "yes", "no", "water", "cat", "sun")
 PHRASEBOOK = {
     "French": "bonjour|merci|oui|non|eau|chat|soleil",

@@ -1,222 +1,192 @@
-r"""Meta's files of tensors: open, check and join the shards of a model.
+r"""Read and write Meta's files: params.json, tokenizer.model and the shards.
 
-`consolidated.00.pth`, `consolidated.01.pth`, …: each holds a part of every
+`consolidated.00.pth`, `consolidated.01.pth`, … each hold a part of every
 matrix, and all of every norm.
 """
 
+import json
 import pickle
 import re
+import shutil
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from ..checks import expect
 from ..config import ModelArgs
 from ..files import reject_lookalikes, require_file
-from .checks import check_small_records, not_tensors
-from ..model import tensor_shapes
+from ..model import Llama, tensor_shapes
+from ..tokenizer import Tokenizer, write_ranks
+from .checks import check_archive, other_model, unreadable
 
-# The axis along which Meta's shards divide each matrix: rows of what reads
-# the residual stream, columns of what writes to it. Norms are in every shard.
-SHARD_AXIS = {
-    "tok_embeddings.weight": 0,
-    "output.weight": 0,
-    "attention.wq.weight": 0,
-    "attention.wk.weight": 0,
-    "attention.wv.weight": 0,
-    "attention.wo.weight": 1,
-    "feed_forward.w1.weight": 0,
-    "feed_forward.w3.weight": 0,
-    "feed_forward.w2.weight": 1,
-}
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
-def read_tensors(
-    folder: Path, config: ModelArgs
-) -> tuple[dict[str, list[Tensor]], bool]:
-    r"""Every tensor's parts by Meta's name, a part a shard, all checked.
+def shard_axis(name: str) -> int | None:
+    r"""Return the axis along which Meta's shards divide a tensor.
 
-    And whether the output is tied: then it is not among them. The parts are
-    mapped from the files, and take no memory until they are read.
-
-    Raises:
-        FileNotFoundError, ValueError: see `load`.
+    1, columns, if it writes to the residual stream; 0, rows, for the other
+    matrices; None for a norm, which is in every shard.
     """
-    files = shard_files(folder)
+    if "norm" in name:
+        return None
+    return int(name.endswith((".wo.weight", ".w2.weight")))
+
+
+def read_folder(folder: Path):
+    r"""Read a folder in Meta's format.
+
+    Returns:
+        the config; the tokenizer; by Meta's names the parts of each tensor,
+        one per shard, mapped from the files; and whether the output matrix
+        is tied, in which case it is not among the tensors.
+    """
+    config = ModelArgs.from_file(folder / "params.json")
+    file = require_file(folder, "tokenizer.model")
+    tokenizer = Tokenizer.from_file(file)
+    n, V = tokenizer.n_words, config.vocab_size
+    expected = f"{V}, the vocab_size in params.json"
+    expect(n == V, f"the number of tokens in {file}", n, expected)
+    return config, tokenizer, *read_tensors(folder, config)
+
+
+def read_tensors(folder: Path, config: ModelArgs):
+    """Return the parts of each tensor, and whether the output is tied."""
+    n = len(list(folder.glob("consolidated.[0-9][0-9].pth")))
+    names = [f"consolidated.{i:02d}.pth" for i in range(max(1, n))]
+    files = [require_file(folder, name) for name in names]
     shards = [open_shard(file) for file in files]
+    params, first = folder / "params.json", shards[0]
     for file, shard in zip(files, shards):
-        shard.pop("rope.freqs", None)  # older files; the config says it
-        asked_by = folder / "params.json"
-        check_tensors(shard, config, len(files), asked_by, {"": str(file)})
-        if set(shard) != set(shards[0]):
-            raise ValueError(
-                f"{file} and {files[0].name} do not both hold output.weight: "
-                "they are not of the same model"
-            )
+        shard.pop("rope.freqs", None)  # in older files; the config has it
+        check_tensors(shard, config, params, {"": str(file)}, len(files))
+        check_fits(shard, first, file)
     tied = all(is_tied(shard) for shard in shards)
+    tensors = {name: [shard[name] for shard in shards] for name in first}
     if tied:
-        for shard in shards:
-            shard.pop("output.weight", None)
-    tensors = {name: [shard[name] for shard in shards] for name in shards[0]}
-    for name, parts in tensors.items():
-        check_parts(name, parts, files)
+        tensors.pop("output.weight", None)
     return tensors, tied
 
 
-def shard_files(folder: Path) -> list[Path]:
-    """consolidated.00.pth, .01.pth, … or FileNotFoundError."""
-    files = sorted(folder.glob("consolidated.[0-9][0-9].pth"))
-    wanted = [f"consolidated.{i:02d}.pth" for i in range(max(1, len(files)))]
-    for name in wanted:
-        require_file(folder, name)
-    return files
-
-
 def open_shard(file: Path) -> dict[str, Tensor]:
-    """The tensors of one file, mapped; runs nothing that it holds."""
+    """Map the tensors of one file; nothing that it holds is run."""
     reject_lookalikes(file)
-    check_small_records(file)
+    check_archive(file, numbers=False)
     try:
         shard = torch.load(
             file, map_location="cpu", mmap=True, weights_only=True
         )
-    except pickle.UnpicklingError as error:  # torch advises to run it
+    except pickle.UnpicklingError as error:  # whose advice is to run it
         found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
         name = f" ({found[1]})" if found else ""
         raise ValueError(
-            f"{file} holds more than tensors{name}: opening that would run "
-            "code that came with the file, and so it is refused. Take the "
-            "file from the model's own page"
+            f"{file} holds more than tensors{name}: opening it would run its "
+            "code. Take the file from the model's own page"
         ) from None
-    except Exception as error:  # of what kind, depends on what is broken
-        raise not_tensors(file, error, "a PyTorch checkpoint") from None
-    if not isinstance(shard, dict):
-        raise ValueError(
-            f"{file} holds a {type(shard).__name__}; wanted a dict of "
-            "tensors by name"
-        )
+    except Exception as error:  # its type depends on the damage
+        raise unreadable(file, error, "a PyTorch checkpoint") from None
+    expect(isinstance(shard, dict), str(file), shard, "tensors by name")
     for name, tensor in shard.items():
-        if not isinstance(tensor, Tensor):
-            raise ValueError(
-                f"{file}: {name} is a {type(tensor).__name__}; wanted a "
-                "tensor. Take the file that came with the weights"
-            )
+        is_tensor = isinstance(tensor, Tensor)
+        expect(is_tensor, f"{file}: {name}", tensor, "a tensor")
     return shard
 
 
-def shard_axis(name: str) -> int | None:
-    """The axis along which shards divide a tensor; None: each has it all."""
-    short = name.split(".", 2)[2] if name.startswith("layers.") else name
-    return SHARD_AXIS.get(short)
+def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
+    r"""Raise ValueError unless a shard's tensors fit the config.
 
-
-def check_tensors(
-    tensors: dict[str, Tensor],
-    config: ModelArgs,
-    n_shards: int,
-    asked_by: Path,
-    places: dict[str, str],
-) -> None:
-    r"""ValueError unless names, shapes and dtypes are those of the config.
-
-    Args:
-        tensors: by Meta's name, of one shard.
-        n_shards: in how many the model is divided.
-        asked_by: the config's file.
-        places: Meta's name to the file and the name there; "" to the file.
+    `places` says by Meta's name which file has a tensor, and its name there,
+    and by "" what else to name. output.weight may be missing.
     """
-    if config.n_layers > len(tensors):  # a list of so many may be endless
-        raise ValueError(
-            f"{asked_by} says {config.n_layers} layers, and {places['']} "
-            f"holds {len(tensors)} tensors in all: is it of the same model?"
-        )
-    whole = tensor_shapes(config)
-    # output.weight may be left out: then it is tied
-    missing = [n for n in whole if n not in tensors and n != "output.weight"]
-    surplus = [n for n in tensors if n not in whole]
-    for what, names in (("has no", missing), ("has an unknown", surplus)):
+    L, most = config.n_layers, f"less: {places['']} has {len(tensors)} tensors"
+    expect(L < len(tensors), f"{config_file}: the number of layers", L, most)
+    shapes = tensor_shapes(config)
+    missing = [n for n in shapes if n not in tensors and n != "output.weight"]
+    unknown = [n for n in tensors if n not in shapes]
+    for verb, names in (("has no", missing), ("has an unknown", unknown)):
         if names:
-            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-            raise ValueError(
-                f"{places['']} {what} tensor {names[0]}{more}; "
-                f"{asked_by.name} asks for {len(whole)} tensors: is it of "
-                "the same model?"
+            raise other_model(
+                f"{places['']} {verb} tensor {names[0]} ({len(names)} in "
+                f"all), and {config_file.name} asks for {len(shapes)}"
             )
     for name, tensor in tensors.items():
-        wanted, axis = list(whole[name]), shard_axis(name)
-        if axis is not None:
-            wanted[axis] /= n_shards
         place = places.get(name, f"{places['']}: {name}")
-        if list(tensor.shape) != wanted:
-            part = f", in {n_shards} shards along axis {axis}"
-            raise ValueError(
-                f"{place} has shape {tuple(tensor.shape)}; "
-                f"{asked_by.name} asks for {whole[name]}"
-                f"{'' if axis is None or n_shards == 1 else part}: it is not "
-                "of the same model, or shards are missing"
-            )
-        if tensor.dtype not in DTYPES or tensor.layout != torch.strided:
-            raise ValueError(
-                f"{place} is {tensor.dtype}, {tensor.layout}; wanted "
-                "plain bfloat16, float16 or float32"
-            )
-        if not tensor.is_contiguous():
-            raise ValueError(
-                f"{place} has strides {tensor.stride()}: it is a view of "
-                "fewer numbers, or of others; wanted all of its own in order"
-            )
+        expected, axis = list(shapes[name]), shard_axis(name)
+        if axis is not None:
+            expected[axis] /= n_shards
+        fits, shape = list(tensor.shape) == expected, tuple(tensor.shape)
+        asked = f"{shapes[name]}, in {n_shards} shard(s): is one missing?"
+        expect(fits, f"the shape of {place}", shape, asked)
+        is_plain = tensor.layout == torch.strided and tensor.is_contiguous()
+        is_plain = is_plain and tensor.dtype in DTYPES
+        found = f"{tensor.dtype}, {tensor.layout}"
+        expect(
+            is_plain, place, found, "dense floats of 16 or 32 bits in order"
+        )
 
 
-def check_parts(name: str, parts: list[Tensor], files: list[Path]) -> None:
-    """ValueError if the shards hold parts of different models' tensors."""
-    for part, file in zip(parts[1:], files[1:]):
-        if part.dtype != parts[0].dtype:
-            raise ValueError(
-                f"{file}: {name} is {part.dtype}, and {parts[0].dtype} in "
-                f"{files[0].name}: they are not of the same model"
-            )
-        if shard_axis(name) is None and not torch.equal(part, parts[0]):
-            raise ValueError(
-                f"{file}: {name} is not the same as in {files[0].name}: "
-                "they are not of the same model"
-            )
-
-
-def joined(name: str, parts: list[Tensor], device, dtype) -> Tensor:
-    """One tensor of the parts that the shards hold of it."""
-    axis = shard_axis(name)
-    if len(parts) == 1 or axis is None:  # each shard has it all
-        return parts[0].to(device, dtype)
-    shape = list(parts[0].shape)
-    shape[axis] = sum(part.shape[axis] for part in parts)
-    # filled part by part: no third copy, and none in another dtype
-    whole = torch.empty(shape, device=device, dtype=dtype)
-    sizes = [part.shape[axis] for part in parts]
-    for room, part in zip(whole.split(sizes, axis), parts):
-        room.copy_(part)
-    return whole
+def check_fits(shard, first, file: Path) -> None:
+    """Raise ValueError unless a shard is of the same model as the first."""
+    if set(shard) != set(first):
+        raise other_model(f"{file} and the first: one has no output.weight")
+    for name, part in shard.items():
+        if part.dtype != first[name].dtype:
+            dtypes = f"{part.dtype}, and {first[name].dtype} in the first"
+            raise other_model(f"{file}: {name} is {dtypes}")
+        if shard_axis(name) is None and not torch.equal(part, first[name]):
+            raise other_model(f"{file}: {name} is not as in the first shard")
 
 
 def is_tied(tensors: dict[str, Tensor]) -> bool:
     """Whether the output matrix is the embedding: absent, shared or equal."""
-    output = tensors.get("output.weight")
     embedding = tensors["tok_embeddings.weight"]
-    if output is None or output.data_ptr() == embedding.data_ptr():
-        return True  # both whole, and of one shape: see check_tensors
-    # the first row first: reading both matrices whole takes a while
+    output = tensors.get("output.weight", embedding)
+    if output.data_ptr() == embedding.data_ptr():
+        return True
+    # the first row first: comparing both whole matrices takes a while
     first_row = torch.equal(output[0], embedding[0])
     return first_row and torch.equal(output, embedding)
 
 
-def check_numbers(folder: Path, tensors: dict[str, list[Tensor]]) -> None:
-    """ValueError if a tensor holds NaN or an infinity."""
-    for name, parts in tensors.items():
-        bad = sum(int((~part.isfinite()).sum()) for part in parts)
-        if bad:
-            raise ValueError(
-                f"{folder}: {name} holds {bad} of "
-                f"{sum(part.numel() for part in parts)} numbers "
-                "that are NaN or infinite; wanted finite ones: the file is "
-                "damaged, or was saved from a training that had failed"
-            )
+def save(llama: Llama, folder, tokenizer_file=None) -> None:
+    r"""Write a model in Meta's format, in one shard and in its own dtype.
+
+    tokenizer_file is copied; without one the model's own tokenizer is written.
+    Raises ValueError for quantized weights, another tokenizer than Llama 3's,
+    or a folder with several shards.
+    """
+    folder = Path(folder)
+    check_can_save(llama, folder, tokenizer_file)
+    folder.mkdir(parents=True, exist_ok=True)
+    w = llama.weights()
+    # as plain tensors, also where `fast` multiplies in its own way
+    tensors = {n: getattr(w[n], "numbers", w[n]).detach().cpu() for n in w}
+    if llama.tied:
+        tensors["output.weight"] = tensors["tok_embeddings.weight"]
+    # write all, then rename all: an error leaves the old files as they were
+    names = "consolidated.00.pth", "tokenizer.model", "params.json"
+    weights, tokenizer, params = parts = [folder / f"{n}.part" for n in names]
+    torch.save(tensors, weights)
+    if tokenizer_file is None:
+        write_ranks(tokenizer, llama.tokenizer.ranks)
+    else:
+        shutil.copyfile(tokenizer_file, tokenizer)
+    text = json.dumps(llama.config.to_dict(), indent=2) + "\n"
+    params.write_text(text, encoding="utf-8")
+    for name, part in zip(names, parts):
+        part.replace(folder / name)
+
+
+def check_can_save(llama: Llama, folder: Path, tokenizer_file) -> None:
+    """Raise ValueError for what Meta's format cannot hold; see `save`."""
+    tokenizer, V = llama.tokenizer, llama.config.vocab_size
+    no = "None: load the model without quantize"
+    expect(not llama.quantized, "llama.quantized", llama.quantized, no)
+    shards = sorted(p.name for p in folder.glob("consolidated.0[1-9].pth"))
+    expect(not shards, f"what is in {folder}", shards, "none: name another")
+    if tokenizer_file is None:
+        kind, ok = type(tokenizer).__name__, hasattr(tokenizer, "ranks")
+        expect(ok, "the tokenizer", kind, "Llama 3's: give a tokenizer_file")
+        same = f"{tokenizer.n_words}, the number of tokens"
+        expect(tokenizer.n_words == V, "vocab_size", V, same)

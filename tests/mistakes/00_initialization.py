@@ -1,4 +1,4 @@
-# What learners do instead, and words that the check's answer must hold.
+"""Mistakes in the exercises of notebook 00, with words of the check."""
 
 
 # %% exercise 1: wanted an int

@@ -1,4 +1,4 @@
-# Wrong answers to the exercises of notebook 01, and what they are told.
+"""Mistakes in the exercises of notebook 01, with words of the check."""
 
 
 # %% exercise 1: you decoded each token alone

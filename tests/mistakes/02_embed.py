@@ -1,3 +1,6 @@
+"""Mistakes in the exercises of notebook 02, with words of the check."""
+
+
 # %% exercise 1: torch.int64
 def one_hot_batch(ids, V):
     return F.one_hot(ids, V)

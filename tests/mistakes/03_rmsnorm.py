@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises, and what the check must say of each."""
+"""Mistakes in the exercises of notebook 03, with words of the check."""
 
 
 # %% exercise 1: ε is outside the root

@@ -1,4 +1,4 @@
-"""Wrong answers to the exercises of 04_rope, and what the checks must say."""
+"""Mistakes in the exercises of notebook 04, with words of the check."""
 # ruff: noqa: F811, F821
 
 

@@ -1,4 +1,5 @@
-# Mistakes that the checks of notebook 05 must name.
+"""Mistakes in the exercises of notebook 05, with words of the check."""
+
 
 # %% exercise 1: for every query head
 def cache_bytes(config, S, bytes_each):

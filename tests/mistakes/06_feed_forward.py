@@ -1,4 +1,7 @@
+"""Mistakes in the exercises of notebook 06, with words of the check."""
 # ruff: noqa
+
+
 # %% exercise 1: you rounded down, not up
 def ffn_parameters(params):
     D, m = params["dim"], params["multiple_of"]

@@ -1,3 +1,6 @@
+"""Mistakes in the exercises of notebook 07, with words of the check."""
+
+
 # %% exercise 1: overflows
 def my_softmax(z):
     return z.exp() / z.exp().sum(-1, keepdim=True)

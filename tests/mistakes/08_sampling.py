@@ -1,3 +1,6 @@
+"""Mistakes in the exercises of notebook 08, with words of the check."""
+
+
 # %% exercise 1: you kept the k smallest
 def top_k_probs(logits, k):
     worst, at = (-logits).topk(k)

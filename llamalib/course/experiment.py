@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from .checks import expect
-from .decoding import generate
-from .model import Llama
+from ..checks import expect
+from ..decoding import generate
+from ..model import Llama
 
 # A plain short story to measure the loss on.
 STORY = (
@@ -68,7 +68,7 @@ def replaced(**functions) -> Iterator[None]:
     arguments of the original.
     Raises ValueError for a name that llamalib does not have.
     """
-    package, changed = sys.modules[__package__], []
+    package, changed = sys.modules["llamalib"], []
     known = ", ".join(package.__all__)
     for name in functions:
         ok = name in package.__all__
@@ -76,7 +76,7 @@ def replaced(**functions) -> Iterator[None]:
     for module_name, module in list(sys.modules.items()):
         for name, function in functions.items():
             original = getattr(package, name)
-            ours = module_name.split(".")[0] == __package__
+            ours = module_name.split(".")[0] == package.__name__
             if ours and vars(module).get(name) is original:
                 changed.append((module, name, original))
     try:

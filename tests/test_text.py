@@ -1,0 +1,180 @@
+"""Files of text, the project's own text, and packed rows: llamalib.course.text."""
+
+import sys
+
+import pytest
+from conftest import published
+from taught import taught
+
+from llamalib import text
+from llamalib.files import ROOT
+from llamalib.course.text import (
+    find_text,
+    load_corpus,
+    own_documents,
+    pack_rows,
+    read_documents,
+)
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """A project and a current folder without any text."""
+    monkeypatch.setattr(text, "ROOT", tmp_path / "project")
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here" / "below")
+    return tmp_path
+
+
+def test_find_text(nowhere, monkeypatch):
+    assert find_text() is None
+    (nowhere / "here" / "data").mkdir()
+    second = nowhere / "here" / "data" / "tinyshakespeare.txt"
+    second.write_text("x")
+    assert find_text() == second  # above the current folder
+    first = second.with_name("TinyStories-train.txt")
+    first.write_text("x")
+    assert find_text() == first
+    (nowhere / "project" / "data").mkdir(parents=True)
+    own = nowhere / "project" / "data" / "tinyshakespeare.txt"
+    own.write_text("x")
+    assert find_text() == own
+    monkeypatch.setenv("LLAMA_TEXT", str(second))
+    assert find_text() == second
+    assert find_text(first) == first
+    # relative to the project, whatever folder the notebook runs in
+    monkeypatch.setenv("LLAMA_TEXT", "data/tinyshakespeare.txt")
+    assert find_text() == own
+    monkeypatch.setenv("LLAMA_TEXT", "")
+    assert find_text() == own
+
+
+def test_no_such_text(nowhere, monkeypatch):
+    monkeypatch.setenv("LLAMA_TEXT", "nothing.txt")
+    said = r"nothing.txt \(LLAMA_TEXT\) is not a file; .*data/README.md"
+    with pytest.raises(FileNotFoundError, match=said):
+        find_text()
+    for name in (nowhere, "~nobody-of-that-name/x", "x" * 300):
+        with pytest.raises(FileNotFoundError, match=r"\(path\) is not a file"):
+            find_text(name)
+
+
+def written(tmp_path, data):
+    file = tmp_path / "text.txt"
+    file.write_bytes(data)
+    return file
+
+
+MANY = [f"Story {i}.\nIt ends." for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "\n\n".join(MANY),
+        "\r\n\r\n".join(MANY),
+        "\n<|endoftext|>\n".join(m.replace("\n", "\n\n") for m in MANY),
+        "\ufeff" + "\n\n\n\n".join(MANY) + "\n\n",
+    ],
+    ids=["blank lines", "of Windows", "TinyStories'", "a byte-order mark"],
+)
+def test_read_documents(tmp_path, data):
+    found = read_documents(written(tmp_path, data.encode()))
+    assert len(found) == 30
+    assert found[0].split() == ["Story", "0.", "It", "ends."]
+    assert "\r" not in "".join(found) and "<|" not in "".join(found)
+
+
+def test_a_long_text_is_read_from_its_beginning(tmp_path):
+    whole = [f"é{i:03d}" for i in range(100)]
+    file = written(tmp_path, "\n\n".join(whole).encode())
+    assert read_documents(file) == whole
+    for most in range(190, 210):  # some end between é's two bytes
+        assert read_documents(file, most) == whole[: most // 7]
+
+
+@pytest.mark.parametrize(
+    "data, said",
+    [
+        (b"", r"is empty \(0 bytes\)"),
+        ("é".encode("latin1") * 50, "is not UTF-8: byte 0 is 0xe9"),
+        ("a b\n\n".encode("utf-16") * 50, "is not UTF-8: byte 0 is 0xff"),
+        (b"No blank line.\n" * 50, "has 1 texts; expected at least 20"),
+        (b" \n\n \n\n", "has 0 texts; .* separated by <.endoftext.>"),
+        (b"<!DOCTYPE html><html>\n\n" * 50, "is an HTML page"),
+        ("\n\n".join(MANY).encode()[:-3] + b"\xc3", "not UTF-8: byte 5"),
+    ],
+)
+def test_bad_texts(tmp_path, data, said):
+    file = written(tmp_path, data)
+    with pytest.raises(ValueError, match=said) as error:
+        read_documents(file)
+    assert str(file) in str(error.value)
+    with pytest.raises(FileNotFoundError, match="README.md says where to ge"):
+        read_documents(tmp_path / "x")
+
+
+def test_tiny_shakespeare(pocket):
+    file = published("TINYSHAKESPEARE")
+    found = read_documents(find_text(file))
+    assert len(found) > 7000 and found[0].startswith("First Citizen:\n")
+    assert len(set(file.read_text(encoding="utf-8"))) == 65  # appendix A
+    (CompactTokenizer,) = taught("A_training", "CompactTokenizer")
+    raw = [pocket.tokenizer.encode(t, bos=True, eos=False) for t in found[:50]]
+    small = CompactTokenizer(pocket.tokenizer, raw)
+    ids = small.encode(found[7], bos=False, eos=False)
+    assert small.decode(ids) == found[7]
+
+
+# -- the project's own text --------------------------------------------------
+
+
+def test_own_documents():
+    stories = own_documents(40, ["gift_story", "animal_story"])
+    assert len(stories) == 40
+    assert all("friend" in story for story in stories)
+    assert stories == own_documents(40, ["gift_story", "animal_story"])
+    assert stories != own_documents(40, ["gift_story"], seed="other")
+    mixture = own_documents(200)
+    assert sum("capital" in text for text in mixture) > 20
+    with pytest.raises(ValueError, match=r"unknown kinds \['ghost_story'\]"):
+        own_documents(1, ["gift_story", "ghost_story"])
+
+
+def test_own_documents_without_the_recipe(nowhere):
+    with pytest.raises(FileNotFoundError, match="has no corpus.py: run the"):
+        own_documents(1)
+
+
+def test_the_corpus_collides_with_no_module(monkeypatch):
+    """A reader's own words.py is not taken for the recipe's."""
+    before = list(sys.path)
+    for name in ("llamalib_recipe.corpus", "llamalib_recipe.words"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "words", None)
+    corpus = load_corpus()
+    assert corpus.__file__ == str(ROOT / "data" / "recipe" / "corpus.py")
+    assert sys.path == before and sys.modules["words"] is None
+
+
+# -- rows --------------------------------------------------------------------
+
+
+def test_a_row_starts_with_a_document_and_has_a_target_more(pocket):
+    rows = pack_rows(["one two"] * 100, pocket.tokenizer, 3, 10)
+    assert rows.shape == (3, 11)
+    document = pocket.tokenizer.encode("one two", bos=True, eos=True)
+    for row in rows.tolist():
+        assert row == (document * 11)[:11]
+
+
+def test_a_document_that_just_fills_a_row(pocket):
+    """The last target is the begin token of the next document."""
+    document = pocket.tokenizer.encode("one two", bos=True, eos=True)
+    rows = pack_rows(["one two"] * 9, pocket.tokenizer, 2, len(document))
+    assert rows.tolist() == [[*document, document[0]]] * 2
+
+
+def test_too_few_documents(pocket):
+    with pytest.raises(ValueError, match="fill 1 of 2 rows"):
+        pack_rows(["one two three"] * 9, pocket.tokenizer, 2, 24)
