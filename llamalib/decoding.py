@@ -178,7 +178,7 @@ def token_loop(llama, tokens, padding, max_new_tokens, choose, compile):
 
 def start_steps(llama, size, B, padding, compile):
     """Return the decode step, its cache, and what to call at the end."""
-    if compile and llama.device.type == "cuda" and not llama.quantized:
+    if compile and llama.device.type != "mps" and not llama.quantized:
         from .fast.step import CompiledDecode
 
         step = CompiledDecode.borrow(llama, size, B, padding)

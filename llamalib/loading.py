@@ -27,14 +27,18 @@ def load(
     Returns:
         a Llama in eval mode, without gradients. On the CPU, in the file's
         own dtype, its weights are mapped from the file, not copied.
+        `fast.prepare` chose how it multiplies, see `llama.ways`.
 
     Raises:
         FileNotFoundError, PermissionError: for a folder or file.
         ValueError: for an argument, or a file that does not fit.
         MemoryError: if there is no room for the weights.
     """
+    from . import fast
     from .formats import checks, find, huggingface, meta, placing
 
+    if quantize is not None:
+        fast.check_kind(quantize)
     device = choose_device(device)
     folder = find.find_checkpoint(path)
     is_metas = (folder / "params.json").is_file()
@@ -54,7 +58,7 @@ def load(
         llama.output.weight = llama.tok_embeddings.weight
     whole = folder.resolve()
     llama.name = (whole.parent if whole.name == "original" else whole).name
-    return llama.requires_grad_(False).eval()
+    return fast.prepare(llama.requires_grad_(False).eval())
 
 
 def choose_device(device=None) -> torch.device:
