@@ -57,7 +57,8 @@ def generate(
     stop: ids that end the text, not returned themselves; None: the
     tokenizer's end tokens; (): continue to max_new_tokens.
     compile: run steps of fixed shapes, compiled by PyTorch (on a GPU as a
-    CUDA graph); see `llamalib.fast`. The text is the same, up to rounding.
+    CUDA graph); see `llamalib.fast`. Quantized weights run as without it. The
+    text is the same, up to rounding.
     Returns an iterator of ids; each is computed when it is asked for (on a
     GPU one step ahead).  Raises ValueError at the call, naming the argument.
     """
@@ -178,7 +179,7 @@ def token_loop(llama, tokens, padding, max_new_tokens, choose, compile):
 
 def start_steps(llama, size, B, padding, compile):
     """Return the decode step, its cache, and what to call at the end."""
-    if compile and llama.device.type == "cuda" and not llama.quantized:
+    if compile and llama.device.type != "mps" and not llama.quantized:
         from .fast.step import CompiledDecode
 
         step = CompiledDecode.borrow(llama, size, B, padding)

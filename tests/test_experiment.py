@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import llamalib
-from llamalib import Tokenizer, break_it, experiment
+from llamalib import Tokenizer, break_it
+from llamalib.course import experiment
 from tests.helpers import random_llama, small_ranks
 
 PROMPT = "The capital of France is"

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 import regex
-from conftest import published
 
 from llamalib import Tokenizer
 from llamalib.files import ROOT
 from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, read_ranks
+from tests.conftest import published
 from tests.helpers import small_ranks
 
 NOTEBOOK = ROOT / "notebooks" / "01_tokenize.ipynb"

@@ -3,10 +3,10 @@ import os
 import random
 
 import pytest
-from conftest import published
 
 from llamalib import Tokenizer
 from llamalib.tokenizer import SPECIAL_TOKENS, split_long_runs
+from tests.conftest import published
 from tests.helpers import small_ranks, write_tokenizer
 
 EMOJI = "👩‍👩‍👧‍👦 🇫🇷 ❤️ 🙂🙃"
