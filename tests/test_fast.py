@@ -348,7 +348,8 @@ def test_a_seed_gives_the_same_text_in_two_processes():
 COMPILE = """
 import sys
 sys.path[:0] = {paths}
-import torch, helpers, llamalib
+import torch, llamalib
+from tests import helpers
 llama = helpers.random_llama()
 list(llamalib.generate(llama, [1, 2], max_new_tokens=3, compile={compile}))
 """
