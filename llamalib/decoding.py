@@ -57,8 +57,8 @@ def generate(
     stop: ids that end the text, not returned themselves; None: the
     tokenizer's end tokens; (): continue to max_new_tokens.
     compile: run steps of fixed shapes, compiled by PyTorch (on a GPU as a
-    CUDA graph); see `llamalib.fast`. Quantized weights run as without it. The
-    text is the same, up to rounding.
+    CUDA graph); see `llamalib.fast`. The text is the same, up to rounding;
+    quantized weights are not compiled.
     Returns an iterator of ids; each is computed when it is asked for (on a
     GPU one step ahead).  Raises ValueError at the call, naming the argument.
     """

@@ -131,9 +131,7 @@ class Weight(nn.Module):
         return f"{tuple(self.weight.shape)}, {self.weight.dtype}"
 
     def register_forward_hook(self, *args, **kwargs):
-        raise RuntimeError(
-            "hook llama.layers[i], its attention or feed_forward"
-        )
+        raise RuntimeError("hook a layer, its attention or its feed_forward")
 
 
 class Half(nn.Module):
