@@ -311,13 +311,13 @@ def test_angles_are_signed_from_query_to_key():
         ends = ax.lines[-1].get_xydata()[[0, -1]]  # of the arc
         x, y = ends[0] / 0.35
         assert ends[1] / 0.35 == pytest.approx([-sign * y, sign * x])
-    fig = nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, ([0], [1]))
+    fig = nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, ([0], [1]), "")
     assert "3 full turns and 90.0°" in fig.axes[0].get_xlabel()
 
 
 def test_clocks_draw_up_as_up():
     vectors = torch.tensor([[[3.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [-2.0, 0]]])
-    (ax,) = nb04.clocks(vectors, [0, 1000], [0, 7]).axes
+    (ax,) = nb04.clocks(vectors, [0, 1000], [0, 7], "").axes
     expected = [[0.44, 0], [0, -0.44], [0, -0.44], [-0.44, 0]]
     assert np.allclose(tips(ax), expected)  # the y axis points down
     assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1,000"]

@@ -74,19 +74,19 @@ def gamma_by_norm(gammas):
     _, ax = canvas(3.0)
     levels = [0.05, 0.25, 0.5, 0.75, 0.95]
     found = np.quantile(array(gammas), levels, axis=1)  # (5, 2L + 1)
-    L = len(gammas) // 2
-    for start, stop, shift, name in (
-        (0, 2 * L, 0, "attention"),
-        (1, 2 * L, 0.3, "feed-forward"),
-        (2 * L, None, 0, "other"),
+    norms = np.arange(len(gammas))
+    places = norms // 2 + 0.3 * (norms % 2)
+    for name, role, rows in (
+        ("before attention", "attention", slice(0, -1, 2)),
+        ("before feed-forward", "feed-forward", slice(1, -1, 2)),
+        ("final", "other", slice(-1, None)),
     ):
-        low, first, middle, third, high = found[:, start:stop:2]
-        places, tone = start // 2 + np.arange(len(low)) + shift, COLOURS[name]
-        ax.vlines(places, low, high, color=tone, lw=1.2)
-        ax.vlines(places, first, third, color=tone, lw=5, alpha=0.6)
-        name = "final" if name == "other" else f"before {name}"
-        ax.plot(places, middle, "o", color=tone, ms=5, label=name)
-    _norm_ticks(ax, L, 0.15)
+        low, first, middle, third, high = found[:, rows]
+        at, tone = places[rows], COLOURS[role]
+        ax.vlines(at, low, high, color=tone, lw=1.2)
+        ax.vlines(at, first, third, color=tone, lw=5, alpha=0.6)
+        ax.plot(at, middle, "o", color=tone, ms=5, label=name)
+    _norm_ticks(ax, len(gammas) // 2, 0.15)
     name = "Learned scales: median, middle half, 5 % to 95 % of features"
     return charts.finish(ax, name, y="γ of a feature", legend="right")
 
