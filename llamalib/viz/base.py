@@ -9,7 +9,6 @@ from matplotlib import font_manager
 from matplotlib.colors import LinearSegmentedColormap
 
 WIDTH = 8.6  # inches: the width of a notebook's column
-DPI = 100
 
 # Each thing has one colour in the whole series. Colour-blind readers can tell
 # them apart: Okabe and Ito's palette, and from Paul Tol's muted palette the
@@ -94,7 +93,7 @@ def png(fig) -> bytes:
     """Return a figure as a PNG's bytes, and close it."""
     buffer = io.BytesIO()
     # not bbox_inches="tight", which draws everything twice
-    fig.savefig(buffer, format="png", dpi=DPI)
+    fig.savefig(buffer, format="png", dpi=100)
     plt.close(fig)
     return buffer.getvalue()
 
@@ -120,11 +119,6 @@ def canvas(height: float, **options):
     """Return a figure as wide as a notebook, and its only axes."""
     fig, (ax,) = panels(height, **options)
     return fig, ax
-
-
-def title(ax, text: str) -> None:
-    """Put a title at the left of an axes."""
-    ax.set_title(plain(text), loc="left", fontsize=11)
 
 
 def heading(fig, text: str):

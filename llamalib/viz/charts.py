@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.ticker import LogLocator, NullLocator
 
 from .base import AMOUNT, SIGNED, WIDTH, array, colour, default_font, plain
-from .base import spaced, title, visible
+from .base import spaced, visible
 
 # -- titles, labels, legends, texts
 
@@ -20,7 +20,7 @@ def finish(ax, heading="", x="", y="", *, legend=None, **settings):
     """Set title, labels, a legend's place, `ax.set` settings; return fig."""
     ax.set(xlabel=x, ylabel=y, **settings)
     if heading:
-        title(ax, heading)
+        ax.set_title(plain(heading), loc="left", fontsize=11)
     if legend:
         add_legend(ax, legend)
     return ax.figure
@@ -74,10 +74,9 @@ def mark_x(ax, x, text="", end=False, size=9):
 def mark_y(ax, y, text="", end=False, dy=2, size=9, **style):
     """Draw a dotted horizontal line; its text is `dy` points above."""
     ax.axhline(y, **dict(color="#777777", ls=":", lw=1.2, zorder=0) | style)
-    where = dict(ha="right" if end else "left", fontsize=size)
-    where |= dict(va="bottom" if dy >= 0 else "top")
-    where |= dict(xycoords=ax.get_yaxis_transform())
-    note(ax, 1.0 if end else 0.01, y, text, 0, dy, **where)
+    x, ha = (1.0, "right") if end else (0.01, "left")
+    where = dict(ha=ha, va="bottom" if dy >= 0 else "top", fontsize=size)
+    note(ax, x, y, text, 0, dy, xycoords=ax.get_yaxis_transform(), **where)
 
 
 def ink(background) -> str:

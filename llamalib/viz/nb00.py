@@ -115,10 +115,6 @@ def tensors(llama) -> Play:
     figures = functools.cache(lambda name: _figures(weights[name]))
 
     def draw(name, log):
-        if name not in weights:
-            found = f"{name!r} is no tensor of this model"
-            expected = f"expected one of its {len(weights)}"
-            raise ValueError(f"{found}; {expected}, such as 'norm.weight'")
         counts, edges, _, text = figures(name)
         spreads, layer = [], 0
         if name.startswith("layers."):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..rmsnorm import rms_norm
-from .base import AMOUNT, COLOURS, array, canvas, panels, spaced, title
+from .base import AMOUNT, COLOURS, array, canvas, panels, spaced
 from .base import visible  # noqa: F401
 from .charts import finish, heatmap, lines, mark_x, mark_y, note, write
 from .model_map import strip  # noqa: F401
@@ -54,7 +54,7 @@ def turning(vectors, heading):
     shades = AMOUNT(np.linspace(0.3, 1, count))
     _, (plane, waves) = panels(3.5, 2, width_ratios=[1, 1.45])
     _plane(plane, np.linalg.norm(vectors, axis=1).max())
-    title(plane, heading)
+    finish(plane, heading)
     for m, (vector, shade) in enumerate(zip(vectors, shades)):
         _arrow(plane, vector, shade)
         write(plane, *1.15 * vector, str(m))
@@ -191,8 +191,6 @@ def rotation(llama, prompt="The capital of France is") -> Play:
     hd, query = llama.config.head_dim, _first_query(llama, prompt)
 
     def draw(position, pair, theta):
-        if position < 0:
-            raise ValueError(f"the position is {position}; expected 0 or more")
         frequency = theta ** (-2 * pair / hd)
         before = torch.view_as_complex(query)[pair].item()
         after = before * cmath.rect(1, position * frequency)

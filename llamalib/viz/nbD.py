@@ -11,7 +11,6 @@ from .charts import lines, log_axis, mark_x, mark_y, note
 from .model_map import strip  # noqa: F401
 from .play import Play
 
-PLACES = "{:,}".format
 LOSS = "loss (nats a token)"
 
 
@@ -49,13 +48,8 @@ def _ways(ax, series):
         style, xs, ys = look(name, place), array(xs), array(ys)
         lines(ax, {name: (xs, ys)}, [style])
         for each in map(array, errors):
-            _band(ax, xs, ys, each, colour(style[0]))
-
-
-def _band(ax, xs, ys, errors, tone):
-    """Shade the places that are at most an error from a line."""
-    style = dict(color=tone, alpha=0.2, lw=0)
-    ax.fill_between(xs, ys - errors, ys + errors, **style)
+            shade = dict(color=colour(style[0]), alpha=0.2, lw=0)
+            ax.fill_between(xs, ys - each, ys + each, **shade)
 
 
 def losses_along(parts, marks, height=3.4):
@@ -84,12 +78,13 @@ def loss_by_gap(gaps, means, errors, waves, alone):
     """
     options = dict(sharex=True, height_ratios=[3, 0.4 * len(waves)])
     _, (upper, lower) = panels(4.2, 1, 2, **options)
-    tone = COLOURS["plain"]
+    means, tone = array(means), COLOURS["plain"]
     if errors is not None:
-        _band(upper, gaps, array(means), array(errors), tone)
+        band = means - array(errors), means + array(errors)
+        upper.fill_between(gaps, *band, color=tone, alpha=0.2, lw=0)
     unseen = dict(ls="--", lw=1.4, label="first half not seen")
     upper.axhline(float(alone), color=COLOURS["key"], **unseen)
-    upper.plot(gaps, array(means), "o-", color=tone, ms=3, lw=1.4)
+    upper.plot(gaps, means, "o-", color=tone, ms=3, lw=1.4)
     for row, wave in enumerate(waves.values()):
         for turn in range(int(gaps[-1] // wave) + 1):
             x, word = turn * wave, "turn" if turn == 1 else "turns"
@@ -148,7 +143,7 @@ def cache_and_weights(lengths, models):
         meet = weights * lengths[-1] / caches[-1]  # the cache is as large
         if lengths[0] <= meet <= lengths[-1]:
             ax.plot(meet, weights, "o", color=colour(tone), ms=7)
-    log_axis(ax, "x", lengths[::2], PLACES, base=2)
+    log_axis(ax, "x", lengths[::2], base=2)
     log_axis(ax, "y", text=size_text)
     ax.grid(axis="y", color="#e5e5e5", lw=0.8)
     grows = "The cache grows, the weights do not (dots: both are equal)"
@@ -163,7 +158,7 @@ def attention_share(lengths, models):
     looks = [("attention", dashes) for dashes in ("-", "--", ":")]
     lines(ax, models, looks, lengths, lw=1.5)
     ax.axhline(0.5, color=COLOURS["other"], lw=1, ls=":")
-    log_axis(ax, "x", lengths[::2], PLACES, base=2)
+    log_axis(ax, "x", lengths[::2], base=2)
     ax.yaxis.set_major_formatter(lambda y, _: f"{y:.0%}")
     parts = "Scores and mixing, of all the products of a pass"
     labels = "tokens of the text", "attention's share\nof the operations"
@@ -177,7 +172,7 @@ def needle_maps(parts, depths, lengths, trials, trained):
         counts = array(counts)
         heatmap(ax, counts, limit=trials)
         cell_texts(ax, counts.astype(int), counts > 0.55 * trials)
-        ax.set_xticks(range(len(lengths)), map(PLACES, lengths))
+        ax.set_xticks(range(len(lengths)), [f"{n:,}" for n in lengths])
         ax.set_yticks(range(len(depths)), depths)
         ax.tick_params(length=0)
         if trained in lengths:
