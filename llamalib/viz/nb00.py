@@ -59,8 +59,7 @@ def parameters_by_layer(models):
             height, edge = stops[0]["embedding"] / 1e6, COLOURS["token"]
             ax.bar(x, height, fc="none", ec=edge, ls="--", lw=1.2)
         shown = spaced(layers, 9)
-        ticks = [places[0], *shown, places[-1]]
-        ax.set_xticks(ticks, ["emb.", *shown, "out"])
+        ax.set_xticks([places[0], *shown, places[-1]], ["emb.", *shown, "out"])
         finish(ax, name, "embedding, layers by number, output")
     axes[0].set_ylabel("parameters in millions")
     return figure_legend(fig, "outside upper center")

@@ -17,13 +17,12 @@ def lookup(one_hot, table, rows):
         ("table (V, D)", "token id", "dimension", table),
         ("result (T, D)", "position t", "dimension", rows),
     ]
-    largest = abs(array(table)).max()
     widths = [len(values[0]) for *_, values in parts]
     fig, axes = panels(3.6, 3, width_ratios=widths)
     for ax, (name, down, across, values), sign in zip(axes, parts, "×= "):
         n, m = array(values).shape
         ones = values is one_hot
-        limit = 1.5 if ones else largest
+        limit = 1.5 if ones else abs(array(table)).max()
         charts.heatmap(ax, values, signed=not ones, limit=limit)
         form = "{:.0f}" if ones else "{:.2f}"
         texts = [[form.format(x) for x in row] for row in values]
@@ -86,9 +85,8 @@ def nearest_bars(token, names, cosines, every):
     fig, (ax, crowd) = panels(height, 2, margins=margins)
     texts = [f"{cosine:.2f}" for cosine in cosines]
     charts.ranked_bars(ax, names, cosines, "token", texts)
-    limits = dict(xlim=(min(0, *cosines), 1.12))
     labels = f"nearest to {visible(token)}", "cosine (1: the same direction)"
-    charts.finish(ax, *labels, **limits)
+    charts.finish(ax, *labels, xlim=(min(0, *cosines), 1.12))
     edges = np.linspace(-1, 1, 61)
     charts.histograms(crowd, {"": every}, edges, ["residual"], fill=True)
     crowd.plot(cosines, [0.7] * len(names), "|", c=COLOURS["token"], ms=14)

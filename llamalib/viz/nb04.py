@@ -104,8 +104,7 @@ def clocks(vectors, positions, pairs, heading):
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     scale = dict(xlim=(-0.55, P - 0.45), ylim=(K - 0.45, -0.55))
-    labels = heading, "position m", "pair k"
-    return finish(ax, *labels, aspect="equal", **scale)
+    return finish(ax, heading, "position m", "pair k", aspect="equal", **scale)
 
 
 def bands(cos, sin):
@@ -169,8 +168,7 @@ def turned(before, after, m, angle, wave, heading):
     arrows = (before, "other", "before"), (after, "query", "after")
     for tip, role, name in arrows:
         _arrow(plane, tip, COLOURS[role])
-        side = "left" if tip[0] > 0 else "right"
-        style = dict(color=COLOURS[role], ha=side)
+        style = dict(color=COLOURS[role], ha="left" if tip[0] > 0 else "right")
         write(plane, *np.multiply(1.07, tip), name, **style)
     start = math.atan2(before[1], before[0])
     turns, sweep = divmod(angle, math.tau)
@@ -179,8 +177,7 @@ def turned(before, after, m, angle, wave, heading):
     finish(plane, heading, f"m · Θₖ = {angle:.4f} radians\n= {text}")
     along.plot(*wave, color=COLOURS["other"], lw=1.2)
     along.plot(m, math.cos(angle), "o", color=COLOURS["query"], ms=8)
-    limits = dict(ylim=(-1.15, 1.15))
-    return finish(along, "", "position m", "cos of m · Θₖ", **limits)
+    return finish(along, "", "position m", "cos of m · Θₖ", ylim=(-1.15, 1.15))
 
 
 THETAS = (100, 1000, 10_000, 100_000, 500_000, 10_000_000)

@@ -102,7 +102,7 @@ def _by_step(values):
     return range(1, len(values) + 1), values
 
 
-def training_curve(steps, losses, held, levels, norms, clip, sample=""):
+def training_curve(steps, losses, held, levels, norms, clip, sample):
     """Draw a run of `steps` so far: losses, gradient norms, a sample.
 
     held: (step, loss) each, on held-out text. levels: name to a loss.
@@ -112,11 +112,9 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
     left, right = axes
     mean = "text that is learned: mean of 20 (grey: each)"
     _with_mean(left, *_by_step(losses), levels, mean)
-    lines(
-        left, {"text kept from it": zip(*held)}, [(HELD, "o-")], ms=4, lw=1.5
-    )
-    style = dict(handlelength=0, labelcolor="linecolor")
-    add_legend(left, (0.3, 0.65), **style)
+    other = {"text kept from it": zip(*held)}
+    lines(left, other, [(HELD, "o-")], ms=4, lw=1.5)
+    add_legend(left, (0.3, 0.65), handlelength=0, labelcolor="linecolor")
     _with_mean(right, *_by_step(norms), {})
     mark_y(right, clip, color="black")
     ticks = [0.1, 1, 10, 100] if max(norms) > 10 else [0.1, 1, 10]
@@ -235,8 +233,7 @@ def training(llama, snapshots, ids, head) -> Play:
         shot = shots[step]
         over = f"step {step}: loss {shot.loss:.2f}, held out {shot.held:.2f}"
         top = shot.probs.topk(8)
-        names = token_texts(llama, top.indices.tolist())
-        bars = names, top.values
+        bars = token_texts(llama, top.indices.tolist()), top.values
         where = "where layer {}, head {} looks".format(*head)
         return snapshot(
             over, shot.sample, *bars, shot.maps[head], labels, where

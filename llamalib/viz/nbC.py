@@ -31,8 +31,7 @@ def router_weights(weights, labels):
     image = heatmap(ax, weights, columns=labels, limit=1.0)
     heading = "Weight of each expert at each token (white: not chosen, 0)"
     fig.colorbar(image, ax=ax, label="weight")
-    ticks = range(len(weights))
-    return finish(ax, heading, "token", "expert", yticks=ticks)
+    return finish(ax, heading, "token", "expert", yticks=range(len(weights)))
 
 
 def error_by_chosen(errors):
@@ -56,8 +55,7 @@ def active_parameters(models, batches, read, drawn):
     tones = [colour(tone) for tone in PARTS.values()]
     for row, (name, counts) in enumerate(models.items()):
         shares = array(counts) / sum(counts)
-        starts = shares.cumsum() - shares
-        left.barh(-row, shares, 0.42, starts, color=tones)
+        left.barh(-row, shares, 0.42, shares.cumsum() - shares, color=tones)
         active = f"{_short(sum(counts[:2]))} of {_short(sum(counts))} active"
         at = dict(size=8.5, ha="left", va="bottom")
         write(left, 0, 0.27 - row, plain(f"{name}: {active}"), **at)
@@ -74,8 +72,7 @@ def active_parameters(models, batches, read, drawn):
 
 def _short(count: int) -> str:
     """Return a number of parameters in millions or billions."""
-    large = count >= 1e9
-    return f"{count / 1e9:.1f}B" if large else f"{count / 1e6:.1f}M"
+    return f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"
 
 
 def loads_over_training(runs, steps):

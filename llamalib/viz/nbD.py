@@ -198,8 +198,7 @@ def stretched(before, after, along, marks, over):
     left.set_ylabel("positions to a full turn")
     finish(right, "", "position", LOSS, ylim=(0, None))
     for ax in axes:
-        below = (0.5, -0.18)
-        add_legend(ax, "upper center", ncols=3, bbox_to_anchor=below)
+        add_legend(ax, "upper center", ncols=3, bbox_to_anchor=(0.5, -0.18))
     return heading(fig, over)
 
 
