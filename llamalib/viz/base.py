@@ -1,6 +1,7 @@
 r"""Palette, canvas and text helpers of every picture."""
 
 import io
+import re
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,7 +9,6 @@ from matplotlib import font_manager
 from matplotlib.colors import LinearSegmentedColormap
 
 WIDTH = 8.6  # inches: the width of a notebook's column
-DPI = 100
 
 # Each thing has one colour in the whole series. Colour-blind readers can tell
 # them apart: Okabe and Ito's palette, and from Paul Tol's muted palette the
@@ -17,25 +17,16 @@ COLOURS = {
     "query": "#0072B2",
     "key": "#D55E00",
     "value": "#009E73",
-    "residual": "#56B4E9",
     "token": "#CC79A7",
     "probability": "#E69F00",
+    "residual": "#56B4E9",
     "attention": "#332288",
     "feed-forward": "#882255",
     "other": "#999999",
     "plain": "#444444",  # no role
 }
 # Colours of the groups of query heads that share a KV head, and of experts.
-GROUPS = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#E69F00",
-    "#56B4E9",
-    "#000000",
-    "#F0E442",
-)
+GROUPS = *list(COLOURS.values())[:6], "#000000", "#F0E442"
 
 # Colour maps for amounts from 0 to the largest, and for values around 0.
 AMOUNT = LinearSegmentedColormap.from_list(
@@ -64,12 +55,8 @@ def visible(text: str) -> str:
 
 def legible(text: str) -> str:
     """Replace each character that has no glyph with its code point."""
-    return "".join(c if drawable(c) else f"⟨{ord(c):X}⟩" for c in text)
-
-
-def drawable(character: str) -> bool:
-    """Return whether matplotlib's default font has a glyph for it."""
-    return default_font().get_char_index(ord(character)) != 0
+    drawable = default_font().get_char_index
+    return "".join(c if drawable(ord(c)) else f"⟨{ord(c):X}⟩" for c in text)
 
 
 def default_font():
@@ -78,8 +65,8 @@ def default_font():
 
 
 def plain(text: str) -> str:
-    """Escape dollar signs: matplotlib reads them as mathematics."""
-    return text.replace("$", r"\$")
+    """Escape dollar signs, once: matplotlib reads them as mathematics."""
+    return re.sub(r"(?<!\\)\$", r"\\$", text)
 
 
 def size_text(n_bytes: float) -> str:
@@ -106,47 +93,32 @@ def png(fig) -> bytes:
     """Return a figure as a PNG's bytes, and close it."""
     buffer = io.BytesIO()
     # not bbox_inches="tight", which draws everything twice
-    fig.savefig(buffer, format="png", dpi=DPI)
+    fig.savefig(buffer, format="png", dpi=100)
     plt.close(fig)
     return buffer.getvalue()
 
 
-def canvas(
-    height: float, rows: int = 1, columns: int = 1, *, margins=None, **options
-):
-    r"""Return a figure as wide as a notebook, and its axes or array of axes.
+def panels(height: float, columns=1, rows=1, *, margins=None, **options):
+    r"""Return a figure as wide as a notebook, and a flat list of its axes.
 
-    Args:
-        height: in inches.
-        margins: left, bottom, right, top (and wspace, hspace), as for
-            `subplots_adjust`: faster than a layout, for a widget.
-        options: of `plt.subplots`.
+    margins: left, bottom, right, top (and wspace), as for `subplots_adjust`:
+    faster than a layout, for a widget. options: of `plt.subplots`.
     """
-    fig, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(WIDTH, height),
-        layout=None if margins else "constrained",
-        squeeze=False,
-        **options,
-    )
+    size, layout = (WIDTH, height), None if margins else "constrained"
+    options |= dict(figsize=size, layout=layout, squeeze=False)
+    fig, axes = plt.subplots(rows, columns, **options)
     if margins:
         fig.subplots_adjust(*margins)
     for ax in axes.flat:
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(labelsize=9)
-    return fig, axes[0, 0] if rows == columns == 1 else axes
+    return fig, list(axes.flat)
 
 
-def panels(height: float, columns: int, rows: int = 1, **options):
-    """Return a `canvas` figure, and a flat list of its axes."""
-    fig, axes = canvas(height, rows, columns, **options)
-    return fig, [axes] if rows == columns == 1 else list(axes.flat)
-
-
-def title(ax, text: str) -> None:
-    """Put a title at the left of an axes."""
-    ax.set_title(plain(text), loc="left", fontsize=11)
+def canvas(height: float, **options):
+    """Return a figure as wide as a notebook, and its only axes."""
+    fig, (ax,) = panels(height, **options)
+    return fig, ax
 
 
 def heading(fig, text: str):

@@ -10,60 +10,36 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.ticker import LogLocator, NullLocator
 
-from .base import (
-    AMOUNT,
-    SIGNED,
-    WIDTH,
-    array,
-    colour,
-    default_font,
-    plain,
-    title,
-    visible,
-)
+from .base import AMOUNT, SIGNED, WIDTH, array, colour, default_font, plain
+from .base import spaced, visible
 
 # -- titles, labels, legends, texts
 
 
 def finish(ax, heading="", x="", y="", *, legend=None, **settings):
-    r"""Set an axes' title, labels, legend, and return the figure.
-
-    Args:
-        legend: a place for `add_legend`; None: no legend.
-        settings: of `ax.set`, such as xscale="log", ylim=(0, 1), xticks=[].
-    """
+    """Set title, labels, a legend's place, `ax.set` settings; return fig."""
     ax.set(xlabel=x, ylabel=y, **settings)
     if heading:
-        title(ax, heading)
+        ax.set_title(plain(heading), loc="left", fontsize=11)
     if legend:
         add_legend(ax, legend)
     return ax.figure
 
 
 def add_legend(ax, place="best", **style):
-    r"""Draw an axes' legend without a frame.
-
-    Args:
-        place: "above" (one line over the axes, at the right), "right"
-            (outside), or a location of matplotlib's.
-    """
+    """Draw a legend in one line "above", at the "right", or inside."""
     style = dict(frameon=False, fontsize=9) | style
+    if place in ("above", "right"):
+        style["bbox_to_anchor"] = 1, 1
     if place == "above":
-        columns = len(ax.get_legend_handles_labels()[0])
-        style |= dict(bbox_to_anchor=(1, 1), ncols=max(columns, 1))
-        place = "lower right"
-    elif place == "right":
-        style |= dict(bbox_to_anchor=(1, 1))
-        place = "upper left"
+        style["ncols"] = len(ax.get_legend_handles_labels()[0])
+    place = {"above": "lower right", "right": "upper left"}.get(place, place)
     ax.legend(loc=place, **style)
+    return ax.figure
 
 
 def figure_legend(fig, place, colours=None, **style):
-    r"""Draw one legend for a whole figure in one line; return the figure.
-
-    Args:
-        colours: name to colour, drawn as patches; None: what all axes label.
-    """
+    """Draw a figure's legend: {name: colour}, or what all axes label."""
     handles = {}
     for name, value in (colours or {}).items():
         handles[name] = plt.Rectangle((0, 0), 1, 1, color=colour(value))
@@ -96,16 +72,11 @@ def mark_x(ax, x, text="", end=False, size=9):
 
 
 def mark_y(ax, y, text="", end=False, dy=2, size=9, **style):
-    r"""Draw a dotted horizontal line, and a text at its left or right `end`.
-
-    Args:
-        dy: points from the line to the text; negative: the text is below.
-    """
+    """Draw a dotted horizontal line; its text is `dy` points above."""
     ax.axhline(y, **dict(color="#777777", ls=":", lw=1.2, zorder=0) | style)
-    where = dict(ha="right" if end else "left", fontsize=size)
-    where |= dict(va="bottom" if dy >= 0 else "top")
-    where |= dict(xycoords=ax.get_yaxis_transform())
-    note(ax, 1.0 if end else 0.01, y, text, 0, dy, **where)
+    x, ha = (1.0, "right") if end else (0.01, "left")
+    where = dict(ha=ha, va="bottom" if dy >= 0 else "top", fontsize=size)
+    note(ax, x, y, text, 0, dy, xycoords=ax.get_yaxis_transform(), **where)
 
 
 def ink(background) -> str:
@@ -119,12 +90,10 @@ def ink(background) -> str:
 
 
 def lines(ax, series, looks, xs=None, **style):
-    r"""Draw one line per name.
+    """Draw lines: name to n ys, or to (xs, ys) without `xs`.
 
-    Args:
-        series: name to n numbers; without `xs`, name to (n x, n y).
-        looks: for each line a colour and a format, such as ("key", "o-"),
-            and optionally a dict of further settings.
+    looks: (colour, format) of each, such as ("key", "o-"); perhaps a dict of
+    further settings.
     """
     for (name, values), look in zip(series.items(), looks):
         places, values = values if xs is None else (xs, values)
@@ -134,11 +103,9 @@ def lines(ax, series, looks, xs=None, **style):
 
 
 def log_axis(ax, which, ticks=None, text="{:,g}".format, base=10, subs=(1,)):
-    r"""Make an axis logarithmic, with ticks written out and none between.
+    """Make the "x" or "y" axis logarithmic, without minor ticks.
 
-    Args:
-        which: "x" or "y".
-        ticks: where; None: at powers of `base` times each of `subs`.
+    ticks: None: at powers of `base` times each of `subs`.
     """
     getattr(ax, f"set_{which}scale")("log", base=base)
     axis = getattr(ax, f"{which}axis")
@@ -150,25 +117,19 @@ def log_axis(ax, which, ticks=None, text="{:,g}".format, base=10, subs=(1,)):
         axis.set_ticks(ticks, [text(tick) for tick in ticks])
 
 
-def grouped_bars(ax, series, colours, *, start=0, width=0.8, across=False):
-    r"""Draw bars in groups: the first number of each name, the second, …
+def grouped_bars(ax, series, colours, *, start=0, across=False):
+    """Draw groups of bars, `across` with the first group at the top.
 
-    Args:
-        start: where the bars begin.
-        width: of a group; groups are 1 apart.
-        across: whether bars are horizontal, the first group at the top.
+    series: name to its number in each group. start: where the bars begin.
     """
-    thick = width / len(series)
+    thick = 0.8 / len(series)
     for i, ((name, values), tone) in enumerate(zip(series.items(), colours)):
-        values = array(values)
+        values, places = array(values), np.arange(len(values))
         shift = (i - (len(series) - 1) / 2) * thick
+        draw = ax.barh if across else ax.bar
+        places = places[::-1] - shift if across else places + shift
         style = dict(color=colour(tone), label=plain(name))
-        if across:
-            places = np.arange(len(values))[::-1] - shift
-            ax.barh(places, values - start, thick, start, **style)
-        else:
-            places = np.arange(len(values)) + shift
-            ax.bar(places, values - start, thick, start, **style)
+        draw(places, values - start, thick, start, **style)
 
 
 def ranked_bars(ax, names, values, tone, texts=()):
@@ -182,21 +143,10 @@ def ranked_bars(ax, names, values, tone, texts=()):
         note(ax, max(values[row], 0), row, text, 4, 0, va="center", size=8)
 
 
-def spreads(ax, places, rows, tone, label="", size=5):
-    """Draw (n, 5) quantiles: a thin line, a thick line, the median's dot."""
-    low, first, middle, third, high = array(rows).T
-    tone = colour(tone)
-    ax.vlines(places, low, high, color=tone, lw=1.2)
-    ax.vlines(places, first, third, color=tone, lw=size, alpha=0.6)
-    ax.plot(places, middle, "o", color=tone, ms=size, label=plain(label))
-
-
 def histograms(ax, series, edges, colours, *, share=False, **style):
-    r"""Draw histograms over the same bins, as outlines.
+    """Draw histograms' outlines; the outer bins count numbers outside, too.
 
-    Args:
-        series: name to numbers; the outer bins count those outside, too.
-        share: whether to draw shares of all numbers, not counts.
+    series: name to numbers. share: draw shares of them, not counts.
     """
     edges = array(edges)
     for (name, values), tone in zip(series.items(), colours):
@@ -211,25 +161,15 @@ def histograms(ax, series, edges, colours, *, share=False, **style):
 
 
 def heatmap(ax, values, rows=(), columns=(), *, signed=False, limit=None):
-    r"""Draw a matrix as colours, from 0 up, or around 0 if `signed`.
+    """Draw a matrix from 0 up, or around 0 if `signed`; return the image.
 
-    Args:
-        rows, columns: token texts for `token_ticks`; empty: none.
-        limit: the number with the full colour; None: the largest.
-
-    Returns:
-        matplotlib's image, for a colour bar.
+    rows, columns: of `token_ticks`. limit: of the colours; None: the largest.
     """
     values = array(values)
     limit = float(abs(values).max()) if limit is None else limit
-    image = ax.imshow(
-        values,
-        cmap=SIGNED if signed else AMOUNT,
-        vmin=-limit if signed else 0,
-        vmax=limit,
-        aspect="auto",
-        interpolation="nearest",
-    )
+    low, colours = (-limit, SIGNED) if signed else (0, AMOUNT)
+    style = dict(vmin=low, vmax=limit, cmap=colours, aspect="auto")
+    image = ax.imshow(values, interpolation="nearest", **style)
     token_ticks(ax, rows, columns)
     ax.spines[:].set_visible(False)
     return image
@@ -239,7 +179,7 @@ def token_ticks(ax, rows=(), columns=(), most=200, size=9):
     """Write tokens on the axes; of more than `most` every n-th one."""
     for axis, names in ((ax.yaxis, rows), (ax.xaxis, columns)):
         if len(names):
-            places = range(0, len(names), -(-len(names) // most))
+            places = spaced(len(names), most)
             axis.set_ticks(places, [visible(names[i]) for i in places])
             axis.set_tick_params(length=0, labelsize=size)
     if len(columns):
@@ -288,12 +228,16 @@ def flow(widths):
     return places, line + 1 if places else 0
 
 
-def boxes(ax, top, labels, places, colours, size=10, step=22, down=None):
-    r"""Draw texts in boxes, each line `step` points below the last one.
+def text_flow(texts, size):
+    """Return visible texts, and the `flow` of their boxes."""
+    names = [visible(text) for text in texts]
+    return names, *flow([text_width(name, size) + 7 for name in names])
 
-    Args:
-        places: n (x, line, width), of `flow`.
-        down: points from a box's top to its text; None: half the box.
+
+def boxes(ax, top, labels, places, colours, size=10, step=22, down=None):
+    """Draw texts in boxes at `flow` places, a line each `step` points.
+
+    down: points from a box's top to its text; None: half the box.
     """
     down = step / 2 - 2 if down is None else down
     for label, (x, line, width), tone in zip(labels, places, colours):

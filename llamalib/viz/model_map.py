@@ -4,7 +4,7 @@ import re
 
 from matplotlib.patches import FancyBboxPatch
 
-from .base import COLOURS, canvas, plain
+from .base import COLOURS, canvas, colour, plain
 from .charts import write
 
 # Each part of the model: its label, left end, height and width.
@@ -45,13 +45,7 @@ PARTS = {
 
 
 def strip(part: str, llama, T: int | None = None):
-    r"""Draw the map of the model, with one notebook's part lit.
-
-    Args:
-        part: a name of `PARTS`.
-        llama: its settings are the numbers of the letters.
-        T: the prompt's tokens; None leaves the letter.
-    """
+    """Draw the model's map with a part lit; `T` is the length of a prompt."""
     lit, before, after = PARTS[part]
     c = llama.config
     numbers = dict(D=c.dim, H=c.n_heads, KV=c.n_kv_heads, hd=c.head_dim)
@@ -71,17 +65,10 @@ def strip(part: str, llama, T: int | None = None):
 
 def _draw_box(ax, label, x, y, width, lit):
     """Draw one part of the model."""
-    box = FancyBboxPatch(
-        (x, y - 0.25),
-        width,
-        0.5,
-        boxstyle="round,pad=0.04",
-        fc=COLOURS["probability"] if lit else "white",
-        ec="black" if lit else COLOURS["other"],
-        lw=1.2,
-        zorder=3,
-    )
-    ax.add_patch(box)
+    fill, edge = ("probability", "black") if lit else ("white", "other")
+    style = dict(boxstyle="round,pad=0.04", fc=colour(fill), ec=colour(edge))
+    style |= dict(lw=1.2, zorder=3)
+    ax.add_patch(FancyBboxPatch((x, y - 0.25), width, 0.5, **style))
     style = dict(weight="bold") if lit else dict(color="#555555")
     write(ax, x + width / 2, y, label, 8, zorder=4, **style)
 
@@ -100,8 +87,7 @@ def _draw_flow(ax, n_layers):
     frame = dict(boxstyle="round,pad=0.03", fc="#f5f5f5", ec=grey, ls="--")
     ax.add_patch(FancyBboxPatch((3.7, -0.1), 6.55, 1.65, zorder=0, **frame))
     style = dict(color="#555555")
-    text = f"block, {n_layers} times"
-    write(ax, 3.78, 1.38, text, 8, ha="left", **style)
+    write(ax, 3.78, 1.38, f"block, {n_layers} times", 8, ha="left", **style)
     ax.plot([13.7, 13.7, 3.1], [0.8, 1.8, 1.8], color=grey, lw=1.2, zorder=0)
     ax.annotate("", (3.1, 0.8), (3.1, 1.82), **flow)
     write(ax, 13.6, 1.62, "the next token", 8, ha="right", **style)

@@ -31,17 +31,15 @@ def shares(models):
             share, tone = 100 * count / total, colour(PLACES[place])
             ax.barh(row, share, 0.7, left, color=tone, label=place)
             if share >= 4:
-                style = dict(color=ink(tone))
-                middle = left + share / 2
-                write(ax, middle, row, f"{share:.1f} %", **style)
+                text = f"{share:.1f} %"
+                write(ax, left + share / 2, row, text, color=ink(tone))
             left += share
         write(ax, 101, row, f"{total / 1e6:,.1f} M", ha="left")
     ax.spines["bottom"].set_bounds(0, 100)
     ax.set_yticks(rows, [plain(name) for name in models])
     label = "share of the parameters in percent; at the right, how many"
-    figure_legend(fig, "outside upper center")
-    scale = dict(xlim=(0, 113), xticks=range(0, 101, 25))
-    return finish(ax, "", label, **scale)
+    finish(ax, "", label, xlim=(0, 113), xticks=range(0, 101, 25))
+    return figure_legend(fig, "outside upper center")
 
 
 def parameters_by_layer(models):
@@ -58,16 +56,13 @@ def parameters_by_layer(models):
                 ax.bar(x, count / 1e6, bottom=bottom, **style)
                 bottom += count / 1e6
         if tied:
-            height = sum(stops[0].values()) / 1e6
-            edge = dict(ec=COLOURS["token"], ls="--", lw=1.2)
-            ax.bar(places[-1], height, fc="none", **edge)
+            height, edge = stops[0]["embedding"] / 1e6, COLOURS["token"]
+            ax.bar(x, height, fc="none", ec=edge, ls="--", lw=1.2)
         shown = spaced(layers, 9)
-        ticks = [places[0], *shown, places[-1]]
-        ax.set_xticks(ticks, ["emb.", *shown, "out"])
+        ax.set_xticks([places[0], *shown, places[-1]], ["emb.", *shown, "out"])
         finish(ax, name, "embedding, layers by number, output")
     axes[0].set_ylabel("parameters in millions")
-    figure_legend(fig, "outside upper center")
-    return fig
+    return figure_legend(fig, "outside upper center")
 
 
 def bits(rows):
@@ -82,8 +77,8 @@ def bits(rows):
     ax.set_yticks(heights, list(rows))
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    figure_legend(fig, "outside upper center", FIELDS)
-    return finish(ax, xticks=[])
+    ax.set_xticks([])
+    return figure_legend(fig, "outside upper center", FIELDS)
 
 
 def histograms(counts, edges, xlabel):
@@ -91,26 +86,22 @@ def histograms(counts, edges, xlabel):
     fig, ax = canvas(2.6)
     for (name, values), tone in zip(counts.items(), ("plain", "other")):
         percent = [100 * float(v) / float(sum(values)) for v in values]
-        style = dict(color=colour(tone), lw=1.8, label=name)
-        ax.stairs(percent, edges, **style)
+        ax.stairs(percent, edges, color=colour(tone), lw=1.8, label=name)
     return finish(ax, "", xlabel, "weights in percent", legend="best")
 
 
-def tensor_card(heading, counts, edges, spreads=(), layer=None, log=False):
+def tensor_card(heading, counts, edges, spreads, layer, yscale):
     """Draw a tensor's histogram, and its spread in each layer if in one."""
     fig, (ax, side) = panels(3.2, 2, width_ratios=[1.8, 1])
     ax.stairs(counts, edges, fill=True, color=COLOURS["plain"])
-    if log:
-        ax.set_yscale("log")
-    finish(ax, heading, "value of a weight", "how many")
-    if not len(spreads):
+    finish(ax, heading, "value of a weight", "how many", yscale=yscale)
+    if not spreads:
         side.axis("off")
         return fig
     grouped_bars(side, {"": spreads}, ["other"])
     side.patches[layer].set_color(COLOURS["plain"])
     name = "standard deviation\nof this tensor in each layer"
-    ticks = spaced(len(spreads), 8)
-    return finish(side, name, "layer", xticks=ticks)
+    return finish(side, name, "layer", xticks=spaced(len(spreads), 8))
 
 
 EXACT = 2**20  # the figures of a larger tensor are those of a sample
@@ -120,25 +111,17 @@ SAMPLE = 2**18  # numbers
 def tensors(llama) -> Play:
     """Return a browser of a model's tensors: shape, figures, histogram."""
     weights = llama.weights()
-
-    @functools.cache
-    def figures(name):
-        return _figures(weights[name])
+    figures = functools.cache(lambda name: _figures(weights[name]))
 
     def draw(name, log):
-        if name not in weights:
-            raise ValueError(
-                f"{name!r} is no tensor of this model; expected one of its "
-                f"{len(weights)}, such as 'norm.weight'"
-            )
         counts, edges, _, text = figures(name)
-        spreads, layer = (), None
+        spreads, layer = [], 0
         if name.startswith("layers."):
             _, layer, part = name.split(".", 2)
-            layer, layers = int(layer), range(llama.config.n_layers)
+            layers = range(llama.config.n_layers)
             spreads = [figures(f"layers.{i}.{part}")[2] for i in layers]
-        heading = _heading(llama, name, text)
-        return tensor_card(heading, counts, edges, spreads, layer, log)
+        card = _heading(llama, name, text), counts, edges, spreads, int(layer)
+        return tensor_card(*card, "log" if log else "linear")
 
     first = "layers.0.attention.wq.weight"
     return Play(
@@ -156,7 +139,7 @@ def _figures(weight):
         drawn = torch.randint(len(flat), (SAMPLE,), generator=generator)
         flat = flat[drawn.to(flat.device)]  # (SAMPLE,)
     flat = flat.float().cpu()
-    low, high = (end.item() for end in flat.aminmax())
+    low, high = flat.min().item(), flat.max().item()
     half = 0.5 if low == high else 0  # a histogram needs some width
     ends = low - half, high + half
     mean, std = flat.mean().item(), flat.std(correction=0).item()

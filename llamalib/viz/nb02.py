@@ -17,13 +17,12 @@ def lookup(one_hot, table, rows):
         ("table (V, D)", "token id", "dimension", table),
         ("result (T, D)", "position t", "dimension", rows),
     ]
-    largest = abs(array(table)).max()
     widths = [len(values[0]) for *_, values in parts]
     fig, axes = panels(3.6, 3, width_ratios=widths)
     for ax, (name, down, across, values), sign in zip(axes, parts, "×= "):
         n, m = array(values).shape
         ones = values is one_hot
-        limit = 1.5 if ones else largest
+        limit = 1.5 if ones else abs(array(table)).max()
         charts.heatmap(ax, values, signed=not ones, limit=limit)
         form = "{:.0f}" if ones else "{:.2f}"
         texts = [[form.format(x) for x in row] for row in values]
@@ -39,18 +38,18 @@ def norm_histogram(norms, special, marks):
     """Draw the norms of tokens' rows; marks: (token text, norm) to name."""
     fig, ax = canvas(3.8)
     series = {"ordinary tokens": norms, "special tokens": special}
-    low, high = float(min(*norms, *special)), float(max(*norms, *special))
-    edges = np.linspace(low, high, 61)
-    style = dict(fill=True, alpha=0.85)
-    charts.histograms(ax, series, edges, ("residual", "plain"), **style)
+    both = np.concatenate([norms, special])
+    low, high = both.min(), both.max()
+    edges, tones = np.linspace(low, high, 61), ("residual", "plain")
+    charts.histograms(ax, series, edges, tones, fill=True, alpha=0.85)
     ax.set_yscale("log")
     top = ax.get_ylim()[1]
     marks = sorted(marks, key=lambda mark: mark[1])
     places = _apart([x for _, x in marks], (high - low) / 32, low, high)
     for (text, x), place in zip(marks, places):
         ax.plot([x, x, place], [0.7, top, top * 2], c=COLOURS["other"], lw=0.8)
-        style = dict(rotation=90, va="baseline")
-        charts.write(ax, place, top * 2.6, visible(text), 8, **style)
+        at = place, top * 2.6
+        charts.write(ax, *at, visible(text), 8, rotation=90, va="baseline")
     label = "norm of the row (square root of the sum of squares)"
     limits = dict(ylim=(0.7, top * 150), legend="above")
     return charts.finish(ax, "", label, "tokens (log scale)", **limits)
@@ -69,8 +68,8 @@ def _apart(places, gap, low, high):
 
 def neighbours(nearest):
     """Draw the nearest tokens of a few tokens: (text, names, cosines) each."""
-    height = 0.8 + 0.26 * len(nearest[0][1])
-    fig, axes = panels(height, len(nearest), sharex=True)
+    n = len(nearest[0][1])
+    fig, axes = panels(0.8 + 0.26 * n, len(nearest), sharex=True)
     for ax, (token, names, cosines) in zip(axes, nearest):
         charts.ranked_bars(ax, names, cosines, "token")
         ax.tick_params(axis="y", labelsize=8)
@@ -86,17 +85,15 @@ def nearest_bars(token, names, cosines, every):
     fig, (ax, crowd) = panels(height, 2, margins=margins)
     texts = [f"{cosine:.2f}" for cosine in cosines]
     charts.ranked_bars(ax, names, cosines, "token", texts)
-    limits = dict(xlim=(min(0, *cosines), 1.12))
-    label = "cosine (1: the same direction)"
-    charts.finish(ax, f"nearest to {visible(token)}", label, **limits)
+    labels = f"nearest to {visible(token)}", "cosine (1: the same direction)"
+    charts.finish(ax, *labels, xlim=(min(0, *cosines), 1.12))
     edges = np.linspace(-1, 1, 61)
     charts.histograms(crowd, {"": every}, edges, ["residual"], fill=True)
     crowd.plot(cosines, [0.7] * len(names), "|", c=COLOURS["token"], ms=14)
     crowd.set(yscale="log", xticks=[-1, -0.5, 0, 0.5, 1])
     crowd.minorticks_off()
-    label = "cosine with every other token"
-    labels = dict(x=label, y="tokens (log scale)")
-    return charts.finish(crowd, "the whole vocabulary", **labels)
+    labels = "cosine with every other token", "tokens (log scale)"
+    return charts.finish(crowd, "the whole vocabulary", *labels)
 
 
 def word_map(points, words, groups, shares):
@@ -121,8 +118,8 @@ def _write_beside(ax, points, texts, tones):
     """Write each text next to its point, where it covers least."""
     at = ax.transData.transform(points)
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in at]
-    sides = ((1, 0), (-1, 0), (0, 1), (0, -1))
-    sides += ((1, 1), (1, -1), (-1, 1), (-1, -1))
+    sides = [(1, 0), (-1, 0), (0, 1), (0, -1)]
+    sides += [(1, 1), (1, -1), (-1, 1), (-1, -1)]
     for own, (text, tone) in enumerate(zip(texts, tones)):
         label = charts.write(ax, *points[own], text, 8, color=tone)
         box = label.get_window_extent()
@@ -153,76 +150,57 @@ def order_by_layer(changes):
     label = "relative change\nof the last row (log)"
     scale = dict(yscale="log", ylim=(1e-9, 30), xticks=layers)
     charts.finish(ax, "", "after how many blocks", label, **scale)
-    charts.add_legend(ax, "upper left", ncols=3)
-    return fig
+    return charts.add_legend(ax, "upper left", ncols=3)
 
 
-def position_table(table, title_text=""):
+def position_table(table, title):
     """Draw a position embedding (T, D), one row per position."""
     fig, ax = canvas(2.9)
     image = charts.heatmap(ax, table, signed=True)
     fig.colorbar(image, ax=ax, label="value", pad=0.01)
     label = "dimension (sine and cosine of each pair side by side)"
-    return charts.finish(ax, title_text, label, "position")
+    return charts.finish(ax, title, label, "position")
 
 
-def nearest(llama, token: str = " France", n: int = 12) -> Play:
-    r"""Return a field for a token, and the tokens of the nearest rows.
-
-    Args:
-        token: to begin with; of several tokens the last one.
-        n: bars to draw.
-    """
+def nearest(llama, token=" France") -> Play:
+    """Return a field for a token, and the tokens of the nearest rows."""
     table = llama.tok_embeddings.weight.detach()  # (V, D)
     mean = table.mean(0)  # (D,)
-    norms, centred = _norms(table, mean)
-
-    def draw(token, centre):
-        i = _one_id(llama.tokenizer, token)
-        if centre:
-            row = table[i] - mean  # (D,)
-            cosines = (table @ row - mean @ row) / (centred * row.norm())
-        else:
-            cosines = table @ table[i] / (norms * norms[i])  # (V,)
-        cosines = cosines.nan_to_num().float().cpu()  # a row of zeros: 0
-        cosines[i] = -2  # not itself
-        top = cosines.topk(min(n, len(cosines) - 1))
-        names = token_texts(llama, top.indices.tolist())
-        every = cosines[cosines > -2]
-        (name,) = token_texts(llama, [i])
-        return nearest_bars(name, names, top.values.tolist(), every)
-
-    last = llama.tokenizer.encode(token, bos=False, eos=False)[-1:]
-    return Play(
-        draw,
-        token=ipw.Text(
-            llama.tokenizer.decode(last),
-            description="token, or # and an id",
-            continuous_update=False,
-        ),
-        centre=ipw.Checkbox(
-            False, description="subtract the mean row first", indent=False
-        ),
-    )
-
-
-def _norms(table, mean):
-    """Return the norms of the rows, and of the rows minus their mean."""
     norms = table.norm(dim=1)  # (V,)
     # |w - m|² = |w|² - 2 w·m + |m|²: needs no second table
     squares = norms**2 - 2 * (table @ mean) + mean @ mean  # (V,)
-    return norms, squares.clamp(min=0).sqrt()
+    centred = squares.clamp(min=0).sqrt()  # (V,)
+
+    def draw(token, centre):
+        i = _one_id(llama.tokenizer, token)
+        origin, lengths = (mean, centred) if centre else (0 * mean, norms)
+        row = table[i] - origin  # (D,)
+        cosines = (table @ row - origin @ row) / (lengths * row.norm())
+        cosines = cosines.nan_to_num().float().cpu()  # a row of zeros: 0
+        cosines[i] = -2  # not itself
+        top = cosines.topk(min(12, len(cosines) - 1))
+        name, *names = token_texts(llama, [i, *top.indices.tolist()])
+        every = cosines[cosines > -2]
+        return nearest_bars(name, names, top.values.tolist(), every)
+
+    last = llama.tokenizer.encode(token, bos=False, eos=False)[-1:]
+    text = dict(description="token, or # and an id", continuous_update=False)
+    box = dict(description="subtract the mean row first", indent=False)
+    return Play(
+        draw,
+        token=ipw.Text(llama.tokenizer.decode(last), **text),
+        centre=ipw.Checkbox(False, **box),
+    )
 
 
 def _one_id(tokenizer, text: str) -> int:
     """Return the id of "#" and digits, or of a text of one token."""
     if text.startswith("#") and text[1:].isdecimal():
-        if int(text[1:]) >= tokenizer.n_words:
-            raise ValueError(
-                f"id {int(text[1:])} is not in the vocabulary; expected 0 to "
-                f"{tokenizer.n_words - 1}"
-            )
-        return int(text[1:])
+        i, last = int(text[1:]), tokenizer.n_words - 1
+        if i > last:
+            found = f"id {i} is not in the vocabulary"
+            raise ValueError(f"{found}; expected 0 to {last}")
+        return i
     ids = tokenizer.encode(text, bos=False, eos=False, allowed_special="all")
     if len(ids) != 1:
         names = ", ".join(f"{tokenizer.decode([i])!r} (#{i})" for i in ids)

@@ -6,9 +6,9 @@ import torch
 
 from ..rmsnorm import rms_norm
 from . import charts
-from .base import AMOUNT, array, canvas, panels, spaced, visible
+from .base import AMOUNT, COLOURS, array, canvas, panels, spaced, visible
 from .model_map import strip  # noqa: F401
-from .play import Play, log_slider, token_texts
+from .play import Play, token_texts
 
 SIZES = dict(x="RMS of the input", y="RMS of the output")
 
@@ -23,10 +23,9 @@ def rms_by_norm(rms, labels):
         ax.plot(places, values, "o-", **style)
     _norm_ticks(ax, len(rms) // 2)
     x = "norm: two a layer (attention, then feed-forward), then the final one"
-    labels = dict(x=x, y="RMS of the vector")
-    charts.finish(ax, "Input of each norm", **labels, yscale="log")
-    charts.add_legend(ax, "right", fontsize=8)
-    return fig
+    labels = "Input of each norm", x, "RMS of the vector"
+    charts.finish(ax, *labels, yscale="log")
+    return charts.add_legend(ax, "right", fontsize=8)
 
 
 def _norm_ticks(ax, n_layers, shift=0):
@@ -52,17 +51,17 @@ def epsilon_curves(sizes, curves, marks):
     """Draw RMS of outputs by RMS of inputs; marks: name to inputs."""
     fig, ax = canvas(3.0)
     charts.lines(ax, curves, [("residual", "-"), ("plain", "-")], sizes)
-    points = {n: (at, [1.06] * len(at)) for n, at in marks.items()}
-    charts.lines(ax, points, [("black", "|", dict(ms=12))] * len(points))
+    for name, at in marks.items():
+        ax.plot(at, [1.06] * len(at), "|", color="black", ms=12, label=name)
     limits = dict(xscale="log", ylim=(0, 1.14), legend="center right")
     return charts.finish(ax, "Where ε takes hold", **SIZES, **limits)
 
 
 def error_histogram(errors, heading):
     """Draw how often each relative error occurs; up to three names."""
-    fig, ax = canvas(2.8)
+    _, ax = canvas(2.8)
     edges = 2.0 ** np.arange(-13, -2.5, 0.5)
-    tones = ("residual", "other", "plain")
+    tones = "residual", "other", "plain"
     charts.histograms(ax, errors, edges, tones, share=True)
     ax.set_xscale("log", base=2)
     x = "relative error (the first step holds all smaller ones)"
@@ -72,18 +71,22 @@ def error_histogram(errors, heading):
 
 def gamma_by_norm(gammas):
     """Draw each norm's learned scales (2L + 1, D), the final norm last."""
-    fig, ax = canvas(3.0)
+    _, ax = canvas(3.0)
     levels = [0.05, 0.25, 0.5, 0.75, 0.95]
-    found = np.quantile(array(gammas), levels, axis=1).T  # (2L + 1, 5)
-    L = len(found) // 2
-    layers = np.arange(L)
-    for places, rows, role, name in (
-        (layers, found[:-1:2], "attention", "before attention"),
-        (layers + 0.3, found[1:-1:2], "feed-forward", "before feed-forward"),
-        ([L], found[-1:], "other", "final"),
+    found = np.quantile(array(gammas), levels, axis=1)  # (5, 2L + 1)
+    norms = np.arange(len(gammas))
+    places = norms // 2 + 0.3 * (norms % 2)
+    for name, role, rows in (
+        ("before attention", "attention", slice(0, -1, 2)),
+        ("before feed-forward", "feed-forward", slice(1, -1, 2)),
+        ("final", "other", slice(-1, None)),
     ):
-        charts.spreads(ax, places, rows, role, name)
-    _norm_ticks(ax, L, 0.15)
+        low, first, middle, third, high = found[:, rows]
+        at, tone = places[rows], COLOURS[role]
+        ax.vlines(at, low, high, color=tone, lw=1.2)
+        ax.vlines(at, first, third, color=tone, lw=5, alpha=0.6)
+        ax.plot(at, middle, "o", color=tone, ms=5, label=name)
+    _norm_ticks(ax, len(gammas) // 2, 0.15)
     name = "Learned scales: median, middle half, 5 % to 95 % of features"
     return charts.finish(ax, name, y="γ of a feature", legend="right")
 
@@ -91,15 +94,15 @@ def gamma_by_norm(gammas):
 def norm_bars(before, after, curve, point, heading):
     """Draw a vector before and after RMSNorm, and its dot on ε's curve."""
     margins = 0.075, 0.16, 0.985, 0.91, 0.2
-    options = dict(margins=margins, width_ratios=[1.5, 1])
-    fig, (left, right) = panels(3.0, 2, **options)
+    _, axes = panels(3.0, 2, margins=margins, width_ratios=[1.5, 1])
+    left, right = axes
     series = {"before": before, "after": after}
     charts.grouped_bars(left, series, ("other", "residual"))
     left.axhline(0, color="black", lw=0.6)
-    y = "value (cut off at ±4)"
-    charts.finish(left, heading, "feature", y, ylim=(-4, 4))
+    labels = heading, "feature", "value (cut off at ±4)"
+    charts.finish(left, *labels, ylim=(-4, 4))
     charts.add_legend(left, "upper right", ncols=2)
-    charts.lines(right, {"": curve}, [("residual", "-")])
+    right.plot(*curve, color=COLOURS["residual"], lw=2)
     right.plot(*point, "o", ms=9, color="black")
     return charts.finish(right, **SIZES, xscale="log", ylim=(0, 1.1))
 
@@ -118,13 +121,15 @@ def norm(llama, ids) -> Play:
         curve = sizes, sizes / (sizes**2 + epsilon).sqrt()
         return norm_bars(x[:24], y[:24], curve, point, heading)
 
+    def slider(value, low, high, text):
+        style = dict(description=text, readout_format=".1e")
+        return ipw.FloatLogSlider(value, min=low, max=high, **style)
+
+    names = [(f"{i}: {text!r}", i) for i, text in enumerate(texts)]
+    last = dict(options=names, value=len(ids) - 1)
     return Play(
         draw,
-        token=ipw.Dropdown(
-            options=[(f"{i}: {t!r}", i) for i, t in enumerate(texts)],
-            value=len(ids) - 1,
-            description="token",
-        ),
-        scale=log_slider("scale of the vector", 1.0, -4, 2),
-        epsilon=log_slider("ε", 1e-5, -8, 1),
+        token=ipw.Dropdown(description="token", **last),
+        scale=slider(1.0, -4, 2, "scale of the vector"),
+        epsilon=slider(1e-5, -8, 1, "ε"),
     )

@@ -9,20 +9,19 @@ import numpy as np
 import torch
 
 from ..rmsnorm import rms_norm
-from .base import AMOUNT, COLOURS, array, canvas, panels, spaced, title
+from .base import AMOUNT, COLOURS, array, canvas, panels, spaced
 from .base import visible  # noqa: F401
-from .charts import add_legend, finish, heatmap, lines, mark_x, mark_y
-from .charts import note, write
+from .charts import finish, heatmap, lines, mark_x, mark_y, note, write
 from .model_map import strip  # noqa: F401
 from .play import Play
 
 PALE = "#dddddd"
 
 
-def _circle(ax, x=0.0, y=0.0, radius=1.0):
+def _circle(ax, middle, radius):
     """Draw the circle on which an arrow rotates."""
     style = dict(fc="none", ec=PALE, lw=1, zorder=0)
-    ax.add_patch(plt.Circle((x, y), radius, **style))
+    ax.add_patch(plt.Circle(middle, radius, **style))
 
 
 def _plane(ax, radius: float) -> None:
@@ -32,14 +31,13 @@ def _plane(ax, radius: float) -> None:
     limits = -1.28 * radius, 1.28 * radius
     ax.set(xlim=limits, ylim=limits, aspect="equal", xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
-    _circle(ax, radius=radius)
+    _circle(ax, (0, 0), radius)
 
 
 def _arrow(ax, tip, tone, start=(0, 0), **style):
     """Draw an arrow that begins at `start` and is as long as `tip`."""
-    end = (start[0] + tip[0], start[1] + tip[1])
     style |= dict(arrowstyle="-|>", color=tone, lw=2, shrinkA=0, shrinkB=0)
-    ax.annotate("", end, start, arrowprops=style)
+    ax.annotate("", np.add(start, tip), start, arrowprops=style)
 
 
 def _arc(ax, start, sweep, radius):
@@ -49,23 +47,23 @@ def _arc(ax, start, sweep, radius):
     ax.plot(x, y, color="black", lw=1.4)
 
 
-def turning(vectors, heading=""):
+def turning(vectors, heading):
     """Draw one pair of numbers, (M, 2): row m as rotated by position m."""
     vectors = np.array([array(row) for row in vectors])
     count = len(vectors)
-    shades = AMOUNT(0.3 + 0.7 * np.arange(count) / (count - 1))
-    fig, (plane, waves) = panels(3.5, 2, width_ratios=[1, 1.45])
-    _plane(plane, max(math.hypot(*v) for v in vectors))
-    title(plane, heading)
+    shades = AMOUNT(np.linspace(0.3, 1, count))
+    _, (plane, waves) = panels(3.5, 2, width_ratios=[1, 1.45])
+    _plane(plane, np.linalg.norm(vectors, axis=1).max())
+    finish(plane, heading)
     for m, (vector, shade) in enumerate(zip(vectors, shades)):
         _arrow(plane, vector, shade)
         write(plane, *1.15 * vector, str(m))
-    names = ("first number", "second number")
-    for heights, style, name in zip(vectors.T, ("-", "--"), names):
+    names = ("first number", "-"), ("second number", "--")
+    for heights, (name, style) in zip(vectors.T, names):
         waves.plot(heights, style, color="#777777", lw=1, zorder=1)
         waves.scatter(range(count), heights, color=shades, s=34, zorder=2)
-        style = dict(va="center", fontsize=9)
-        note(waves, count - 1, heights[-1], name, 8, 0, **style)
+        end = count - 1, heights[-1]
+        note(waves, *end, name, 8, 0, va="center", fontsize=9)
     limits = dict(xlim=(-0.4, (count - 1) * 1.32), xticks=spaced(count, 12))
     return finish(waves, "", "position m", "value", **limits)
 
@@ -88,16 +86,16 @@ def kept_angle(shots):
     return fig
 
 
-def clocks(vectors, positions, pairs, heading=""):
+def clocks(vectors, positions, pairs, heading):
     """Draw the directions of (P, K, 2) vectors: K pairs at P positions."""
     P, K = len(positions), len(pairs)
-    fig, ax = canvas(0.9 + 0.6 * K)
+    _, ax = canvas(0.9 + 0.6 * K)
     vectors = array(vectors) * (1, -1)  # rows count downwards
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     hands = 0.44 * vectors / lengths  # (P, K, 2)
-    shades = AMOUNT(0.35 + 0.65 * np.arange(P) / max(P - 1, 1))
+    shades = AMOUNT(np.linspace(0.35, 1, P))
     for i, j in np.ndindex(P, K):
-        _circle(ax, i, j, 0.44)
+        _circle(ax, (i, j), 0.44)
         x, y = hands[0, j]
         ax.plot([i, i + x], [j, j + y], color="#bbbbbb", lw=1)
         _arrow(ax, hands[i, j], shades[i], (i, j), mutation_scale=9)
@@ -106,8 +104,7 @@ def clocks(vectors, positions, pairs, heading=""):
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     scale = dict(xlim=(-0.55, P - 0.45), ylim=(K - 0.45, -0.55))
-    scale["aspect"] = "equal"
-    return finish(ax, heading, "position m", "pair k", **scale)
+    return finish(ax, heading, "position m", "pair k", aspect="equal", **scale)
 
 
 def bands(cos, sin):
@@ -121,34 +118,23 @@ def bands(cos, sin):
     return fig
 
 
-def wavelengths(series, limits=(), heading=""):
-    """Draw wavelengths by pair; limits: (name, positions) of lines."""
-    fig, ax = canvas(3.9)
-    looks = (
-        ("#bbbbbb", "o-", dict(lw=5, ms=9)),
-        ("black", "^--"),
-        ("black", "s-"),
-        ("other", "v:"),
-    )
+def wavelengths(series, limits, heading):
+    """Draw up to three wavelengths by pair; limits: (name, positions)."""
+    _, ax = canvas(3.9)
+    wide = "#bbbbbb", "o-", dict(lw=5, ms=9)
+    looks = wide, ("black", "^--"), ("black", "s-")
     count = len(next(iter(series.values())))
     lines(ax, series, looks, range(count), ms=4, lw=1.4)
     for name, value in limits:
         mark_y(ax, value, name)
-    add_legend(ax, "lower right")
+    labels = heading, "pair k", "positions to a full turn"
     scale = dict(yscale="log", xticks=spaced(count, 17))
-    return finish(ax, heading, "pair k", "positions to a full turn", **scale)
+    return finish(ax, *labels, legend="lower right", **scale)
 
 
-def score_by_distance(distances, real, alike, spread, unlike, heading=""):
-    r"""Draw how scores change with the distance of query and key.
-
-    Args:
-        real: n scores of one query and key, as cosines.
-        alike, spread: (n,) mean and (2, n) range of random vectors' scores
-            with themselves.
-        unlike: (n,) mean over independent random vectors.
-    """
-    fig, ax = canvas(3.7)
+def score_by_distance(distances, real, alike, spread, unlike, heading):
+    """Draw n scores by distance, as cosines; spread: (2, n) around `alike`."""
+    _, ax = canvas(3.7)
     style = dict(color=COLOURS["query"], alpha=0.15, lw=0)
     ax.fill_between(distances, *spread, **style)
     series = {
@@ -164,55 +150,44 @@ def score_by_distance(distances, real, alike, spread, unlike, heading=""):
     return finish(ax, heading, x, y, ylim=(None, 1.35), legend="upper right")
 
 
-def by_position(series, ylabel, heading="", mark=None, *, log=False):
-    """Draw up to three lines along a text; mark: (position, text)."""
-    fig, ax = canvas(3.3)
-    looks = (("black", "-"), ("other", "--"), ("black", ":"))
-    lines(ax, series, looks, lw=1.6)
+def by_position(series, ylabel, heading, mark=None, *, log=False):
+    """Draw two lines along a text; mark: (position, text)."""
+    _, ax = canvas(3.3)
+    lines(ax, series, (("black", "-"), ("other", "--")), lw=1.6)
     if mark:
         mark_x(ax, *mark)
-    if log:
-        ax.set_yscale("log")
-    if len(series) > 1:
-        add_legend(ax, "upper left")
-    return finish(ax, heading, "position m", ylabel)
+    style = dict(legend="upper left", yscale="log" if log else "linear")
+    return finish(ax, heading, "position m", ylabel, **style)
 
 
-def turned(before, after, m, angle, wave, heading=""):
+def turned(before, after, m, angle, wave, heading):
     """Draw a pair before and after position m, and its angle's cosine."""
-    fig, (plane, along) = panels(3.4, 2, width_ratios=[1, 1.5])
+    _, (plane, along) = panels(3.4, 2, width_ratios=[1, 1.5])
     radius = math.hypot(*before)
     _plane(plane, radius)
     arrows = (before, "other", "before"), (after, "query", "after")
     for tip, role, name in arrows:
         _arrow(plane, tip, COLOURS[role])
-        x, y = 1.07 * np.array(tip)
-        style = dict(color=COLOURS[role], ha="left" if x > 0 else "right")
-        write(plane, x, y, name, **style)
+        style = dict(color=COLOURS[role], ha="left" if tip[0] > 0 else "right")
+        write(plane, *np.multiply(1.07, tip), name, **style)
     start = math.atan2(before[1], before[0])
     turns, sweep = divmod(angle, math.tau)
     _arc(plane, start, sweep, 0.4 * radius)
     text = f"{turns:,.0f} full turns and {math.degrees(sweep):.1f}°"
     finish(plane, heading, f"m · Θₖ = {angle:.4f} radians\n= {text}")
-    lines(along, {"": wave}, [("other", "-")], lw=1.2)
+    along.plot(*wave, color=COLOURS["other"], lw=1.2)
     along.plot(m, math.cos(angle), "o", color=COLOURS["query"], ms=8)
-    along.set_ylim(-1.15, 1.15)
-    return finish(along, "", "position m", "cos of m · Θₖ")
+    return finish(along, "", "position m", "cos of m · Θₖ", ylim=(-1.15, 1.15))
 
 
 THETAS = (100, 1000, 10_000, 100_000, 500_000, 10_000_000)
 
 
-def rotation(llama, prompt: str = "The capital of France is") -> Play:
-    r"""Return one pair of a query, rotated: by position, pair and base.
-
-    The query is that of the prompt's last token, layer 0, head 0.
-    """
+def rotation(llama, prompt="The capital of France is") -> Play:
+    """Return a pair of `_first_query`, rotated: by position, pair, base."""
     hd, query = llama.config.head_dim, _first_query(llama, prompt)
 
     def draw(position, pair, theta):
-        if position < 0:
-            raise ValueError(f"the position is {position}; expected 0 or more")
         frequency = theta ** (-2 * pair / hd)
         before = torch.view_as_complex(query)[pair].item()
         after = before * cmath.rect(1, position * frequency)
@@ -220,23 +195,18 @@ def rotation(llama, prompt: str = "The capital of France is") -> Play:
         wave = math.tau / frequency
         span = min(6 * wave, max(16, 2 * position))
         along = max(0, position - span / 2) + np.linspace(0, span, 401)
-        return turned(
-            (before.real, before.imag),
-            (after.real, after.imag),
-            position,
-            position * frequency,
-            (along, np.cos(along * frequency)),
-            f"pair {pair}: a full turn in {wave:,.1f} positions",
-        )
+        ends = [(tip.real, tip.imag) for tip in (before, after)]
+        curve = along, np.cos(along * frequency)
+        heading = f"pair {pair}: a full turn in {wave:,.1f} positions"
+        return turned(*ends, position, position * frequency, curve, heading)
 
     last = hd // 2 - 1
+    bases = dict(options=THETAS, value=500_000)
     return Play(
         draw,
         position=ipw.IntSlider(5, 0, 4096, description="position m"),
         pair=ipw.IntSlider(min(1, last), 0, last, description="pair k"),
-        theta=ipw.SelectionSlider(
-            options=THETAS, value=500_000, description="base θ"
-        ),
+        theta=ipw.SelectionSlider(description="base θ", **bases),
     )
 
 

@@ -3,13 +3,14 @@ r"""Pictures and widget of appendix A."""
 import textwrap
 
 import ipywidgets as ipw
+import numpy as np
 from IPython.display import DisplayHandle, Image
 from matplotlib.patches import Rectangle
 
 from .base import COLOURS, array, canvas, heading, legible, panels, plain
 from .base import png, visible
-from .charts import finish, heatmap, lines, log_axis, mark_y, ranked_bars
-from .charts import token_ticks, write
+from .charts import add_legend, finish, heatmap, lines, log_axis, mark_y
+from .charts import ranked_bars, token_ticks, write
 from .model_map import strip  # noqa: F401
 from .nb05 import masks  # noqa: F401
 from .play import Play, token_texts
@@ -34,9 +35,9 @@ class LivePicture:
         self._shown = True
 
 
-def label_rows(rows, most=14):
+def label_rows(rows):
     """Draw rows of (T tokens, T labels) as boxes, grey where one is None."""
-    T = min(most, max(len(tokens) for tokens, _ in rows))
+    T = min(14, max(len(tokens) for tokens, _ in rows))
     _, ax = canvas(0.35 + 0.85 * len(rows))
     ys = [y - 2.6 * b for b in range(len(rows)) for y in (0.5, -0.5)]
     halves = [(each, tint) for pair in rows for each, tint in zip(pair, TINTS)]
@@ -44,19 +45,18 @@ def label_rows(rows, most=14):
         for t, text in enumerate(texts[:T]):
             tone = "#eeeeee" if text is None else tint
             box = dict(fc=tone, ec=COLOURS["other"], lw=0.8)
-            ax.add_patch(Rectangle((t, y - 0.5), 1, 1, **box))
+            ax.add_patch(Rectangle((t - 0.5, y - 0.5), 1, 1, **box))
             label = "–" if text is None else visible(text)
             if len(label) > 9:
                 label = label[:5] + "…" + label[-3:]
-            write(ax, t + 0.5, y - 0.05, label, 8)
+            write(ax, t, y - 0.05, label, 8)
     ax.set_yticks(ys, ["token", "label"] * len(rows))
-    ax.set_xticks([t + 0.5 for t in range(T)], range(T))
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    limits = dict(xlim=(-0.05, T + 0.05), ylim=(ys[-1] - 0.6, 1.1))
-    return finish(ax, x="place", **limits)
+    limits = dict(xlim=(-0.55, T - 0.45), ylim=(ys[-1] - 0.6, 1.1))
+    return finish(ax, x="place", xticks=range(T), **limits)
 
 
 def loss_by_scale(scales, curves, blind):
@@ -102,28 +102,22 @@ def _by_step(values):
     return range(1, len(values) + 1), values
 
 
-def training_curve(steps, losses, held, levels, norms, clip, sample=""):
-    r"""Draw a training run so far: losses, gradient norms, a generated text.
+def training_curve(steps, losses, held, levels, norms, clip, sample):
+    """Draw a run of `steps` so far: losses, gradient norms, a sample.
 
-    Args:
-        steps: of the whole run: the axes do not change while it runs.
-        losses, norms: a loss and a gradient's norm for each step so far.
-        held: (step, loss) each, on held-out text.
-        levels: name to a loss, for a horizontal line.
+    held: (step, loss) each, on held-out text. levels: name to a loss.
     """
     margins = 0.065, 0.32, 0.98, 0.94, 0.245
-    options = dict(margins=margins, width_ratios=(0.55, 0.265))
-    fig, (left, right) = panels(4.1, 2, **options)
-    _with_mean(left, *_by_step(losses), levels)
-    left.plot(*(zip(*held) if held else ([], [])), "o-", color=HELD, ms=4)
+    fig, axes = panels(4.1, 2, margins=margins, width_ratios=(0.55, 0.265))
+    left, right = axes
     mean = "text that is learned: mean of 20 (grey: each)"
-    names = mean, "text kept from it"
-    style = dict(handlelength=0, labelcolor="linecolor", frameon=False)
-    shown = [left.lines[1], left.lines[-1]]
-    left.legend(shown, names, loc=(0.3, 0.65), fontsize=9, **style)
+    _with_mean(left, *_by_step(losses), levels, mean)
+    other = {"text kept from it": zip(*held)}
+    lines(left, other, [(HELD, "o-")], ms=4, lw=1.5)
+    add_legend(left, (0.3, 0.65), handlelength=0, labelcolor="linecolor")
     _with_mean(right, *_by_step(norms), {})
     mark_y(right, clip, color="black")
-    ticks = [0.1, 1, 10, 100][: 4 if max(norms, default=0) > 10 else 3]
+    ticks = [0.1, 1, 10, 100] if max(norms) > 10 else [0.1, 1, 10]
     log_axis(right, "y", ticks)
     x, top = dict(xlim=(0, steps)), 1.1 * max(levels.values())
     finish(left, "", "step", LOSS, ylim=(0, top), **x)
@@ -132,26 +126,24 @@ def training_curve(steps, losses, held, levels, norms, clip, sample=""):
     return finish(right, "", "step", norm, ylim=(0.1, ticks[-1]), **x)
 
 
-def _with_mean(ax, xs, values, levels):
+def _with_mean(ax, xs, values, levels, name=""):
     """Draw values in grey, their running mean, and losses to compare with."""
     ax.plot(xs, values, color=GREY, lw=0.8)
-    ax.plot(xs, running_mean(values), color=LEARNED, lw=1.8)
+    ax.plot(xs, running_mean(values), color=LEARNED, lw=1.8, label=name)
     for name, loss in levels.items():
         mark_y(ax, loss, f"{name}: {loss:.2f}", end=True, color="black")
 
 
-def running_mean(values, n=20):
-    """Return, for each value, the mean of up to n values that end there."""
-    ends = range(1, len(values) + 1)
-    parts = [values[max(0, end - n) : end] for end in ends]
+def running_mean(values):
+    """Return, for each value, the mean of the 20 that end there, or fewer."""
+    parts = [values[max(0, i - 19) : i + 1] for i in range(len(values))]
     return [float(sum(part) / len(part)) for part in parts]
 
 
 def _wrapped(text):
     """Return a text in at most three lines, legible, dollar signs escaped."""
     text = " ".join(legible(text.replace("\n", "⏎ ")).split())
-    found = textwrap.wrap(text, 118, max_lines=3, placeholder=" …")
-    return plain("\n".join(found))
+    return plain(textwrap.fill(text, 118, max_lines=3, placeholder=" …"))
 
 
 def overfitting(runs):
@@ -197,8 +189,8 @@ def heads_by_step(steps, weights, losses):
 
 def training_log(tokens, losses, rates, levels):
     """Draw n losses and learning rates by the tokens read so far."""
-    ratios = dict(height_ratios=(5, 2))
-    _, (above, below) = panels(4.4, 1, 2, sharex=True, **ratios)
+    _, axes = panels(4.4, 1, 2, sharex=True, height_ratios=(5, 2))
+    above, below = axes
     _with_mean(above, tokens, losses, levels)
     log_axis(above, "y", [0.6, 1, 2, 4, 8])
     finish(above, "", "", LOSS, ylim=(0.5, 10))
@@ -208,15 +200,15 @@ def training_log(tokens, losses, rates, levels):
     seen = [n for n in ticks if tokens[0] <= n <= tokens[-1]]
     # logarithmic: otherwise the first hundred steps are invisible
     log_axis(below, "x", seen, ticks.get)
-    limits = dict(ylim=(0, 1.1 * max(rates)))
-    return finish(below, "", "tokens read", "learning rate", **limits)
+    labels = "tokens read", "learning rate"
+    return finish(below, "", *labels, ylim=(0, 1.1 * max(rates)))
 
 
 def snapshot(over, sample, names, probs, weights, labels, head):
     """Draw a model at one step: a text, n likely tokens, (T, T) weights."""
     margins = 0.13, 0.2, 0.98, 0.7, 0.43
-    options = dict(margins=margins, width_ratios=(2, 3))
-    fig, (left, right) = panels(4.6, 2, **options)
+    fig, axes = panels(4.6, 2, margins=margins, width_ratios=(2, 3))
+    left, right = axes
     fig.text(0.01, 0.975, plain(over), fontsize=11, va="top")
     fig.text(0.01, 0.915, _wrapped(sample), fontsize=9, va="top")
     ranked_bars(left, names, probs, "probability")
@@ -226,31 +218,26 @@ def snapshot(over, sample, names, probs, weights, labels, head):
     return finish(right, head)
 
 
-# -- the widget
+def training(llama, snapshots, ids, head) -> Play:
+    """Return a widget that shows a model at the steps of its training.
 
-
-def training(llama, snapshots, ids, head=(0, 0)) -> Play:
-    r"""Return a widget that shows a model at the steps of its training.
-
-    Args:
-        snapshots: objects in the order of their `step`, with `loss`, `held`,
-            `sample`, `probs` (V,) and `maps` (L, H, T, T).
-        ids: the T ids of the text they were taken on.
+    snapshots: taken on T `ids` at each `step`, with `loss`, `held`, `sample`,
+    `probs` (V,) and `maps` (L, H, T, T). head: (layer, head) at the start.
     """
     labels = token_texts(llama, ids)
     shots = {shot.step: shot for shot in snapshots}
-    L, H = snapshots[0].maps.shape[:2]
-    pairs = [(layer, h) for layer in range(L) for h in range(H)]
+    pairs = np.ndindex(*snapshots[0].maps.shape[:2])
     heads = [("layer {}, head {}".format(*pair), pair) for pair in pairs]
 
     def draw(step, head):
         shot = shots[step]
         over = f"step {step}: loss {shot.loss:.2f}, held out {shot.held:.2f}"
-        top = shot.probs.topk(min(8, len(shot.probs)))
-        names = token_texts(llama, top.indices.tolist())
+        top = shot.probs.topk(8)
+        bars = token_texts(llama, top.indices.tolist()), top.values
         where = "where layer {}, head {} looks".format(*head)
-        seen = shot.maps[head], labels, where
-        return snapshot(over, shot.sample, names, top.values, *seen)
+        return snapshot(
+            over, shot.sample, *bars, shot.maps[head], labels, where
+        )
 
     last = dict(options=list(shots), value=snapshots[-1].step)
     first = dict(options=heads, value=tuple(head))

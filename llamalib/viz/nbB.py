@@ -5,28 +5,29 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .base import COLOURS, array, canvas, colour, panels, spaced, title
+from .base import COLOURS, array, canvas, colour, panels, spaced
 from .charts import add_legend, finish, heatmap, histograms, lines
 from .charts import log_axis, note
 from .model_map import strip  # noqa: F401
 from .play import Play
 
 KINDS = {"int8": ("query", "o-"), "int4": ("key", "o-")}
+PERCENT = dict(text=lambda y: f"{100 * y:.3g} %", subs=(1, 2, 5))
 
 
-def stairs(numbers, kept, steps, name=""):
+def stairs(numbers, kept, steps, name):
     """Draw n numbers before and after rounding to `steps`, and the errors."""
     numbers, kept = array(numbers), array(kept)
     _, (ax, below) = panels(4, 1, 2, sharex=True, height_ratios=(2, 1))
-    for step in steps if len(steps) <= 40 else ():  # more look grey
+    for step in steps:
         ax.axhline(step, color=COLOURS["other"], lw=0.5, zorder=0)
     _kept(ax, numbers, kept, 12)
     finish(ax, name, "", "value", legend="above")
-    at = range(len(numbers))
+    at, half = range(len(numbers)), (steps[1] - steps[0]) / 2
     below.bar(at, kept - numbers, color=COLOURS["token"], width=0.5)
     below.axhline(0, color=COLOURS["plain"], lw=0.8)
-    for half in (steps[0] - steps[1]) / 2, (steps[1] - steps[0]) / 2:
-        below.axhline(half, color=COLOURS["other"], lw=0.8, ls="--")
+    for y in (-half, half):
+        below.axhline(y, color=COLOURS["other"], lw=0.8, ls="--")
     return finish(below, "", "number of the row", "error, and\nhalf a step")
 
 
@@ -38,22 +39,17 @@ def _kept(ax, numbers, kept, size):
 
 
 def error_by_bits(curves):
-    """Draw errors by bits: name to [(bits per number, error), …]."""
+    """Draw up to four errors by bits: name to [(bits, error), …]."""
     _, ax = canvas(3.4)
-    tones = "plain", "query", "value", "key", "token"
-    looks = [(tone, f"{mark}-") for tone, mark in zip(tones, "osD^v")]
+    tones = "plain", "query", "value", "key"
+    looks = [(tone, f"{mark}-") for tone, mark in zip(tones, "osD^")]
     series = {name: tuple(zip(*points)) for name, points in curves.items()}
     lines(ax, series, looks, lw=1.5)
-    _percent_axis(ax)
+    log_axis(ax, "y", **PERCENT)
     halved = "From four bits on every bit halves the error"
     bits = "bits a number, its share of the scales counted"
-    add_legend(ax, title="numbers to a scale")
-    return finish(ax, halved, bits, "error, ‖ŵ − w‖ / ‖w‖")
-
-
-def _percent_axis(ax):
-    """Make the y axis logarithmic, in percent."""
-    log_axis(ax, "y", None, lambda y: f"{100 * y:.3g} %", subs=(1, 2, 5))
+    finish(ax, halved, bits, "error, ‖ŵ − w‖ / ‖w‖")
+    return add_legend(ax, title="numbers to a scale")
 
 
 def error_maps(names, maps):
@@ -70,9 +66,9 @@ def error_maps(names, maps):
 def drift(errors):
     """Draw the residual stream's error: kind to L + 1 numbers."""
     _, ax = canvas(2.9)
-    n = len(next(iter(errors.values())))
+    n = len(errors["int8"])
     lines(ax, errors, map(KINDS.get, errors), range(n))
-    _percent_axis(ax)
+    log_axis(ax, "y", **PERCENT)
     moved = "How far the residual stream has moved", "blocks run"
     median = "error of a token's\nvector, median"
     return finish(ax, *moved, median, xticks=spaced(n, 18), legend="best")
@@ -84,9 +80,8 @@ def speed_by_rows(rows, times, bytes_less):
     ax.axhline(1, color=COLOURS["plain"], lw=2)
     note(ax, rows[-1], 1, "bfloat16", ha="right")
     lines(ax, times, map(KINDS.get, times), rows)
-    for kind in times:
-        tone = colour(KINDS[kind][0])
-        ax.axhline(bytes_less[kind], color=tone, lw=1, ls="--")
+    for kind, ratio in bytes_less.items():
+        ax.axhline(ratio, color=colour(KINDS[kind][0]), lw=1, ls="--")
     log_axis(ax, "x", rows, base=2)
     product = "One product with a matrix of the 1B's size"
     labels = "rows multiplied at once", "times as fast"
@@ -107,17 +102,15 @@ def loss_by_matrix(names, losses, base, bits):
 
 def outlier(steps, errors, labels):
     """Draw the step, and the other numbers' error, of each of two rows."""
-    fig, (left, right) = panels(2.6, 2)
-    title(left, "Width of a step")
-    title(right, "Error of all other numbers")
-    percent = [f"{100 * error:.1f} %" for error in errors]
-    step = [f"{step:.2g}" for step in steps]
-    for ax, values, texts in (left, steps, step), (right, errors, percent):
-        tones = COLOURS["other"], COLOURS["token"]
+    fig, axes = panels(2.6, 2)
+    tones = COLOURS["other"], COLOURS["token"]
+    step = "Width of a step", steps, "{:.2g}"
+    error = "Error of all other numbers", errors, lambda x: f"{100 * x:.1f} %"
+    for ax, (name, values, form) in zip(axes, (step, error)):
         bars = ax.bar(labels, values, color=tones, width=0.6)
-        ax.bar_label(bars, texts, fontsize=9, padding=2)
-        ax.set(ylim=(0, 1.2 * max(values)), yticks=[])
+        ax.bar_label(bars, fmt=form, fontsize=9, padding=2)
         ax.spines["left"].set_visible(False)
+        finish(ax, name, ylim=(0, 1.2 * max(values)), yticks=[])
     return fig
 
 
@@ -138,37 +131,30 @@ def largest_activations(shares, names):
 
 def quantized_row(numbers, kept, values, errors, name):
     """Draw a row before and after rounding, and all values' errors."""
-    options = dict(margins=(0.06, 0.16, 0.99, 0.9, 0.24))  # fast
-    _, (left, right) = panels(3.0, 2, width_ratios=(2, 1), **options)
-    numbers, kept = array(numbers), array(kept)
-    tone = COLOURS["token"]
-    left.vlines(range(len(numbers)), numbers, kept, color=tone, lw=1.5)
+    margins = 0.06, 0.16, 0.99, 0.9, 0.24
+    _, axes = panels(3.0, 2, margins=margins, width_ratios=(2, 1))
+    left, right = axes
+    strokes = dict(color=COLOURS["token"], lw=1.5)
+    left.vlines(range(len(numbers)), numbers, kept, **strokes)
     _kept(left, numbers, kept, 7)
     finish(left, name, "number of the row")
     add_legend(left, "lower right", ncols=2)
-    limit = float(abs(values).max())
-    edges, style = np.linspace(-limit, limit, 41), dict(fill=True, alpha=0.7)
-    both = dict(numbers=values, errors=errors)
-    histograms(right, both, edges, ("other", "token"), **style)
+    both, limit = dict(numbers=values, errors=errors), abs(values).max()
+    edges, tones = np.linspace(-limit, limit, 41), ("other", "token")
+    histograms(right, both, edges, tones, fill=True, alpha=0.7)
     return finish(right, "", "value", "how many", yscale="log", legend="best")
 
 
-# -- the widget
-
-
-def quantization(llama, shown=48, rows=256) -> Play:
-    r"""Return a widget that rounds a matrix: a row, and many rows' errors.
-
-    Its `g` is how many numbers share a scale, 0 for a whole row.
-    """
+def quantization(llama) -> Play:
+    """Return a widget that rounds a matrix: a row, and 256 rows' errors."""
     weights = {n: w for n, w in llama.weights().items() if w.dim() == 2}
 
     def draw(name, bits, g):
-        w = weights[name][:rows].detach().float().cpu()  # (M, K)
+        w = weights[name][:256].detach().float().cpu()  # (M, K)
         kept = kept_at(w, bits, g or w.shape[1])  # (M, K)
         lost = ((kept - w).norm() / w.norm()).item()
         heading = f"error {100 * lost:.2g} % of the matrix"
-        row = w[0, :shown], kept[0, :shown]
+        row = w[0, :48], kept[0, :48]
         return quantized_row(*row, w.flatten(), (kept - w).flatten(), heading)
 
     sizes = [("a row", 0), ("128", 128), ("32", 32), ("8", 8)]

@@ -6,9 +6,9 @@ import ipywidgets as ipw
 import torch
 
 from ..model import record
-from .base import GROUPS, array, canvas, colour, panels, plain, visible
-from .charts import boxes, cell_texts, figure_legend, finish, flow, heatmap
-from .charts import lines, log_axis, page, text_width, write
+from .base import GROUPS, array, canvas, colour, panels, plain
+from .charts import boxes, cell_texts, figure_legend, finish, heatmap, lines
+from .charts import log_axis, page, text_flow, write
 from .model_map import strip  # noqa: F401
 from .play import Play, token_texts
 
@@ -31,8 +31,7 @@ def router_weights(weights, labels):
     image = heatmap(ax, weights, columns=labels, limit=1.0)
     heading = "Weight of each expert at each token (white: not chosen, 0)"
     fig.colorbar(image, ax=ax, label="weight")
-    ticks = range(len(weights))
-    return finish(ax, heading, "token", "expert", yticks=ticks)
+    return finish(ax, heading, "token", "expert", yticks=range(len(weights)))
 
 
 def error_by_chosen(errors):
@@ -47,21 +46,17 @@ def error_by_chosen(errors):
 
 
 def active_parameters(models, batches, read, drawn):
-    r"""Draw the parameters a token uses, and the experts a step reads.
+    """Draw the parameters a token uses, and the experts a step reads.
 
-    Args:
-        models: name to numbers of parameters, in the order of `PARTS`.
-        batches: n ints, tokens of one decode step.
-        read, drawn: n numbers of experts of a layer: expected, counted.
+    models: name to numbers of parameters, in the order of `PARTS`.
+    read, drawn: experts of a layer for each of n batches: expected, counted.
     """
     fig, (left, right) = panels(3.1, 2)
+    tones = [colour(tone) for tone in PARTS.values()]
     for row, (name, counts) in enumerate(models.items()):
-        total, start = sum(counts), 0.0
-        for count, tone in zip(counts, PARTS.values()):
-            share = count / total
-            left.barh(-row, share, 0.42, start, color=colour(tone))
-            start += share
-        active = f"{_short(counts[0] + counts[1])} of {_short(total)} active"
+        shares = array(counts) / sum(counts)
+        left.barh(-row, shares, 0.42, shares.cumsum() - shares, color=tones)
+        active = f"{_short(sum(counts[:2]))} of {_short(sum(counts))} active"
         at = dict(size=8.5, ha="left", va="bottom")
         write(left, 0, 0.27 - row, plain(f"{name}: {active}"), **at)
     limits = dict(xlim=(0, 1), ylim=(0.6 - len(models), 0.7), yticks=[])
@@ -69,16 +64,15 @@ def active_parameters(models, batches, read, drawn):
     right.plot(batches, read, color=colour("feed-forward"), lw=2)
     lines(right, {"drawn at random": drawn}, [("black", "o")], batches, ms=5)
     log_axis(right, "x", batches, base=2)
-    several = "Several tokens together", "tokens in one step"
+    labels = "tokens in one step", "experts of a layer read"
     limits = dict(ylim=(0, None), legend="lower right")
-    figure_legend(fig, "outside lower left", PARTS)
-    return finish(right, *several, "experts of a layer read", **limits)
+    finish(right, "Several tokens together", *labels, **limits)
+    return figure_legend(fig, "outside lower left", PARTS)
 
 
 def _short(count: int) -> str:
     """Return a number of parameters in millions or billions."""
-    large = count >= 1e9
-    return f"{count / 1e9:.1f}B" if large else f"{count / 1e6:.1f}M"
+    return f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"
 
 
 def loads_over_training(runs, steps):
@@ -93,11 +87,11 @@ def loads_over_training(runs, steps):
         limits = dict(xlim=(steps[0], steps[-1]), ylim=(0, 1))
         finish(ax, name, x, "" if n % 2 else "share of the choices", **limits)
     style = dict(title="expert", reverse=True, ncols=1)
-    experts = dict(zip("0123456789", tones))
+    experts = dict(zip("01234567", tones))
     return figure_legend(fig, "outside right center", experts, **style)
 
 
-def taken(tables, rows, line_after=None):
+def taken(tables, rows, line_after):
     """Draw n kinds' shares of E experts, in %: name to (n, E)."""
     fig, axes = panels(1.1 + 0.28 * len(rows), len(tables), sharey=True)
     limit = 100 * max(float(values.max()) for values in tables.values())
@@ -106,8 +100,7 @@ def taken(tables, rows, line_after=None):
         image = heatmap(ax, values, limit=limit)
         texts = [[f"{value:.0f}" for value in row] for row in values]
         cell_texts(ax, texts, values > 0.45 * limit, size=7.5)
-        if line_after is not None:
-            ax.axhline(line_after - 0.5, color="black", lw=1.5)
+        ax.axhline(line_after - 0.5, color="black", lw=1.5)
         finish(ax, name, "expert", xticks=range(values.shape[1]))
     axes[0].set_yticks(range(len(rows)), map(plain, rows))
     fig.colorbar(image, ax=axes, label="% of the row")
@@ -116,25 +109,18 @@ def taken(tables, rows, line_after=None):
 
 def routed_tokens(labels, rows):
     """Draw T tokens in colours: name of a row to T experts' numbers."""
-    names, places, n_lines = _flow(labels, 10)
-    height, left = 24 + 20 * n_lines, dict(ha="left")
+    names, places, n_lines = text_flow(labels, 10)
+    height = 24 + 20 * n_lines
     end = len(rows) * height
     fig, ax = page(end + 20)
     for n, (name, experts) in enumerate(rows.items()):
-        write(ax, 0, n * height + 10, plain(name), **left)
+        write(ax, 0, n * height + 10, plain(name), ha="left")
         tones = expert_colours(experts)
         boxes(ax, n * height + 20, names, places, tones, step=20)
-    write(ax, 0, end + 8, "expert", color="#555555", **left)
-    numbers = range(len(GROUPS))
-    places = [(44 + 22 * n, 0, 18) for n in numbers]
-    boxes(ax, end, numbers, places, GROUPS, 9, 17)
+    write(ax, 0, end + 8, "expert", color="#555555", ha="left")
+    places = [(44 + 22 * n, 0, 18) for n in range(len(GROUPS))]
+    boxes(ax, end, range(len(GROUPS)), places, GROUPS, 9, 17)
     return fig
-
-
-def _flow(labels, size):
-    """Return labels, places of their boxes, and the number of lines."""
-    names = [visible(label) for label in labels]
-    return names, *flow([text_width(name, size) + 7 for name in names])
 
 
 def dropped_by_capacity(factors, shares):
@@ -142,16 +128,16 @@ def dropped_by_capacity(factors, shares):
     _, ax = canvas(2.9)
     looks = ("feed-forward", "o-"), ("plain", "s--"), ("plain", "D-.")
     lines(ax, shares, (*looks, ("other", "^:")), factors)
-    capacity = "capacity of an expert, in even shares T·k/E"
-    limits = dict(ylim=(-0.01, None), legend="best")
-    return finish(ax, "", capacity, "share of choices dropped", **limits)
+    x = "capacity of an expert, in even shares T·k/E"
+    y = "share of choices dropped"
+    return finish(ax, "", x, y, ylim=(-0.01, None), legend="best")
 
 
 def routing_picture(labels, weights, heading):
     """Draw T tokens in their first experts' colours; (T, E) weights."""
     weights = array(weights)
     size, step = (10, 20) if len(labels) <= 60 else (8, 17)
-    names, places, n_lines = _flow(labels, size)
+    names, places, n_lines = text_flow(labels, size)
     height = 142 + n_lines * step
     fig, ax = page(height)
     write(ax, 0, 9, plain(heading), 10, ha="left")
@@ -169,21 +155,12 @@ def routing_picture(labels, weights, heading):
     return finish(bars, "", *labels, **limits)
 
 
-# -- the widget
+def routing(llama, runs, text: str, top_k: int, *, route) -> Play:
+    """Return a widget that shows which experts a text's tokens go to.
 
-
-def routing(llama, runs, text: str, top_k: int = 2, *, route) -> Play:
-    r"""Return a widget that shows which experts a text's tokens go to.
-
-    The text runs through the unchanged model. A router reads the input of
-    its layer's feed-forward network.
-
-    Args:
-        runs: name to (layer, steps, routers): S ints, and the (S, E, D)
-            router at each of them; the widget's `stage` is 0 to S - 1.
-        text: at the start; only its first 110 tokens are read.
-        route: from (T, D), (E, D), k to (T, k) weights, (T, k) experts and
-            (T, E) logits.
+    A router reads the unchanged model's input of a feed-forward network.
+    runs: name to (layer, S steps, (S, E, D) routers at these steps).
+    route: from (T, D), (E, D), k to (T, k) weights, (T, k) experts, (T, E).
     """
     stages = {len(steps) for _, steps, _ in runs.values()}
     if len(stages) != 1:

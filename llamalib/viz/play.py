@@ -10,17 +10,11 @@ from .base import png
 
 
 class Play(ipw.VBox):
-    r"""Controls, and below them the picture that they draw.
+    """Controls, and below them the picture that they draw.
 
-    Args:
-        draw: called with the controls' values by name; returns a figure.
-        controls: name to ipywidgets control, shown in this order.
-
-    Attributes:
-        controls: as given; `play.controls["layer"].value = 2` simulates a
-            user who moves the slider.
-        picture: an ipywidgets Image, PNG.
-        message: an HTML line: the text of a ValueError that `draw` raised.
+    draw: returns a figure for the controls' values, passed by name. Its
+    ValueError is shown as `message`. `play.controls["layer"].value = 2`
+    simulates a user who moves the slider.
     """
 
     def __init__(self, draw, **controls):
@@ -63,18 +57,6 @@ def fit(control) -> None:
     control.style.description_width = "initial"
     control.layout.width = "90%"
     control.layout.max_width = "620px"
-
-
-def log_slider(description: str, value: float, low: int, high: int):
-    """Return a slider over powers of ten, from 10^low to 10^high."""
-    return ipw.FloatLogSlider(
-        value=value,
-        min=low,
-        max=high,
-        step=0.1,
-        description=description,
-        readout_format=".1e",
-    )
 
 
 def token_texts(llama, ids) -> list[str]:
