@@ -521,7 +521,7 @@ NOT_IN_CORE = {  # each with the modules that may
     "torch.utils.benchmark": set(),
 }
 NOT_IN_PACKAGE = {
-    "ctypes": {"llamalib.formats.checks"},  # madvise, where Linux has it
+    "ctypes": {"llamalib.formats.placing"},  # madvise, where Linux has it
     "subprocess": {"llamalib.__main__"},
     "torch.utils.cpp_extension": set(),
 }

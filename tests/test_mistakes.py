@@ -502,11 +502,14 @@ GENERATE = {
         dict(prompt_ids=[1.0]),
         "are torch.float32; expected",
     ),
-    "a text for ids": (dict(prompt_ids="abc"), "are 'abc'; expected ids"),
-    "an empty prompt": (dict(prompt_ids=[]), "at least one id"),
+    "a text for ids": (dict(prompt_ids="abc"), "is 'abc'; expected .T,. ids"),
+    "an empty prompt": (
+        dict(prompt_ids=[]),
+        r"is \(0,\); expected \(T,\) ids",
+    ),
     "two dimensions": (
         dict(prompt_ids=[[1]]),
-        r"shape \(1, 1\); expected one",
+        r"is \(1, 1\); expected \(T,\) ids",
     ),
     "a long prompt": (
         dict(prompt_ids=[1] * 8192),
