@@ -275,7 +275,7 @@ TABLE = {
             )
         ),
         WRONG,
-        "output.weight is .*; expected dense floats .* in order",
+        "output.weight is .* contiguous: False'; expected contiguous",
     ),
     "compressed": (
         compressed,
@@ -295,7 +295,7 @@ TABLE = {
     "tensor of whole numbers": (
         tensors(lambda t: t.update({WQ: t[WQ].to(torch.int8)})),
         WRONG,
-        f"{WQ} is 'torch.int8, .*expected dense floats of 16 or 32 bits",
+        f"{WQ} is 'torch.int8, .*expected contiguous floats",
     ),
     "params not JSON": (
         holds(PARAMS, b"{dim: 64}"),
@@ -333,6 +333,11 @@ TABLE = {
         params(n_layers=-2),
         WRONG,
         "n_layers is -2; expected a whole number from 1",
+    ),
+    "a billion layers": (
+        params(n_layers=10**9),
+        WRONG,
+        "the number of layers is 1000000000; expected less: .* 21 tensors",
     ),
     "no finite number": (
         params(norm_eps=float("nan")),
