@@ -130,7 +130,7 @@ def compressed(folder):
     (folder / "new").rename(folder / PTH)
 
 
-def beside(folder):
+def nested(folder):
     """Put two checkpoints into subfolders."""
     shutil.copytree(folder, folder / "two" / "original")
     shutil.copytree(folder / "two" / "original", folder / "three")
@@ -176,7 +176,7 @@ TABLE = {
         "has no file consolidated.00.pth, it holds: consolidated.00.pth",
     ),
     "two folders": (
-        beside,
+        nested,
         WRONG,
         "several checkpoints: name .*three or .*original",
     ),
