@@ -1,10 +1,10 @@
-"""How long each widget takes to answer.
+"""Measure how long each widget takes to answer.
 
     python bench/widgets.py > bench/results/widgets.md
 
 Runs every notebook up to its widget, on the checkpoint that
-`llamalib.find_checkpoint()` takes, moves each of its controls to and fro, and
-prints the median and the longest time from a new value to a new picture, as a
+`llamalib.find_checkpoint()` finds, and sets each control to several values.
+Prints the median and the longest time from a new value to a new picture, as a
 table in Markdown.
 """
 
@@ -29,7 +29,7 @@ ROUNDS = 6
 
 
 def values_of(control):
-    """A few values that a reader might choose."""
+    """Return a few values that a reader might choose."""
     if hasattr(control, "options"):
         options = list(control.options)
         values = [o[1] if isinstance(o, tuple) else o for o in options]
@@ -45,7 +45,7 @@ def values_of(control):
 
 
 def answer_times(play):
-    """Seconds from a changed value to the picture, for every control."""
+    """Return seconds from a changed value to the picture, of every control."""
     times, answered = [], []
     for answer in (play.picture, play.message):
         answer.observe(lambda _: answered.append(time.perf_counter()), "value")
@@ -55,21 +55,21 @@ def answer_times(play):
             answered.clear()
             start = time.perf_counter()
             control.value = value
-            if answered:  # a picture that is the same is not sent again
+            if answered:  # the same picture is not sent again
                 times.append(answered[-1] - start)
     return times
 
 
 def code_cells(path):
-    """The sources of a notebook's code cells."""
+    """Return the sources of a notebook's code cells."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
 
 
 def widget_of(path):
-    """A notebook's own widget, and the seconds that it took to open.
+    """Return a notebook's widget, and the seconds that it took to open.
 
-    Its cells are run up to the one that ends in `widgets.…(…)`.
+    Its cells are run up to the one that ends in `viz.…(…)`.
     """
     names = {"__name__": "__main__", "display": lambda *_: None}
 
@@ -83,7 +83,7 @@ def widget_of(path):
     for source in code_cells(path):
         lines = source.splitlines()
         last = ast.parse(source).body[-1].lineno - 1
-        if lines[last].startswith("widgets."):
+        if lines[last].startswith("viz."):
             run("\n".join(lines[:last]))
             seconds = run("shown = " + "\n".join(lines[last:]))
             return names["shown"], seconds
@@ -101,7 +101,7 @@ def main():
     for path in all_notebooks():
         play, opened = widget_of(path)
         if not hasattr(play, "picture"):
-            continue  # it writes a text, a token at a time
+            continue  # it writes a text, token by token
         times = answer_times(play)
         ms = [
             f"{1000 * t:.0f}"

@@ -10,11 +10,11 @@ from .checks import expect, is_count
 
 def check_sampling(temperature=1.0, top_k=None, top_p=None) -> None:
     """Raise ValueError naming the argument that is out of range."""
-    t, k, p, number = temperature, top_k, top_p, (int, float)
+    t, p, number = temperature, top_p, (int, float)
     ok = isinstance(t, number) and 0 <= t < math.inf
     expect(ok, "temperature", t, "0 (greedy) or more")
-    ok = k is None or is_count(k)
-    expect(ok, "top_k", k, "a whole number from 1, or None")
+    ok = top_k is None or is_count(top_k)
+    expect(ok, "top_k", top_k, "a whole number from 1, or None")
     ok = p is None or isinstance(p, number) and 0 < p <= 1
     expect(ok, "top_p", p, "over 0 and at most 1, or None")
 

@@ -501,8 +501,8 @@ def llama():
 
 
 GENERATE = {
-    "an id too large": (dict(prompt_ids=[1, 556]), "hold 556; expected 0 to"),
-    "a negative id": (dict(prompt_ids=[-1]), "hold -1; expected 0 to 555"),
+    "an id too large": (dict(prompt_ids=[1, 556]), "an id in prompt_ids is 556; expected 0 to"),
+    "a negative id": (dict(prompt_ids=[-1]), "is -1; expected 0 to 555"),
     "ids with a point": (
         dict(prompt_ids=[1.0]),
         "are torch.float32; expected",
@@ -547,8 +547,8 @@ def test_a_generation(llama, mistake):
 @pytest.mark.parametrize(
     "ids, said",
     [
-        (torch.tensor([1, 556]), "tokens hold 556; expected 0 to 555"),
-        (torch.tensor([-1]), "tokens hold -1; expected"),
+        (torch.tensor([1, 556]), "an id in tokens is 556; expected 0 to 555"),
+        (torch.tensor([-1]), "an id in tokens is -1; expected"),
         (torch.tensor([1.0]), "tokens are torch.float32"),
         (
             torch.tensor([], dtype=torch.int64),

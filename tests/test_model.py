@@ -222,7 +222,7 @@ def test_layers_are_indexed_printed_and_hooked():
     assert not torch.allclose(llama(tokens), before)
     hook.remove()
     assert torch.equal(llama(tokens), before)
-    with pytest.raises(RuntimeError, match="attention or feed_forward"):
+    with pytest.raises(RuntimeError, match="its attention or its feed_forward"):
         llama.layers[0].attention.wq.register_forward_hook(print)
 
 

@@ -156,7 +156,7 @@ def library():
     """Return the definitions of every module that notebooks may share."""
     files = [
         path
-        for folder in ("", "formats", "fast")
+        for folder in ("", "formats", "fast", "course")
         for path in sorted((ROOT / "llamalib" / folder).glob("*.py"))
         if path.stem != "__init__"
     ]

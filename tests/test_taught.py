@@ -64,7 +64,6 @@ def test_the_recipe_has_the_notebooks_learning_rate():
         "training": ["A_training.ipynb", "llamalib.course.text"],
         "experts": ["C_mixture_of_experts.ipynb"],
         "long_context": ["D_long_context.ipynb", "pack_rows"],
-        "quantization": ["B_quantization.ipynb", "llamalib.fast"],
     }.items(),
 )
 def test_a_module_that_moved_says_where(module, places):

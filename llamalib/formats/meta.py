@@ -157,7 +157,9 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
     folder = Path(folder)
     check_can_save(llama, folder, tokenizer_file)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {n: w.detach().cpu() for n, w in llama.weights().items()}
+    w = llama.weights()
+    # as plain tensors, also where `fast` multiplies in its own way
+    tensors = {n: getattr(w[n], "numbers", w[n]).detach().cpu() for n in w}
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
     # write all, then rename all: an error leaves the old files as they were

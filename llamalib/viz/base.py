@@ -1,4 +1,4 @@
-r"""What all pictures share: the palette, the canvas, labels, heat maps."""
+r"""Palette, canvas and text helpers of every picture."""
 
 import io
 
@@ -10,9 +10,9 @@ from matplotlib.colors import LinearSegmentedColormap
 WIDTH = 8.6  # inches: the width of a notebook's column
 DPI = 100
 
-# One colour for one thing in the whole series, which the colour-blind can
-# tell apart: Okabe and Ito's palette, and for the halves of a block, dark
-# beside it, indigo and wine of Paul Tol's muted palette.
+# Each thing has one colour in the whole series. Colour-blind readers can tell
+# them apart: Okabe and Ito's palette, and from Paul Tol's muted palette the
+# indigo and wine of a block's two halves.
 COLOURS = {
     "query": "#0072B2",
     "key": "#D55E00",
@@ -23,9 +23,9 @@ COLOURS = {
     "attention": "#332288",
     "feed-forward": "#882255",
     "other": "#999999",
-    "plain": "#444444",  # what has no role of its own
+    "plain": "#444444",  # no role
 }
-# The groups of query heads that share a KV head, in turn: the palette whole.
+# Colours of the groups of query heads that share a KV head, and of experts.
 GROUPS = (
     "#0072B2",
     "#D55E00",
@@ -37,7 +37,7 @@ GROUPS = (
     "#F0E442",
 )
 
-# Amounts from nothing to all (weights, probabilities) and values around 0.
+# Colour maps for amounts from 0 to the largest, and for values around 0.
 AMOUNT = LinearSegmentedColormap.from_list(
     "amount", ["#ffffff", "#9ecae1", "#0072B2", "#08306b"]
 )
@@ -46,37 +46,64 @@ SIGNED = LinearSegmentedColormap.from_list(
 )
 
 
-def visible(text: str) -> str:
-    r"""A token's text as a label: spaces and line ends made visible.
+def colour(name: str) -> str:
+    """Return the colour of a role in `COLOURS`, or `name` if it is none."""
+    return COLOURS.get(name, name)
 
-    A character that matplotlib's own font lacks becomes its code point, and
-    a long text loses its middle.
+
+def visible(text: str) -> str:
+    r"""Return a token's text as a label, with spaces and line ends visible.
+
+    A long text loses its middle: the ends tell reserved tokens apart.
     """
-    text = text.replace(" ", "␣").replace("\n", "⏎")
-    text = legible(text)
-    if len(text) > 14:  # the ends tell reserved tokens apart
+    text = legible(text.replace(" ", "␣").replace("\n", "⏎"))
+    if len(text) > 14:
         text = text[:8] + "…" + text[-5:]
     return plain(text) or "∅"
 
 
 def legible(text: str) -> str:
-    """Text in which a character that the font lacks is its code point."""
+    """Replace each character that has no glyph with its code point."""
     return "".join(c if drawable(c) else f"⟨{ord(c):X}⟩" for c in text)
 
 
 def drawable(character: str) -> bool:
-    """Whether matplotlib's own font has a glyph for it."""
-    font = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
-    return font.get_char_index(ord(character)) != 0
+    """Return whether matplotlib's default font has a glyph for it."""
+    return default_font().get_char_index(ord(character)) != 0
+
+
+def default_font():
+    """Return matplotlib's default font, loaded."""
+    return font_manager.get_font(font_manager.findfont("DejaVu Sans"))
 
 
 def plain(text: str) -> str:
-    """Text in which matplotlib reads no dollar sign as mathematics."""
+    """Escape dollar signs: matplotlib reads them as mathematics."""
     return text.replace("$", r"\$")
 
 
+def size_text(n_bytes: float) -> str:
+    """Return a number of bytes in a readable unit; 1 GB is 10⁹ bytes."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{n_bytes:.0f} bytes"
+
+
+def spaced(n: int, most: int) -> range:
+    """Return at most `most` evenly spaced indices from 0 to n - 1."""
+    return range(0, n, max(1, -(-n // most)))
+
+
+def array(values):
+    """Return numbers, a tensor's too, as a numpy array."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().float().numpy()
+    return np.asarray(values)
+
+
 def png(fig) -> bytes:
-    """A figure as the bytes of a PNG; the figure is closed."""
+    """Return a figure as a PNG's bytes, and close it."""
     buffer = io.BytesIO()
     # not bbox_inches="tight", which draws everything twice
     fig.savefig(buffer, format="png", dpi=DPI)
@@ -84,91 +111,45 @@ def png(fig) -> bytes:
     return buffer.getvalue()
 
 
-def array(values):
-    """Numbers, a tensor's too, as a numpy array."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu().float().numpy()
-    return np.asarray(values)
+def canvas(
+    height: float, rows: int = 1, columns: int = 1, *, margins=None, **options
+):
+    r"""Return a figure as wide as a notebook, and its axes or array of axes.
 
-
-def canvas(height: float, rows: int = 1, columns: int = 1, **options):
-    """A figure of the notebook's width and its axes, without top and right."""
+    Args:
+        height: in inches.
+        margins: left, bottom, right, top (and wspace, hspace), as for
+            `subplots_adjust`: faster than a layout, for a widget.
+        options: of `plt.subplots`.
+    """
     fig, axes = plt.subplots(
         rows,
         columns,
         figsize=(WIDTH, height),
-        layout="constrained",
+        layout=None if margins else "constrained",
         squeeze=False,
         **options,
     )
+    if margins:
+        fig.subplots_adjust(*margins)
     for ax in axes.flat:
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(labelsize=9)
     return fig, axes[0, 0] if rows == columns == 1 else axes
 
 
+def panels(height: float, columns: int, rows: int = 1, **options):
+    """Return a `canvas` figure, and a flat list of its axes."""
+    fig, axes = canvas(height, rows, columns, **options)
+    return fig, [axes] if rows == columns == 1 else list(axes.flat)
+
+
 def title(ax, text: str) -> None:
-    """A title at the left, in which dollar signs are plain."""
+    """Put a title at the left of an axes."""
     ax.set_title(plain(text), loc="left", fontsize=11)
 
 
-def legend_above(ax, columns: int) -> None:
-    """The legend in one line over the axes, at the right."""
-    ax.legend(
-        frameon=False,
-        fontsize=9,
-        ncols=columns,
-        loc="lower right",
-        bbox_to_anchor=(1, 1),
-    )
-
-
-def heatmap(ax, values, rows=(), columns=(), *, signed=False, limit=None):
-    r"""A matrix as colours: from 0 up, or around 0 where `signed`.
-
-    Args:
-        values: (n, m) numbers.
-        rows, columns: token texts on the ticks, or none.
-        limit: the value of the full colour; None: the largest there is.
-
-    Returns:
-        matplotlib's image, for a colour bar.
-    """
-    values = array(values)
-    limit = float(abs(values).max()) if limit is None else limit
-    image = ax.imshow(
-        values,
-        cmap=SIGNED if signed else AMOUNT,
-        vmin=-limit if signed else 0,
-        vmax=limit,
-        aspect="auto",
-        interpolation="nearest",
-    )
-    if len(rows):
-        ax.set_yticks(range(len(rows)), [visible(r) for r in rows])
-    if len(columns):
-        names = [visible(c) for c in columns]
-        ax.set_xticks(
-            range(len(columns)),
-            names,
-            rotation=60,
-            ha="right",
-            rotation_mode="anchor",
-        )
-    ax.spines[:].set_visible(False)
-    return image
-
-
-def cell_texts(ax, texts, dark, size=8):
-    r"""A text in the middle of each cell of a `heatmap`.
-
-    Args:
-        texts: rows of texts, which need not be as long as the matrix is wide.
-        dark: rows of booleans, where the colour behind asks for white.
-        size: of the letters, in points.
-    """
-    style = dict(ha="center", va="center", fontsize=size)
-    for row, (line, behind) in enumerate(zip(texts, dark)):
-        for column, (text, is_dark) in enumerate(zip(line, behind)):
-            ink = "white" if is_dark else "black"
-            ax.text(column, row, text, color=ink, **style)
+def heading(fig, text: str):
+    """Put a title at the left of a whole figure, and return the figure."""
+    fig.suptitle(plain(text), x=0.01, ha="left", fontsize=11)
+    return fig

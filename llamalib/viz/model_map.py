@@ -2,13 +2,12 @@ r"""The map that opens every notebook."""
 
 import re
 
-import matplotlib.pyplot as plt
 from matplotlib.patches import FancyBboxPatch
 
-from .base import COLOURS, WIDTH, plain
+from .base import COLOURS, canvas, plain
+from .charts import write
 
-# Name, x, y, width, of each part of the model; then for each notebook's part
-# what is lit, what comes in and what goes out.
+# Each part of the model: its label, left end, height and width.
 BOXES = {
     "files": ("files", 0.0, 0.5, 0.9),
     "tokenize": ("tokenize", 1.2, 0.5, 1.15),
@@ -22,6 +21,7 @@ BOXES = {
     "LM head": ("LM head", 11.95, 0.5, 1.0),
     "sample": ("sample", 13.25, 0.5, 0.95),
 }
+# Each notebook: the parts that it lights, their input and output.
 PARTS = {
     "initialization": ("files", "a folder", "tensors by name"),
     "tokenize": ("tokenize", "text", "ids (T,)"),
@@ -40,129 +40,75 @@ PARTS = {
         "matrices of 8 or 4",
     ),
     "mixture_of_experts": ("feed-forward", "(T, D)", "(T, D)"),
-    "long_context": ("rope, attention", "(T, D), T ever larger", "(T, D)"),
+    "long_context": ("rope, attention", "(T, D), T grows", "(T, D)"),
 }
 
 
 def strip(part: str, llama, T: int | None = None):
-    r"""The map of the model with one notebook's part lit.
+    r"""Draw the map of the model, with one notebook's part lit.
 
     Args:
         part: a name of `PARTS`.
-        llama: which checkpoint, and the numbers behind the letters.
+        llama: its settings are the numbers of the letters.
         T: the prompt's tokens; None leaves the letter.
     """
-    lit, comes, goes = PARTS[part]
+    lit, before, after = PARTS[part]
     c = llama.config
-    numbers = {
-        "D": c.dim,
-        "H": c.n_heads,
-        "KV": c.n_kv_heads,
-        "hd": c.head_dim,
-        "F": c.hidden_dim,
-        "V": c.vocab_size,
-        "L": c.n_layers,
-    }
-    fig, ax = plt.subplots(figsize=(WIDTH, 1.75), layout="constrained")
-    ax.set_xlim(-0.1, 14.3)
-    ax.set_ylim(-0.55, 2.35)
+    numbers = dict(D=c.dim, H=c.n_heads, KV=c.n_kv_heads, hd=c.head_dim)
+    numbers |= dict(F=c.hidden_dim, V=c.vocab_size, L=c.n_layers)
+    fig, ax = canvas(1.75)
+    ax.set(xlim=(-0.1, 14.3), ylim=(-0.55, 2.35))
     ax.axis("off")
     _draw_flow(ax, c.n_layers)
-    for name, (label, x, y, width) in BOXES.items():
-        on = name in lit.split(", ")
-        box = FancyBboxPatch(
-            (x, y - 0.25),
-            width,
-            0.5,
-            boxstyle="round,pad=0.04",
-            facecolor=COLOURS["probability"] if on else "white",
-            edgecolor="black" if on else COLOURS["other"],
-            lw=1.2,
-            zorder=3,
-        )
-        ax.add_patch(box)
-        ax.text(
-            x + width / 2,
-            y,
-            label,
-            ha="center",
-            va="center",
-            fontsize=8,
-            weight="bold" if on else None,
-            zorder=4,
-            color="black" if on else "#555555",
-        )
-    shapes = f"in: {_numbered(comes, numbers, T)}   →   "
-    shapes += f"out: {_numbered(goes, numbers, T)}"
-    ax.text(0, -0.4, shapes, fontsize=9, va="center")
+    for name, box in BOXES.items():
+        _draw_box(ax, *box, name in lit.split(", "))
     sizes = " · ".join(f"{k} = {v}" for k, v in numbers.items())
-    ax.text(0, 2.2, plain(f"{llama.name}:  {sizes}"), fontsize=9, va="center")
+    write(ax, 0, 2.2, plain(f"{llama.name}:  {sizes}"), ha="left")
+    shapes = [_numbered(each, numbers, T) for each in (before, after)]
+    write(ax, 0, -0.4, "in: {}   →   out: {}".format(*shapes), ha="left")
     return fig
 
 
+def _draw_box(ax, label, x, y, width, lit):
+    """Draw one part of the model."""
+    box = FancyBboxPatch(
+        (x, y - 0.25),
+        width,
+        0.5,
+        boxstyle="round,pad=0.04",
+        fc=COLOURS["probability"] if lit else "white",
+        ec="black" if lit else COLOURS["other"],
+        lw=1.2,
+        zorder=3,
+    )
+    ax.add_patch(box)
+    style = dict(weight="bold") if lit else dict(color="#555555")
+    write(ax, x + width / 2, y, label, 8, zorder=4, **style)
+
+
 def _draw_flow(ax, n_layers):
-    """The residual stream, the frame around a block, the way back."""
-    grey = COLOURS["other"]
-    flow = dict(
-        arrowprops=dict(arrowstyle="-|>", color=grey, lw=1.2), zorder=1
-    )
+    """Draw the residual stream, the frame of a block, the way back."""
+    grey, blue = COLOURS["other"], COLOURS["residual"]
+    arrow = dict(arrowstyle="-|>", color=grey, lw=1.2)
+    flow = dict(arrowprops=arrow, zorder=1)
     ax.annotate("", (13.2, 0.5), (0.9, 0.5), **flow)
+    circle = dict(boxstyle="circle,pad=0.1", fc="white", ec=blue)
     for start, end in ((3.85, 6.78), (6.78, 10.02)):  # around each half
-        ax.plot(
-            [start, start, end, end],
-            [0.5, 0.0, 0.0, 0.42],
-            color=COLOURS["residual"],
-            lw=1.6,
-            zorder=1,
-        )
-    for x in (6.78, 10.02):
-        ax.text(
-            x,
-            0.5,
-            "+",
-            ha="center",
-            va="center",
-            fontsize=9,
-            zorder=4,
-            bbox=dict(
-                boxstyle="circle,pad=0.1", fc="white", ec=COLOURS["residual"]
-            ),
-        )
-    frame = FancyBboxPatch(
-        (3.7, -0.1),
-        6.55,
-        1.65,
-        boxstyle="round,pad=0.03",
-        fc="#f5f5f5",
-        ec=grey,
-        ls="--",
-        lw=1,
-        zorder=0,
-    )
-    ax.add_patch(frame)
-    ax.text(
-        3.78,
-        1.38,
-        f"block, {n_layers} times",
-        fontsize=8,
-        va="center",
-        color="#555555",
-    )
+        around = [start, start, end, end], [0.5, 0.0, 0.0, 0.42]
+        ax.plot(*around, color=blue, lw=1.6, zorder=1)
+        write(ax, end, 0.5, "+", zorder=4, bbox=circle)
+    frame = dict(boxstyle="round,pad=0.03", fc="#f5f5f5", ec=grey, ls="--")
+    ax.add_patch(FancyBboxPatch((3.7, -0.1), 6.55, 1.65, zorder=0, **frame))
+    style = dict(color="#555555")
+    text = f"block, {n_layers} times"
+    write(ax, 3.78, 1.38, text, 8, ha="left", **style)
     ax.plot([13.7, 13.7, 3.1], [0.8, 1.8, 1.8], color=grey, lw=1.2, zorder=0)
     ax.annotate("", (3.1, 0.8), (3.1, 1.82), **flow)
-    ax.text(
-        13.6,
-        1.62,
-        "the next token",
-        fontsize=8,
-        ha="right",
-        va="center",
-        color="#555555",
-    )
+    write(ax, 13.6, 1.62, "the next token", 8, ha="right", **style)
 
 
 def _numbered(shape: str, numbers: dict, T) -> str:
-    """'(T, D)' as '(T, D) = (6, 256)', and what has no letters as it is."""
+    """Return "(T, D)" as "(T, D) = (6, 256)", and other texts as they are."""
     values = {**numbers, "T": T or "T"}
 
     def number(letters):

@@ -1,95 +1,63 @@
-r"""The pictures of notebook 02."""
+r"""Pictures and widget of notebook 02."""
 
 import ipywidgets as ipw
+import numpy as np
+from matplotlib.transforms import Bbox
 
-from .base import (
-    COLOURS,
-    GROUPS,
-    canvas,
-    heatmap,
-    legend_above,
-    title,
-    visible,
-)
-from .play import Play
+from . import charts
+from .base import COLOURS, GROUPS, array, canvas, panels, visible
 from .model_map import strip  # noqa: F401
+from .play import Play, token_texts
 
 
 def lookup(one_hot, table, rows):
-    r"""One-hot rows times a small table, as three tables of numbers.
-
-    Args:
-        one_hot: (T, V) zeros and ones, as lists.
-        table: (V, D) numbers.
-        rows: (T, D), the product.
-    """
+    """Draw one-hot rows (T, V) times a table (V, D): rows (T, D), as lists."""
     parts = [
         ("one-hot (T, V)", "position t", "token id", one_hot),
         ("table (V, D)", "token id", "dimension", table),
         ("result (T, D)", "position t", "dimension", rows),
     ]
-    limit = max(abs(float(x)) for row in table for x in row)
+    largest = abs(array(table)).max()
     widths = [len(values[0]) for *_, values in parts]
-    fig, axes = canvas(3.6, 1, 3, gridspec_kw={"width_ratios": widths})
-    for ax, (name, down, across, values), sign in zip(axes[0], parts, "×= "):
-        n, m = len(values), len(values[0])
+    fig, axes = panels(3.6, 3, width_ratios=widths)
+    for ax, (name, down, across, values), sign in zip(axes, parts, "×= "):
+        n, m = array(values).shape
         ones = values is one_hot
-        heatmap(ax, values, signed=not ones, limit=1.5 if ones else limit)
-        ax.set_aspect("equal")
-        for i in range(n):
-            for j in range(m):
-                text = f"{values[i][j]:.0f}" if ones else f"{values[i][j]:.2f}"
-                colour = "white" if ones and values[i][j] > 0 else "black"
-                ax.text(
-                    j, i, text, ha="center", va="center", size=8, color=colour
-                )
-        ax.set(xlabel=across, ylabel=down, xticks=range(m), yticks=range(n))
-        title(ax, name)
-        if sign != " ":
-            ax.text(m, n / 2 - 0.5, sign, size=16, ha="center", va="center")
+        limit = 1.5 if ones else largest
+        charts.heatmap(ax, values, signed=not ones, limit=limit)
+        form = "{:.0f}" if ones else "{:.2f}"
+        texts = [[form.format(x) for x in row] for row in values]
+        dark = [[ones and x > 0 for x in row] for row in values]
+        charts.cell_texts(ax, texts, dark)
+        ticks = dict(xticks=range(m), yticks=range(n))
+        charts.finish(ax, name, across, down, aspect="equal", **ticks)
+        charts.write(ax, m, n / 2 - 0.5, sign, 16)
     return fig
 
 
 def norm_histogram(norms, special, marks):
-    r"""How long the embedding's rows are, ordinary and special tokens apart.
-
-    Args:
-        norms: n floats, of the ordinary tokens.
-        special: m floats, of the special tokens.
-        marks: (token text, norm) of those to be named.
-    """
+    """Draw the norms of tokens' rows; marks: (token text, norm) to name."""
     fig, ax = canvas(3.8)
+    series = {"ordinary tokens": norms, "special tokens": special}
     low, high = float(min(*norms, *special)), float(max(*norms, *special))
-    for values, name, role in (
-        (norms, "ordinary tokens", "residual"),
-        (special, "special tokens", "plain"),
-    ):
-        ax.hist(
-            values,
-            bins=60,
-            range=(low, high),
-            color=COLOURS[role],
-            label=name,
-            alpha=0.85,
-        )
+    edges = np.linspace(low, high, 61)
+    style = dict(fill=True, alpha=0.85)
+    charts.histograms(ax, series, edges, ("residual", "plain"), **style)
     ax.set_yscale("log")
     top = ax.get_ylim()[1]
-    ax.set_ylim(0.7, top * 150)
     marks = sorted(marks, key=lambda mark: mark[1])
     places = _apart([x for _, x in marks], (high - low) / 32, low, high)
     for (text, x), place in zip(marks, places):
         ax.plot([x, x, place], [0.7, top, top * 2], c=COLOURS["other"], lw=0.8)
-        ax.text(
-            place, top * 2.6, visible(text), rotation=90, ha="center", size=8
-        )
-    legend_above(ax, 2)
-    ax.set_xlabel("norm of the row (square root of the sum of squares)")
-    ax.set_ylabel("tokens (log scale)")
-    return fig
+        style = dict(rotation=90, va="baseline")
+        charts.write(ax, place, top * 2.6, visible(text), 8, **style)
+    label = "norm of the row (square root of the sum of squares)"
+    limits = dict(ylim=(0.7, top * 150), legend="above")
+    return charts.finish(ax, "", label, "tokens (log scale)", **limits)
 
 
 def _apart(places, gap, low, high):
-    """Sorted places, moved as little as need be to stand `gap` apart."""
+    """Move sorted places as little as needed to be `gap` apart."""
     places = list(places)
     for i in range(1, len(places)):
         places[i] = max(places[i], places[i - 1] + gap)
@@ -99,190 +67,118 @@ def _apart(places, gap, low, high):
     return [max(p, low) for p in places]
 
 
-def neighbours(panels):
-    r"""For each of a few tokens, its nearest tokens as bars.
-
-    Args:
-        panels: (token text, names, cosines) for each token; the names and
-            cosines nearest first, as many for each token.
-    """
-    n = len(panels[0][1])
-    fig, axes = canvas(0.8 + 0.26 * n, 1, len(panels), sharex=True)
-    axes = axes.flat if len(panels) > 1 else [axes]
-    for ax, (token, names, cosines) in zip(axes, panels):
-        ax.barh(range(n), cosines, color=COLOURS["token"])
-        ax.set_yticks(range(n), [visible(name) for name in names], fontsize=8)
-        ax.invert_yaxis()
-        ax.set_xlim(0, 1)
-        ax.set_xlabel("cosine")
-        title(ax, f"nearest to {visible(token)}")
+def neighbours(nearest):
+    """Draw the nearest tokens of a few tokens: (text, names, cosines) each."""
+    height = 0.8 + 0.26 * len(nearest[0][1])
+    fig, axes = panels(height, len(nearest), sharex=True)
+    for ax, (token, names, cosines) in zip(axes, nearest):
+        charts.ranked_bars(ax, names, cosines, "token")
+        ax.tick_params(axis="y", labelsize=8)
+        name = f"nearest to {visible(token)}"
+        charts.finish(ax, name, "cosine", xlim=(0, 1))
     return fig
 
 
 def nearest_bars(token, names, cosines, every):
-    r"""One token's nearest tokens as bars, among the cosines of all tokens.
-
-    Args:
-        token: its text.
-        names, cosines: n texts and floats, nearest first.
-        every: the cosine with each token of the vocabulary, itself left out.
-    """
-    import numpy
-
-    n = len(names)
-    height = 0.9 + 0.27 * n
-    fig, axes = canvas(height, 1, 2)
-    # fixed places: the widget draws this often, and a layout takes its time
-    fig.set_layout_engine(None)
-    low, high = 0.5 / height, 1 - 0.3 / height
-    fig.subplots_adjust(0.16, low, 0.98, high, wspace=0.28)
-    ax, crowd = axes[0]
-    ax.barh(range(n), cosines, color=COLOURS["token"])
-    ax.set_yticks(range(n), [visible(name) for name in names])
-    ax.invert_yaxis()
-    for row, cosine in enumerate(cosines):
-        ax.text(
-            max(cosine, 0) + 0.01, row, f"{cosine:.2f}", va="center", size=8
-        )
-    ax.set_xlim(min(0, *cosines), 1.12)
-    ax.set_xlabel("cosine (1: the same direction)")
-    title(ax, f"nearest to {visible(token)}")
-    counts, edges = numpy.histogram(every, bins=60, range=(-1, 1))
-    crowd.stairs(counts, edges, fill=True, color=COLOURS["residual"])
-    crowd.plot(cosines, [0.7] * n, "|", color=COLOURS["token"], ms=14)
-    crowd.set_yscale("log")
-    crowd.set_xticks([-1, -0.5, 0, 0.5, 1])
-    crowd.set_xlabel("cosine with every other token")
-    crowd.set_ylabel("tokens (log scale)")
+    """Draw a token's n nearest tokens, and its cosine with every other."""
+    height = 0.9 + 0.27 * len(names)
+    margins = 0.16, 0.5 / height, 0.98, 1 - 0.3 / height, 0.28
+    fig, (ax, crowd) = panels(height, 2, margins=margins)
+    texts = [f"{cosine:.2f}" for cosine in cosines]
+    charts.ranked_bars(ax, names, cosines, "token", texts)
+    limits = dict(xlim=(min(0, *cosines), 1.12))
+    label = "cosine (1: the same direction)"
+    charts.finish(ax, f"nearest to {visible(token)}", label, **limits)
+    edges = np.linspace(-1, 1, 61)
+    charts.histograms(crowd, {"": every}, edges, ["residual"], fill=True)
+    crowd.plot(cosines, [0.7] * len(names), "|", c=COLOURS["token"], ms=14)
+    crowd.set(yscale="log", xticks=[-1, -0.5, 0, 0.5, 1])
     crowd.minorticks_off()
-    title(crowd, "the whole vocabulary")
-    return fig
+    label = "cosine with every other token"
+    labels = dict(x=label, y="tokens (log scale)")
+    return charts.finish(crowd, "the whole vocabulary", **labels)
 
 
 def word_map(points, words, groups, shares):
-    r"""Words as points in a plane, each with its text beside it.
-
-    Args:
-        points: (n, 2) coordinates.
-        words: n token texts.
-        groups: n names of groups, at most six; one colour each.
-        shares: of the variance, that each of the two axes holds (0 to 1).
-    """
+    """Draw n words at (n, 2) points; shares: of the variance, by axis."""
     fig, ax = canvas(5.6)
     names = list(dict.fromkeys(groups))
-    for name, colour in zip(names, GROUPS):
+    for name, tone in zip(names, GROUPS):
         mine = [p for p, g in zip(points, groups) if g == name]
-        x, y = zip(*mine)
-        ax.scatter(x, y, s=18, color=colour, label=name)
+        ax.scatter(*zip(*mine), s=18, color=tone, label=name)
     ax.margins(0.08)
-    ax.set_xlabel(f"first axis ({shares[0]:.0%} of the variance)")
-    ax.set_ylabel(f"second axis ({shares[1]:.0%} of the variance)")
-    ax.legend(
-        frameon=False,
-        fontsize=9,
-        ncols=len(names),
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-    )
-    colours = [GROUPS[names.index(g)] for g in groups]
+    first, second = (f"({share:.0%} of the variance)" for share in shares)
+    charts.finish(ax, "", f"first axis {first}", f"second axis {second}")
+    place = dict(ncols=len(names), bbox_to_anchor=(0, 1))
+    charts.add_legend(ax, "lower left", **place)
+    tones = [GROUPS[names.index(g)] for g in groups]
     fig.canvas.draw()  # so that the size of a label is known
-    _write_beside(ax, points, [visible(word) for word in words], colours)
+    _write_beside(ax, points, [visible(word) for word in words], tones)
     return fig
 
 
-def _write_beside(ax, points, texts, colours):
-    """Each text beside its point, where it covers no other if it can."""
-    from matplotlib.transforms import Bbox
-
-    renderer = ax.figure.canvas.get_renderer()
-    at = ax.transData.transform([[float(x), float(y)] for x, y in points])
+def _write_beside(ax, points, texts, tones):
+    """Write each text next to its point, where it covers least."""
+    at = ax.transData.transform(points)
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in at]
-    turns = [(1, 0), (-1, 0), (0, 1), (0, -1)]
-    turns += [(1, 1), (1, -1), (-1, 1), (-1, -1)]
-    for own, ((x, y), text, colour) in enumerate(zip(at, texts, colours)):
-        label = ax.text(0, 0, text, size=8, color=colour)
-        box = label.get_window_extent(renderer)
-        w, h = box.width, box.height
-        best = None
-        for far in (5, 9, 14, 20, 28):
-            for right, up in turns:
-                left = x + right * (far + w / 2) - w / 2
-                low = y + up * (far + h / 2) - h / 2
-                place = Bbox.from_bounds(left, low, w, h)
-                others = taken[:own] + taken[own + 1 :]
-                hits = place.count_overlaps(others)
-                hits += 5 * (not ax.bbox.fully_containsx(left + w))
-                hits += 5 * (not ax.bbox.fully_containsx(left))
-                if best is None or hits < best[0]:
-                    best = hits, place
-        taken.append(best[1])
-        corner = ax.transData.inverted().transform(best[1].p0)
-        label.set_position(corner)
-        label.set_verticalalignment("bottom")
+    sides = ((1, 0), (-1, 0), (0, 1), (0, -1))
+    sides += ((1, 1), (1, -1), (-1, 1), (-1, -1))
+    for own, (text, tone) in enumerate(zip(texts, tones)):
+        label = charts.write(ax, *points[own], text, 8, color=tone)
+        box = label.get_window_extent()
+        w, h = box.width / 2, box.height / 2
+        others = taken[:own] + taken[own + 1 :]
+
+        def hits(place):
+            inside = map(ax.bbox.fully_containsx, (place.x0, place.x1))
+            return place.count_overlaps(others) + 5 * (2 - sum(inside))
+
+        places = [
+            box.translated(right * (far + w), up * (far + h))
+            for far in (5, 9, 14, 20, 28)
+            for right, up in sides
+        ]
+        taken.append(min(places, key=hits))
+        middle = taken[-1].get_points().mean(0)
+        label.set_position(ax.transData.inverted().transform(middle))
 
 
 def order_by_layer(changes):
-    r"""How far the last row moves when the words are reordered, by layer.
-
-    Args:
-        changes: name of a model to L numbers: the change of the last row
-            of the residual stream after each block, relative to its norm.
-    """
+    """Draw the last row's relative change after each block: name to (L,)."""
     fig, ax = canvas(3.4)
-    roles = ("other", "plain", "residual")
-    for (name, values), role in zip(changes.items(), roles, strict=True):
-        values = [max(float(v), 1e-9) for v in values]
-        layers = range(1, len(values) + 1)
-        ax.plot(layers, values, "o-", color=COLOURS[role], label=name, lw=2)
-    ax.set_yscale("log")
-    ax.set_ylim(1e-9, 30)
-    ax.set_xticks(layers)
-    ax.set_xlabel("after how many blocks")
-    ax.set_ylabel("relative change\nof the last row (log)")
-    ax.legend(frameon=False, fontsize=9, ncols=3, loc="upper left")
+    looks = [(tone, "o-") for tone in ("other", "plain", "residual")]
+    series = {name: array(c).clip(1e-9) for name, c in changes.items()}
+    layers = range(1, 1 + len(next(iter(series.values()))))
+    charts.lines(ax, series, looks, layers)
+    label = "relative change\nof the last row (log)"
+    scale = dict(yscale="log", ylim=(1e-9, 30), xticks=layers)
+    charts.finish(ax, "", "after how many blocks", label, **scale)
+    charts.add_legend(ax, "upper left", ncols=3)
     return fig
 
 
 def position_table(table, title_text=""):
-    r"""A position embedding: one row a position.
-
-    Args:
-        table: (T, D) numbers.
-        title_text: over the picture.
-    """
+    """Draw a position embedding (T, D), one row per position."""
     fig, ax = canvas(2.9)
-    image = heatmap(ax, table, signed=True)
+    image = charts.heatmap(ax, table, signed=True)
     fig.colorbar(image, ax=ax, label="value", pad=0.01)
-    ax.set_xlabel("dimension (sine and cosine of each pair side by side)")
-    ax.set_ylabel("position")
-    title(ax, title_text)
-    return fig
+    label = "dimension (sine and cosine of each pair side by side)"
+    return charts.finish(ax, title_text, label, "position")
 
-
-# -- the widget
 
 def nearest(llama, token: str = " France", n: int = 12) -> Play:
-    r"""A token, and the tokens whose rows of the embedding point its way.
+    r"""Return a field for a token, and the tokens of the nearest rows.
 
     Args:
-        llama: any Llama with its tokenizer.
-        token: to start with; where it is several tokens, its last one.
+        token: to begin with; of several tokens the last one.
         n: bars to draw.
-
-    Controls: `token`, the text of one token (a special token by its name),
-    or # and an id; `centre`, to take the mean row off every row first.
     """
     table = llama.tok_embeddings.weight.detach()  # (V, D)
     mean = table.mean(0)  # (D,)
-    off = table @ mean  # (V,)
-    norms = table.norm(dim=1)  # (V,)
-    # |w - m|^2 = |w|^2 - 2 w.m + |m|^2: no second table is held
-    centred = (norms**2 - 2 * off + mean @ mean).clamp(min=0).sqrt()
-    decode = llama.tokenizer.decode
+    norms, centred = _norms(table, mean)
 
     def draw(token, centre):
         i = _one_id(llama.tokenizer, token)
-        # V products of D numbers, never V times V
         if centre:
             row = table[i] - mean  # (D,)
             cosines = (table @ row - mean @ row) / (centred * row.norm())
@@ -291,30 +187,39 @@ def nearest(llama, token: str = " France", n: int = 12) -> Play:
         cosines = cosines.nan_to_num().float().cpu()  # a row of zeros: 0
         cosines[i] = -2  # not itself
         top = cosines.topk(min(n, len(cosines) - 1))
-        names = [decode([j]) for j in top.indices.tolist()]
-        every = cosines[cosines > -2].numpy()
-        return nearest_bars(decode([i]), names, top.values.tolist(), every)
+        names = token_texts(llama, top.indices.tolist())
+        every = cosines[cosines > -2]
+        (name,) = token_texts(llama, [i])
+        return nearest_bars(name, names, top.values.tolist(), every)
 
     last = llama.tokenizer.encode(token, bos=False, eos=False)[-1:]
     return Play(
         draw,
         token=ipw.Text(
-            decode(last),
+            llama.tokenizer.decode(last),
             description="token, or # and an id",
             continuous_update=False,
         ),
         centre=ipw.Checkbox(
-            False, description="take the mean row off first", indent=False
+            False, description="subtract the mean row first", indent=False
         ),
     )
 
 
+def _norms(table, mean):
+    """Return the norms of the rows, and of the rows minus their mean."""
+    norms = table.norm(dim=1)  # (V,)
+    # |w - m|² = |w|² - 2 w·m + |m|²: needs no second table
+    squares = norms**2 - 2 * (table @ mean) + mean @ mean  # (V,)
+    return norms, squares.clamp(min=0).sqrt()
+
+
 def _one_id(tokenizer, text: str) -> int:
-    """The id that a reader asks for, as "#" and digits or as a text."""
+    """Return the id of "#" and digits, or of a text of one token."""
     if text.startswith("#") and text[1:].isdecimal():
         if int(text[1:]) >= tokenizer.n_words:
             raise ValueError(
-                f"id {int(text[1:])} is not in the vocabulary; wanted 0 to "
+                f"id {int(text[1:])} is not in the vocabulary; expected 0 to "
                 f"{tokenizer.n_words - 1}"
             )
         return int(text[1:])

@@ -1,226 +1,113 @@
-r"""The pictures of notebook 03."""
+r"""Pictures and widget of notebook 03."""
 
 import ipywidgets as ipw
+import numpy as np
 import torch
 
-from .base import AMOUNT, COLOURS, array, canvas, heatmap, title, visible
 from ..rmsnorm import rms_norm
-from .play import Play
-from .play import log_slider
+from . import charts
+from .base import AMOUNT, array, canvas, panels, spaced, visible
 from .model_map import strip  # noqa: F401
+from .play import Play, log_slider, token_texts
+
+SIZES = dict(x="RMS of the input", y="RMS of the output")
 
 
 def rms_by_norm(rms, labels):
-    r"""How large the vectors are that come into each norm, on a log scale.
-
-    Args:
-        rms: (2L + 1, T) root mean squares, in the order of the model: for
-            each layer before attention and before the feed-forward network,
-            then the final norm.
-        labels: T token texts.
-    """
+    """Draw the RMS (2L + 1, T) of T tokens at the input of each norm."""
     fig, ax = canvas(2.9)
-    rms = array(rms)
-    places = [i / 2 for i in range(len(rms))]
-    shades = AMOUNT(
-        [0.35 + 0.65 * t / len(labels) for t in range(len(labels))]
-    )
-    for t, label in enumerate(labels):
-        ax.plot(
-            places,
-            rms[:, t],
-            "o-",
-            ms=4,
-            lw=1.2,
-            color=shades[t],
-            label=visible(label),
-        )
-    ax.set_yscale("log")
-    n_layers = len(rms) // 2
-    step = max(1, n_layers // 8)
-    ticks = list(range(0, n_layers, step))
-    ax.set_xticks(
-        ticks + [n_layers], [f"layer {i}" for i in ticks] + ["final"]
-    )
-    ax.set_ylabel("RMS of the vector")
-    ax.set_xlabel(
-        "norm: two a layer (attention, then feed-forward), then the final one"
-    )
-    ax.legend(
-        frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1)
-    )
-    title(ax, "What comes into each norm")
+    shades = AMOUNT(0.35 + 0.65 * np.arange(len(labels)) / len(labels))
+    places, style = np.arange(len(rms)) / 2, dict(ms=4, lw=1.2)
+    for values, shade, label in zip(array(rms).T, shades, labels):
+        style |= dict(color=shade, label=visible(label))
+        ax.plot(places, values, "o-", **style)
+    _norm_ticks(ax, len(rms) // 2)
+    x = "norm: two a layer (attention, then feed-forward), then the final one"
+    labels = dict(x=x, y="RMS of the vector")
+    charts.finish(ax, "Input of each norm", **labels, yscale="log")
+    charts.add_legend(ax, "right", fontsize=8)
     return fig
 
 
-def before_and_after(panels, labels):
-    r"""Values of each token in several states, one colour scale for all.
+def _norm_ticks(ax, n_layers, shift=0):
+    """Name the layers, and the final norm behind them."""
+    shown = spaced(n_layers, 8)
+    names = [f"layer {i}" for i in shown]
+    ax.set_xticks([*(i + shift for i in shown), n_layers], [*names, "final"])
 
-    Args:
-        panels: title to (T, n) values.
-        labels: T token texts.
-    """
-    fig, axes = canvas(0.9 + 0.28 * len(labels), 1, len(panels), sharey=True)
-    limit = max(float(abs(values).max()) for values in panels.values())
-    limit = min(limit, 3.0)  # the strongest may be over it
-    for ax, (name, values) in zip(axes.flat, panels.items()):
-        image = heatmap(ax, values, labels, signed=True, limit=limit)
-        ax.set_xlabel(f"features 0 to {values.shape[1] - 1}")
-        title(ax, name)
+
+def before_and_after(states, labels):
+    """Draw values of T tokens in several states: title to (T, n) values."""
+    fig, axes = panels(0.9 + 0.28 * len(labels), len(states), sharey=True)
+    limit = max(float(abs(values).max()) for values in states.values())
+    limit = min(limit, 3.0)  # a few values are larger
+    for ax, (name, values) in zip(axes, states.items()):
+        image = charts.heatmap(ax, values, labels, signed=True, limit=limit)
+        charts.finish(ax, name, f"features 0 to {values.shape[1] - 1}")
     fig.colorbar(image, ax=axes, label="value", shrink=0.9, extend="both")
     return fig
 
 
 def epsilon_curves(sizes, curves, marks):
-    r"""The size of a normalized vector against the size of what came in.
-
-    Args:
-        sizes: n root mean squares of the input, drawn on a log scale.
-        curves: two names with n root mean squares of the output each.
-        marks: name to input sizes to be marked on the first curve's axis.
-    """
+    """Draw RMS of outputs by RMS of inputs; marks: name to inputs."""
     fig, ax = canvas(3.0)
-    for (name, values), role in zip(
-        curves.items(), ("residual", "plain"), strict=True
-    ):
-        ax.plot(
-            array(sizes), array(values), color=COLOURS[role], lw=2, label=name
-        )
-    for name, at in marks.items():
-        ax.plot(
-            array(at), [1.06] * len(at), "|", ms=12, color="black", label=name
-        )
-    ax.set_xscale("log")
-    ax.set_ylim(0, 1.14)
-    ax.set_xlabel("RMS of what comes in")
-    ax.set_ylabel("RMS of what goes out")
-    ax.legend(frameon=False, fontsize=9, loc="center right")
-    title(ax, "Where ε takes hold")
-    return fig
+    charts.lines(ax, curves, [("residual", "-"), ("plain", "-")], sizes)
+    points = {n: (at, [1.06] * len(at)) for n, at in marks.items()}
+    charts.lines(ax, points, [("black", "|", dict(ms=12))] * len(points))
+    limits = dict(xscale="log", ylim=(0, 1.14), legend="center right")
+    return charts.finish(ax, "Where ε takes hold", **SIZES, **limits)
 
 
 def error_histogram(errors, heading):
-    r"""How often each relative error occurs, on a log scale.
-
-    Args:
-        errors: up to three names with relative errors each.
-        heading: over the picture.
-    """
+    """Draw how often each relative error occurs; up to three names."""
     fig, ax = canvas(2.8)
-    edges = [2.0 ** (e / 2) for e in range(-26, -5)]
-    for (name, values), role in zip(
-        errors.items(), ("residual", "other", "plain")
-    ):
-        kept = [min(max(v, edges[0]), edges[-1]) for v in values.tolist()]
-        share = [1 / len(kept)] * len(kept)
-        ax.hist(
-            kept,
-            edges,
-            weights=share,
-            histtype="step",
-            lw=2,
-            color=COLOURS[role],
-            label=name,
-        )
+    edges = 2.0 ** np.arange(-13, -2.5, 0.5)
+    tones = ("residual", "other", "plain")
+    charts.histograms(ax, errors, edges, tones, share=True)
     ax.set_xscale("log", base=2)
-    ax.set_xlabel("relative error (the first step holds all smaller ones)")
-    ax.set_ylabel("share of the values")
-    ax.legend(frameon=False, fontsize=9, loc="upper left")
-    title(ax, heading)
-    return fig
+    x = "relative error (the first step holds all smaller ones)"
+    y = "share of the values"
+    return charts.finish(ax, heading, x, y, legend="upper left")
 
 
 def gamma_by_norm(gammas):
-    r"""The learned scales of every norm: median, middle half, 5 % to 95 %.
-
-    Args:
-        gammas: (2L + 1, D), in the order of the model, the final norm last.
-    """
+    """Draw each norm's learned scales (2L + 1, D), the final norm last."""
     fig, ax = canvas(3.0)
-    gammas = array(gammas)
-    n_layers = len(gammas) // 2
-    sorts = {
-        "before attention": (gammas[:-1:2], 0.0, "attention"),
-        "before feed-forward": (gammas[1:-1:2], 0.3, "feed-forward"),
-        "final": (gammas[-1:], n_layers, "other"),
-    }
-    for name, (rows, offset, role) in sorts.items():
-        at = [i + offset for i in range(len(rows))]
-        marks = [sorted(row.tolist()) for row in rows]
-        low, first, middle, third, high = (
-            [row[int(q * (len(row) - 1))] for row in marks]
-            for q in (0.05, 0.25, 0.5, 0.75, 0.95)
-        )
-        ax.vlines(at, low, high, color=COLOURS[role], lw=1.2)
-        ax.vlines(at, first, third, color=COLOURS[role], lw=5, alpha=0.6)
-        ax.plot(at, middle, "o", color=COLOURS[role], ms=5, label=name)
-    step = max(1, n_layers // 8)
-    ticks = list(range(0, n_layers, step))
-    ax.set_xticks(
-        [i + 0.15 for i in ticks] + [n_layers],
-        [f"layer {i}" for i in ticks] + ["final"],
-    )
-    ax.set_ylabel("γ of a feature")
-    ax.legend(
-        frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1)
-    )
-    title(ax, "Learned scales: median, middle half, 5 % to 95 % of features")
-    return fig
+    levels = [0.05, 0.25, 0.5, 0.75, 0.95]
+    found = np.quantile(array(gammas), levels, axis=1).T  # (2L + 1, 5)
+    L = len(found) // 2
+    layers = np.arange(L)
+    for places, rows, role, name in (
+        (layers, found[:-1:2], "attention", "before attention"),
+        (layers + 0.3, found[1:-1:2], "feed-forward", "before feed-forward"),
+        ([L], found[-1:], "other", "final"),
+    ):
+        charts.spreads(ax, places, rows, role, name)
+    _norm_ticks(ax, L, 0.15)
+    name = "Learned scales: median, middle half, 5 % to 95 % of features"
+    return charts.finish(ax, name, y="γ of a feature", legend="right")
 
 
-def norm_bars(before, after, sizes, curve, point, heading):
-    r"""A vector before and after RMSNorm, and where it lies on ε's curve.
-
-    Args:
-        before, after: n values of the same features.
-        sizes, curve: what goes out against what comes in, as RMS.
-        point: (RMS in, RMS out) of this vector.
-        heading: over the picture.
-    """
-    fig, axes = canvas(3.0, 1, 2, width_ratios=[1.5, 1])
-    left, right = axes.flat
-    before, after = array(before), array(after)
-    places = range(len(before))
-    left.bar(
-        [i - 0.2 for i in places],
-        before,
-        0.4,
-        color=COLOURS["other"],
-        label="before",
-    )
-    left.bar(
-        [i + 0.2 for i in places],
-        after,
-        0.4,
-        color=COLOURS["residual"],
-        label="after",
-    )
+def norm_bars(before, after, curve, point, heading):
+    """Draw a vector before and after RMSNorm, and its dot on ε's curve."""
+    margins = 0.075, 0.16, 0.985, 0.91, 0.2
+    options = dict(margins=margins, width_ratios=[1.5, 1])
+    fig, (left, right) = panels(3.0, 2, **options)
+    series = {"before": before, "after": after}
+    charts.grouped_bars(left, series, ("other", "residual"))
     left.axhline(0, color="black", lw=0.6)
-    left.set_ylim(-4, 4)
-    left.set_xlabel("feature")
-    left.set_ylabel("value (cut off at ±4)")
-    left.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
-    title(left, heading)
-    right.plot(array(sizes), array(curve), color=COLOURS["residual"], lw=2)
+    y = "value (cut off at ±4)"
+    charts.finish(left, heading, "feature", y, ylim=(-4, 4))
+    charts.add_legend(left, "upper right", ncols=2)
+    charts.lines(right, {"": curve}, [("residual", "-")])
     right.plot(*point, "o", ms=9, color="black")
-    right.set_xscale("log")
-    right.set_ylim(0, 1.1)
-    right.set_xlabel("RMS of what comes in")
-    right.set_ylabel("RMS of what goes out")
-    return fig
+    return charts.finish(right, **SIZES, xscale="log", ylim=(0, 1.1))
 
-
-# -- the widget
 
 def norm(llama, ids) -> Play:
-    r"""One token's embedding, scaled, then normalized with a chosen ε.
-
-    Args:
-        llama: whose embeddings.
-        ids: a prompt's token ids.
-    """
+    """Return a token's embedding, scaled, then normalized with a chosen ε."""
     vectors = llama.weights()["tok_embeddings.weight"][ids].float().cpu()
-    texts = [llama.tokenizer.decode([i]) for i in ids]
+    texts = token_texts(llama, ids)
     sizes = torch.logspace(-6, 3, 120)
 
     def draw(token, scale, epsilon):
@@ -228,8 +115,8 @@ def norm(llama, ids) -> Play:
         y = rms_norm(x, torch.ones_like(x), epsilon)  # (D,)
         point = [float(v.pow(2).mean().sqrt()) for v in (x, y)]
         heading = f"{texts[token]!r}: RMS {point[0]:.3g} to {point[1]:.3g}"
-        curve = sizes / (sizes**2 + epsilon).sqrt()
-        return norm_bars(x[:24], y[:24], sizes, curve, point, heading)
+        curve = sizes, sizes / (sizes**2 + epsilon).sqrt()
+        return norm_bars(x[:24], y[:24], curve, point, heading)
 
     return Play(
         draw,

@@ -1,284 +1,172 @@
-r"""The pictures of notebook 06."""
+r"""Pictures and widget of notebook 06."""
 
 import ipywidgets as ipw
+import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.colors import LogNorm
 
-import matplotlib.pyplot as plt
-
-from .base import (
-    COLOURS,
-    WIDTH,
-    canvas,
-    cell_texts,
-    heatmap,
-    legend_above,
-    plain,
-    title,
-    visible,
-)
-from ..course.experiment import replaced
-from .play import Play
+from ..model import record
+from . import charts
+from .base import COLOURS, array, canvas, heading, panels, spaced, visible
 from .model_map import strip  # noqa: F401
+from .play import Play, token_texts
+
+ZERO = dict(color=COLOURS["other"], lw=0.8)
 
 
 def activations(z, curves, gates):
-    r"""Activation functions, and beside them the share each lets through.
-
-    Args:
-        z: n numbers, the x axis.
-        curves: name to n values f(z); first the feed-forward network's own.
-        gates: name to n values f(z)/z; drawn in the order of `curves`.
-    """
-    colours = (COLOURS["feed-forward"], "black", "#777777", COLOURS["other"])
-    fig, ((left, right),) = canvas(3.3, 1, 2)
-    styles = ("-", "--", "-.", ":")
-    for ax, lines in ((left, curves), (right, gates)):
-        ax.axhline(0, color=COLOURS["other"], lw=0.8)
-        ax.axvline(0, color=COLOURS["other"], lw=0.8)
-        for (name, values), c, style in zip(lines.items(), colours, styles):
-            ax.plot(z, values, style, label=name, color=c, lw=2)
-        ax.set_xlabel("z")
-        ax.legend(frameon=False, fontsize=9, loc="upper left")
-    left.set_ylabel("f(z)")
-    right.set_ylabel("f(z) / z, the share let through")
-    right.set_ylim(-0.05, 1.25)
-    title(left, "Activation functions f")
-    title(right, "Each is z times a gate")
+    """Draw functions f(z) by name, and f(z)/z; the network's own first."""
+    fig, axes = panels(3.3, 2)
+    tones = ("feed-forward", "black", "#777777", "other")
+    looks = list(zip(tones, ("-", "--", "-.", ":")))
+    names = "Activation functions f", "Each is z times a gate"
+    ys = "f(z)", "f(z) / z, the share let through"
+    for ax, series, name, y in zip(axes, (curves, gates), names, ys):
+        ax.axhline(0, **ZERO)
+        ax.axvline(0, **ZERO)
+        charts.lines(ax, series, looks, z)
+        charts.finish(ax, name, "z", y, legend="upper left")
+    axes[1].set_ylim(-0.05, 1.25)
     return fig
 
 
 def gate_openness(share, quantiles):
-    r"""How many gates are open in each layer, and how far.
-
-    Args:
-        share: (L, T) numbers from 0 to 1: of the neurons, for each token.
-        quantiles: (L, 5): 5, 25, 50, 75 and 95 % of the gates' values.
-    """
-    layers, colour = range(len(share)), COLOURS["feed-forward"]
-    fig, ((left, right),) = canvas(3.3, 1, 2)
-    left.bar(layers, [float(s.mean()) for s in share], color=colour)
-    for layer, row in enumerate(share):
-        inside = ["white" if value < row.mean() else "black" for value in row]
-        at = [layer] * len(row)
-        left.scatter(at, row, 50, inside, marker="_", alpha=0.4, lw=1)
+    """Draw shares (L, T) of open gates, and gates' quantiles (L, 5)."""
+    share, (L, T) = array(share), share.shape
+    layers, tone, ticks = np.arange(L), COLOURS["feed-forward"], spaced(L, 12)
+    fig, (left, right) = panels(3.3, 2)
+    mean = share.mean(1)  # (L,)
+    left.bar(layers, mean, color=tone)
+    inside = np.where(share < mean[:, None], "white", "black").ravel()
+    style = dict(marker="_", alpha=0.4, lw=1)
+    left.scatter(layers.repeat(T), share.ravel(), 50, inside, **style)
     left.axhline(0.5, color=COLOURS["other"], ls="--", lw=1)
-    left.set_ylim(0, 1)
-    left.set_ylabel("share of open gates")
-    title(left, "Open gates: mean, and each token")
-    right.axhline(0, color=COLOURS["other"], lw=0.8)
-    for layer, row in enumerate(quantiles):
-        low, first, half, third, high = (float(value) for value in row)
-        right.plot([layer] * 2, [low, high], color=colour, lw=1.5)
-        right.bar(layer, third - first, 0.6, first, color=colour)
-        right.plot([layer - 0.3, layer + 0.3], [half] * 2, color="white", lw=2)
-    right.set_ylabel("value of the gate, silu(z)")
-    title(right, "Values: median, middle half, 5 % to 95 %")
-    for ax in (left, right):
-        ax.set_xlabel("layer")
-        ax.set_xticks(_some(layers))
-    return fig
-
-
-def _some(layers, most=12):
-    """Every layer's number, or every other … where they are many."""
-    return list(layers)[:: -(-len(layers) // most)]
+    name, y = "Open gates: mean, and each token", "share of open gates"
+    charts.finish(left, name, "layer", y, ylim=(0, 1), xticks=ticks)
+    right.axhline(0, **ZERO)
+    low, first, half, third, high = array(quantiles).T  # (L,) each
+    right.vlines(layers, low, high, color=tone, lw=1.5)
+    right.bar(layers, third - first, 0.6, first, color=tone)
+    right.hlines(half, layers - 0.3, layers + 0.3, color="white", lw=2)
+    name = "Values: median, middle half, 5 % to 95 %"
+    y = "value of the gate, silu(z)"
+    return charts.finish(right, name, "layer", y, xticks=ticks)
 
 
 def stream_norms(norms, labels):
-    r"""The length of each token's vector, from the embedding down.
-
-    Args:
-        norms: (2L + 1, T) numbers over 0: the embedding, then after
-            attention and after feed-forward of each layer.
-        labels: T token texts.
-    """
-    rows = ["embedding"] + [
-        f"layer {layer}: + {half}"
-        for layer in range(len(norms) // 2)
-        for half in ("attention", "feed-forward")
-    ]
+    """Draw lengths (2L + 1, T) of the residual stream after each half."""
+    norms, halves = array(norms), ("attention", "feed-forward")
+    layers = range(len(norms) // 2)
+    rows = [f"layer {i}: + {half}" for i in layers for half in halves]
+    rows = ["embedding", *rows]
+    low, high = norms.min(), norms.max()
     fig, ax = canvas(1.2 + 0.24 * len(rows))
-    image = heatmap(ax, norms, columns=labels)
-    low, high = float(norms.min()), float(norms.max())
-    image.set_clim(low, high)  # first: a logarithm has no 0
-    image.norm = "log"
-    image.set_clim(low, high)
+    image = charts.heatmap(ax, norms, columns=labels)
+    image.set_norm(LogNorm(low, high))
     ax.set_yticks(range(len(rows)), rows)
-    middle = (low * high) ** 0.5  # from here on the colour is dark
-    if len(labels) <= 12:
-        texts = [
-            [f"{x:.3g}" if x < 1000 else f"{x:.0f}" for x in row]
-            for row in norms
-        ]
-        cell_texts(ax, texts, [[x > middle for x in row] for row in norms])
-    ax.set_xlabel("token")
-    title(ax, "Length of the residual stream, ‖x‖")
+    for (row, t), x in np.ndenumerate(norms if len(labels) <= 12 else []):
+        text = f"{x:.3g}" if x < 1000 else f"{x:.0f}"
+        tone = "white" if x > (low * high) ** 0.5 else "black"
+        charts.write(ax, t, row, text, 8, color=tone)
+    charts.finish(ax, "Length of the residual stream, ‖x‖", "token")
     fig.colorbar(image, ax=ax, label="length (logarithmic)")
     return fig
 
 
 def additions(relative, share, embedding):
-    r"""What the two halves of each layer add to the stream.
-
-    Args:
-        relative: name of a half to L numbers: the length of what it adds
-            over that of what it adds to.
-        share: name of a half to L shares of the final vector.
-        embedding: the share of the embedding.
-    """
-    fig, ((left, right),) = canvas(3.3, 1, 2)
-    for ax, bars, start in ((left, relative, 1), (right, share, 0)):
-        for place, (name, values) in zip((-0.2, 0.2), bars.items()):
-            up = [float(value) - start for value in values]
-            at = [layer + place for layer in range(len(up))]
-            ax.bar(at, up, 0.4, start, color=COLOURS[name], label=name)
-        ax.set_xticks(_some(range(len(values))))
-        ax.set_xlabel("layer")
-    left.axhline(1, color=COLOURS["residual"], lw=1.5)
-    left.set_yscale("log")
-    left.set_ylabel("length added / length before")
-    title(left, "Beside what is there already")
-    right.bar(
-        -1.5, float(embedding), color=COLOURS["residual"], label="embedding"
-    )
-    ticks = _some(range(len(values)))
+    """Draw what each half adds in L layers, to the stream and the result."""
+    fig, (left, right) = panels(3.3, 2)
+    tone, ticks = COLOURS["residual"], spaced(len(share["attention"]), 12)
+    charts.grouped_bars(left, relative, list(relative), start=1)
+    left.axhline(1, color=tone, lw=1.5)
+    name, y = "Beside what is there already", "length added / length before"
+    charts.finish(left, name, "layer", y, yscale="log", xticks=ticks)
+    charts.grouped_bars(right, share, list(share))
+    right.bar(-1.5, float(embedding), color=tone, label="embedding")
     right.set_xticks([-1.5, *ticks], ["emb.", *ticks])
-    right.axhline(0, color=COLOURS["other"], lw=0.8)
-    right.set_ylabel("share of the final vector")
-    title(right, "In the final vector (sum: 1)")
-    handles = right.get_legend_handles_labels()
-    fig.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
-    return fig
+    right.axhline(0, **ZERO)
+    name, y = "In the final vector (sum: 1)", "share of the final vector"
+    charts.figure_legend(fig, "outside lower center")
+    return charts.finish(right, name, "layer", y)
 
 
 def loss_left_out(losses, as_it_is, blind):
-    r"""The loss with one layer's feed-forward network left out.
-
-    Args:
-        losses: L losses in nats a token, by the layer left out.
-        as_it_is: the loss with all layers.
-        blind: the loss of a guess among all tokens alike, ln V.
-    """
+    """Draw L losses without a layer's half; with all; of a uniform guess."""
     fig, ax = canvas(2.8)
-    layers = range(len(losses))
-    ax.bar(layers, losses, color=COLOURS["feed-forward"])
-    for layer, value in zip(layers, losses):
-        ax.text(layer, value, f"{value:.2f}", ha="center", va="bottom", size=8)
+    ax.bar(range(len(losses)), losses, color=COLOURS["feed-forward"])
+    for layer, value in enumerate(losses):
+        charts.write(ax, layer, value, f"{value:.2f}", 8, va="bottom")
     ax.axhline(as_it_is, color="black", lw=1.2, label="as it is", zorder=0)
     ax.axhline(blind, color=COLOURS["other"], ls="--", label="a blind guess")
-    ax.set_ylim(0, 1.12 * max(blind, as_it_is, *losses))
-    ax.set_xticks(_some(layers, most=24))
-    ax.set_xlabel("layer whose feed-forward network is left out")
-    ax.set_ylabel("loss (nats a token)")
-    legend_above(ax, 2)
-    return fig
+    limits = 0, 1.12 * max(blind, as_it_is, *losses)
+    x = "layer whose feed-forward network is left out"
+    ax.set(ylim=limits, xticks=spaced(len(losses), 24))
+    return charts.finish(ax, "", x, "loss (nats a token)", legend="above")
 
 
 def neuron_on_text(labels, activation, gate, name, top=5):
-    r"""One neuron over the tokens of a text: where its gate opens.
-
-    Args:
-        labels: T token texts.
-        activation: (T,) gate times content.
-        gate: (T,) the gate alone.
-        name: of the neuron, for the title.
-        top: so many tokens with the largest activation are named.
-    """
-    fig, ax = plt.subplots(figsize=(WIDTH, 3.3))
-    fig.subplots_adjust(left=0.08, right=0.99, top=0.84, bottom=0.28)
-    places = range(len(labels))
-    opened = COLOURS["feed-forward"]
-    shut = COLOURS["other"]
-    ax.vlines(  # drawn faster than as many bars
-        places,
-        0,
-        activation,
-        colors=[opened if g > 0 else shut for g in gate],
-        lw=440 / len(labels),
-    )
-    ax.axhline(0, color=shut, lw=0.8)
-    size = 8 if len(labels) <= 60 else 7 if len(labels) <= 90 else 5
+    """Draw a neuron's T activations; name the tokens of the `top` largest."""
+    # margins, vlines and texts: faster than a layout, bars and ticks
+    fig, ax = canvas(3.3, margins=(0.08, 0.28, 0.99, 0.84))
+    T = len(labels)
+    tones = [COLOURS["feed-forward" if g > 0 else "other"] for g in gate]
+    ax.vlines(range(T), 0, activation, colors=tones, lw=440 / T)
+    ax.axhline(0, **ZERO)
     names = [visible(label) for label in labels]
-    ax.set_xticks([])  # words as texts are drawn faster than as ticks
-    below = ax.get_xaxis_transform()
-    style = dict(rotation=90, size=size, ha="center", va="top")
-    for place, word in enumerate(names):
-        ax.text(place, -0.03, word, transform=below, **style)
-    ax.set_xlim(-0.7, len(labels) - 0.3)
-    ax.set_ylabel("gate × content")
-    ax.spines[["top", "right"]].set_visible(False)
-    order = sorted(places, key=lambda t: -abs(activation[t]))[:top]
+    size = 8 if T <= 60 else 7 if T <= 90 else 5
+    style = dict(rotation=90, va="top", transform=ax.get_xaxis_transform())
+    for t, word in enumerate(names):
+        charts.write(ax, t, -0.03, word, size, **style)
+    order = sorted(range(T), key=lambda t: -abs(activation[t]))[:top]
     most = "   ".join(f"{names[t]} ({activation[t]:+.2f})" for t in order)
-    count = sum(bool(g > 0) for g in gate)
-    head = f"{name}: gate open (wine red) at {count} of {len(labels)} tokens"
-    fig.suptitle(plain(head), x=0.01, ha="left", fontsize=11)
     ax.set_title(f"largest:   {most}", loc="left", fontsize=9)
-    return fig
+    count = sum(g > 0 for g in gate)
+    heading(fig, f"{name}: gate open (wine red) at {count} of {T} tokens")
+    ax.set(xlim=(-0.7, T - 0.3), xticks=[])
+    return charts.finish(ax, y="gate × content")
 
 
-# -- the widget
+def neurons(llama, text) -> Play:
+    r"""Return a browser of neurons: which tokens of a text open each gate.
 
-def neurons(llama, text):
-    r"""A browser of neurons: which tokens of a text open each.
-
-    Args:
-        llama: a Llama with its tokenizer.
-        text: what the model reads behind `<|begin_of_text|>`; of a long one
-            the first 100 tokens, so that every bar can be seen.
-
-    Returns:
-        a Play with the sliders `layer` and `neuron`, which count from 0, and
-        `order`: neurons by number, or the selective first, those whose
-        largest activation is most times their mean. It opens with the middle
-        layer and the neuron that is most active at any token but the first.
-
-    Raises:
-        ValueError: for a text without a token.
+    It opens with the most active neuron of the middle layer. "Selective
+    first" sorts by the largest activation over the mean one. Only the first
+    100 tokens are read.
     """
     ids = llama.tokenizer.encode(text, bos=True, eos=False)[:100]
     if len(ids) < 2:
-        raise ValueError(f"the text {text!r} has no token; wanted some words")
-    labels = [llama.tokenizer.decode([i]) for i in ids]
+        raise ValueError(f"the text {text!r} has no token; expected words")
+    labels = token_texts(llama, ids)
     gates, activations = _neuron_activations(llama, ids)  # (L, T, F) each
-    n_layers, _, n_neurons = gates.shape
+    L, _, n_neurons = gates.shape
     sizes = activations[:, 1:].abs()  # (L, T - 1, F)
-    layer = n_layers // 2
-    neuron = sizes[layer].amax(0).argmax().item()
+    first = sizes[L // 2].amax(0).argmax().item()
     selective = sizes.amax(1) / sizes.mean(1).clamp(min=1e-9)  # (L, F)
     ranked = selective.argsort(dim=-1, descending=True).tolist()
 
     def draw(layer, neuron, order):
         if order == "selective first":
             neuron = ranked[layer][neuron]
-        return neuron_on_text(
-            labels,
-            activations[layer, :, neuron].tolist(),
-            gates[layer, :, neuron].tolist(),
-            f"layer {layer}, neuron {neuron}",
-        )
+        chosen = activations[layer, :, neuron], gates[layer, :, neuron]
+        name = f"layer {layer}, neuron {neuron}"
+        return neuron_on_text(labels, *(x.tolist() for x in chosen), name)
 
+    orders = ["by number", "selective first"]
     return Play(
         draw,
-        layer=ipw.IntSlider(layer, 0, n_layers - 1, description="layer"),
-        neuron=ipw.IntSlider(neuron, 0, n_neurons - 1, description="neuron"),
-        order=ipw.Dropdown(
-            options=["by number", "selective first"], description="order"
-        ),
+        layer=ipw.IntSlider(L // 2, 0, L - 1, description="layer"),
+        neuron=ipw.IntSlider(first, 0, n_neurons - 1, description="neuron"),
+        order=ipw.Dropdown(options=orders, description="order"),
     )
 
 
+@torch.no_grad()
 def _neuron_activations(llama, ids):
-    """Gate, and gate times content, of every neuron: (L, T, F) each."""
-    gates, activations = [], []
-
-    def noting(x, w1, w2, w3):
-        gate = F.silu(F.linear(x, w1))  # (1, T, F)
-        activation = gate * F.linear(x, w3)  # (1, T, F)
-        gates.append(gate[0].float().cpu())
-        activations.append(activation[0].float().cpu())
-        return F.linear(activation, w2)  # (1, T, D)
-
-    with torch.no_grad(), replaced(feed_forward=noting):
-        llama(torch.tensor(ids, device=llama.device), last_only=True)
-    return torch.stack(gates), torch.stack(activations)
+    """Return every neuron's gate, and gate times up: (L, T, F) each."""
+    seen, gates, activations = record(llama, torch.tensor(ids)), [], []
+    for i, layer in enumerate(llama.layers):
+        x, ffn = seen[f"layers.{i}.feed_forward.in"], layer.feed_forward
+        gates.append(F.silu(F.linear(x, ffn.w1.weight)))  # (T, F)
+        activations.append(gates[-1] * F.linear(x, ffn.w3.weight))  # (T, F)
+    return [torch.stack(each).float().cpu() for each in (gates, activations)]

@@ -1,155 +1,98 @@
-r"""The pictures of notebook 07."""
+r"""Pictures and widget of notebook 07."""
 
 import ipywidgets as ipw
 import torch
 
-import matplotlib.pyplot as plt
-
-from .base import COLOURS, canvas, cell_texts, heatmap, plain, title, visible
-from .play import Play
-from .base import legible
+from . import charts
+from .base import array, canvas, legible, panels, visible
 from .model_map import strip  # noqa: F401
+from .play import Play, token_texts
 
 
 def next_token_bars(labels, probabilities, title=""):
-    r"""The likeliest next tokens as bars, the likeliest on top.
+    """Draw n tokens and their probabilities, the likeliest on top."""
+    fig, ax = canvas(0.6 + 0.32 * len(labels))
+    fig.set_figwidth(7)
+    texts = [probability_text(p) for p in probabilities]
+    charts.ranked_bars(ax, labels, probabilities, "probability", texts)
+    x = "probability of being the next token"
+    ticks = [0, 0.25, 0.5, 0.75, 1]
+    return charts.finish(ax, title, x, xlim=(0, 1.15), xticks=ticks)
 
-    Args:
-        labels: token texts, n of them.
-        probabilities: n floats, from 0 to 1.
-        title: over the picture.
-    """
-    n = len(labels)
-    fig, ax = plt.subplots(figsize=(7, 0.6 + 0.32 * n))
-    rows = range(n)[::-1]
-    ax.barh(rows, probabilities, color=COLOURS["probability"])
-    ax.set_yticks(rows, [visible(label) for label in labels])
-    for row, p in zip(rows, probabilities):
-        # nothing is said to be certain, or impossible, by rounding
-        text = f"{p:.2f}" if 0.005 <= p <= 0.995 else f"{p:.4f}"
-        text = {"0.0000": "<0.0001", "1.0000": ">0.9999"}.get(text, text)
-        ax.text(p + 0.01, row, text, va="center", fontsize=9)
-    ax.set_xlim(0, 1.15)
-    ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
-    ax.set_xlabel("probability of being the next token")
-    ax.set_title(plain(title), loc="left", fontsize=11)
-    ax.spines[["top", "right"]].set_visible(False)
-    fig.tight_layout()
-    return fig
+
+def probability_text(p: float) -> str:
+    """Return a rounded probability that reads neither 0 nor 1."""
+    if 0.005 <= p <= 0.995:
+        return f"{p:.2f}"
+    text = f"{p:.4f}"
+    return {"0.0000": "<0.0001", "1.0000": ">0.9999"}.get(text, text)
 
 
 def lens_map(words, probabilities, columns, title_text=""):
-    r"""The logit lens: the top token of every layer at every position.
-
-    Args:
-        words: L+1 lists of T token texts, the embedding's first; drawn from
-            the bottom up.
-        probabilities: (L+1, T), of those tokens, from 0 to 1: the colour.
-        columns: T texts, the prompt's tokens.
-        title_text: over the picture.
-    """
-    n, T = len(words), len(columns)
+    """Draw the logit lens: top tokens, L+1 lists of T, and probabilities."""
+    n = len(words)
     fig, ax = canvas(1.3 + 0.3 * n)
-    image = heatmap(ax, probabilities, (), columns, limit=1.0)
+    image = charts.heatmap(ax, probabilities, (), columns, limit=1.0)
     ax.invert_yaxis()
-    ax.set_yticks(range(n), ["embedding: 0", *map(str, range(1, n))])
-    size = min(8.5, 58 / T)
+    ax.set_yticks(range(n), ["embedding: 0", *range(1, n)])
     texts = [[visible(word) for word in line] for line in words]
-    dark = [[p > 0.5 for p in line] for line in probabilities]
-    cell_texts(ax, texts, dark, size)
-    ax.set_xlabel("token of the prompt")
-    ax.set_ylabel("blocks done")
+    dark = array(probabilities) > 0.5
+    charts.cell_texts(ax, texts, dark, min(8.5, 58 / len(columns)))
+    charts.finish(ax, title_text, "token of the prompt", "blocks done")
     fig.colorbar(image, ax=ax, label="probability of the top token", pad=0.01)
-    title(ax, title_text)
     return fig
 
 
 def answer_by_layer(probabilities, ranks, answer):
-    r"""How the final answer comes up through the layers, at one position.
-
-    Args:
-        probabilities: L+1 floats, the answer's probability through the lens.
-        ranks: L+1 ints from 1, its place among all tokens.
-        answer: its text.
-    """
-    fig, axes = canvas(2.8, columns=2)
-    panels = (
-        (probabilities, "probability", "linear"),
-        (ranks, "rank (1 is the top)", "log"),
-    )
-    layers = range(len(ranks))
-    for ax, (values, label, scale) in zip(axes[0], panels):
-        ax.plot(layers, values, "o-", color=COLOURS["probability"], ms=5)
-        ax.set_yscale(scale)
-        ax.set_xticks(layers, [str(i) for i in layers])
-        ax.set_xlabel("blocks done")
-        ax.set_ylabel(label)
-        ax.yaxis.set_major_formatter("{x:g}")
-        ax.minorticks_off()
+    """Draw a token's L+1 probabilities and ranks by the logit lens."""
+    fig, (left, right) = panels(2.8, 2)
+    layers, look = range(len(ranks)), ("probability", "o-", dict(ms=5, lw=1.5))
+    for ax, values in ((left, probabilities), (right, ranks)):
+        charts.lines(ax, {"": values}, [look], layers)
         ax.set_title(f"the answer {visible(answer)}", loc="left", fontsize=11)
-    axes[0, 0].set_ylim(-0.03, 1.03)
-    axes[0, 1].set_ylim(max(*ranks, 2) * 1.6, 0.8)
+        ax.set_xticks(layers)
+    charts.finish(left, "", "blocks done", "probability", ylim=(-0.03, 1.03))
+    left.yaxis.set_major_formatter("{x:g}")
+    charts.log_axis(right, "y", text="{:g}".format)
+    right.set_ylim(max(*ranks, 2) * 1.6, 0.8)
+    charts.finish(right, "", "blocks done", "rank (1 is the top)")
     return fig
 
 
 def logit_by_block(names, leads):
-    r"""What the embedding and each block add to the lead of a logit.
-
-    Args:
-        names: L+1 texts for the ticks, from the left.
-        leads: two texts (of tokens as `visible` gives them), each with L+1
-            floats that sum to a lead.
-    """
+    """Draw the L+1 parts that sum to a logit's lead, for two names."""
     fig, ax = canvas(2.8)
-    colours = (COLOURS["probability"], COLOURS["plain"])
-    pairs = zip(leads.items(), colours, (-0.2, 0.2), strict=True)
-    for (label, parts), colour, shift in pairs:
-        label = f"{label}: {sum(parts):.2f} in all"
-        places = [i + shift for i in range(len(parts))]
-        ax.bar(places, parts, 0.4, color=colour, label=label)
+    series = {}
+    for name, parts in leads.items():
+        name = name.replace(r"\$", "$")  # `visible` escaped it
+        series[f"{name}: {sum(parts):.2f} in all"] = parts
+    charts.grouped_bars(ax, series, ("probability", "plain"))
     ax.axhline(0, color="black", lw=0.8)
-    ax.set_xticks(range(len(names)), names)
-    if len(names) > 9:
-        ax.tick_params(axis="x", rotation=60)
-    ax.set_ylabel("added to the lead")
-    ax.legend(frameon=False, fontsize=9)
-    return fig
+    angle = 60 if len(names) > 9 else 0
+    ax.set_xticks(range(len(names)), names, rotation=angle)
+    return charts.finish(ax, y="added to the lead", legend="best")
 
 
-# -- the widget
-
-LONGEST_PROMPT = 64  # tokens: keeps an answer under a fifth of a second
+LONGEST_PROMPT = 64  # tokens, so that an answer takes less than 200 ms
 
 
 def next_token(llama, prompt: str = "The capital of France is") -> Play:
-    r"""Type a prompt, see the likeliest next tokens.
-
-    Args:
-        llama: with its tokenizer.
-        prompt: to open with; may be empty: `<|begin_of_text|>` alone.
-
-    Returns:
-        a Play of `prompt` and `bars`, how many tokens are shown. Of a long
-        prompt the last tokens are read, and the title says so.
-    """
+    """Return a prompt box with the next tokens; it reads a prompt's end."""
 
     def draw(prompt, bars):
         ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
-        said = f"{prompt} …" if len(prompt) < 60 else f"… {prompt[-60:]} …"
-        said = legible(said)
+        name = f"{prompt} …" if len(prompt) < 60 else f"… {prompt[-40:]} …"
         if len(ids) > LONGEST_PROMPT:
-            said += (
-                f" (its last {LONGEST_PROMPT - 1} of {len(ids) - 1} tokens)"
-            )
-            ids = ids[:1] + ids[1 - LONGEST_PROMPT :]
-        tokens = torch.tensor(ids, device=llama.device)  # (T,)
+            most, n = LONGEST_PROMPT - 1, len(ids) - 1
+            name += f" (its last {most} of {n} tokens)"
+            ids = ids[:1] + ids[-most:]
         with torch.inference_mode():
-            logits = llama(tokens, last_only=True)[-1]  # (V,)
+            logits = llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
         top = logits.softmax(-1).topk(min(bars, len(logits)))
-        labels = [llama.tokenizer.decode([i]) for i in top.indices.tolist()]
-        return next_token_bars(labels, top.values.tolist(), said)
+        labels = token_texts(llama, top.indices.tolist())
+        return next_token_bars(labels, top.values.tolist(), legible(name))
 
-    # a model too slow to follow the typing waits for the end of the line
+    # a large model is too slow to follow each keystroke
     small = sum(p.numel() for p in llama.parameters()) < 100_000_000
     return Play(
         draw,

@@ -1,271 +1,170 @@
-r"""The pictures of notebook 08."""
+r"""Pictures and widget of notebook 08."""
+
+from functools import lru_cache
 
 import ipywidgets as ipw
 import torch
+import torch.nn.functional as F
 
-from .base import COLOURS, canvas, plain, visible
 from ..sampling import next_token_probs
-from .play import Play
+from . import charts
+from .base import COLOURS, canvas, heading, legible, panels, plain, visible
 from .model_map import strip  # noqa: F401
+from .play import Play, token_texts
 
 
 def unit_interval(labels, probabilities, draws, title=""):
-    r"""The interval from 0 to 1 cut into lengths that are probabilities.
-
-    Args:
-        labels: n token texts.
-        probabilities: n floats; what they leave of 1 is one grey piece.
-        draws: numbers from 0 to 1, drawn as marks under the interval.
-        title: over the picture.
-    """
+    """Draw n tokens' pieces of the interval 0 to 1, and numbers drawn."""
     fig, ax = canvas(1.9)
     start = 0.0
     for i, (label, p) in enumerate(zip(labels, probabilities, strict=True)):
-        colour = COLOURS["probability"] if i % 2 else "#F5CC73"
-        ax.barh(0, p, left=start, color=colour, ec="white", lw=1)
+        tone = COLOURS["probability"] if i % 2 else "#F5CC73"
+        ax.barh(0, p, left=start, color=tone, ec="white", lw=1)
         if p > 0.025:
-            name, upright = visible(label), p < 0.011 * len(visible(label))
-            ax.text(
-                start + p / 2,
-                0,
-                name,
-                ha="center",
-                va="center",
-                fontsize=9,
-                rotation=90 if upright else 0,
-            )
+            name = visible(label)
+            angle = 90 if p < 0.011 * len(name) else 0
+            charts.write(ax, start + p / 2, 0, name, rotation=angle)
         start += p
     ax.barh(0, max(1 - start, 0), left=start, color=COLOURS["other"])
     ax.plot(draws, [-0.5] * len(draws), "^", color="black", ms=6)
-    ax.set_xlim(-0.005, 1.005)
-    ax.set_ylim(-0.65, 0.45)
-    ax.set_yticks([])
     ax.spines["left"].set_visible(False)
-    ax.set_xlabel("u, uniform from 0 to 1: ▲ the numbers drawn")
-    ax.set_title(plain(title), loc="left", fontsize=11)
-    return fig
+    ax.set(xlim=(-0.005, 1.005), ylim=(-0.65, 0.45), yticks=[])
+    x = "u, uniform from 0 to 1: ▲ the numbers drawn"
+    return charts.finish(ax, title, x)
 
 
 def frequencies(labels, wanted, found, n, title=""):
-    r"""How often each token was drawn, beside its probability.
-
-    Args:
-        labels: m token texts.
-        wanted: m probabilities, the bars.
-        found: m shares of the draws, the dots.
-        n: draws; the whiskers are 3 standard deviations, √(p(1-p)/n).
-        title: over the picture.
-    """
+    """Draw m tokens' probabilities, and their shares of n draws."""
     fig, ax = canvas(3.0)
-    places = range(len(labels))
+    places, names = range(len(labels)), [visible(label) for label in labels]
     ax.bar(places, wanted, color=COLOURS["probability"], label="probability")
-    ax.errorbar(
-        places,
-        found,
-        yerr=[3 * (p * (1 - p) / n) ** 0.5 for p in wanted],
-        fmt="o",
-        ms=4,
-        color="black",
-        capsize=3,
-        label="share of the draws, ±3 standard deviations",
-    )
-    names = [visible(label) for label in labels]
-    ax.set_xticks(
-        places, names, rotation=30, ha="right", rotation_mode="anchor"
-    )
-    ax.set_ylabel("probability, share")
-    ax.legend(frameon=False, fontsize=9)
-    ax.set_title(plain(title), loc="left", fontsize=11)
-    return fig
+    whiskers = [3 * (p * (1 - p) / n) ** 0.5 for p in wanted]
+    name = "share of the draws, ±3 standard deviations"
+    style = dict(fmt="o", ms=4, color="black", capsize=3, label=name)
+    ax.errorbar(places, found, whiskers, **style)
+    style = dict(rotation=30, ha="right", rotation_mode="anchor")
+    ax.set_xticks(places, names, **style)
+    return charts.finish(ax, title, y="probability, share", legend="best")
 
 
 def entropy_by_temperature(temperatures, series, limit, title=""):
-    r"""Entropy against temperature, from sure to uniform.
-
-    Args:
-        temperatures: m numbers over 0, the x axis.
-        series: up to three names with m entropies each, in nats.
-        limit: the entropy of the uniform distribution, ln V.
-        title: over the picture.
-    """
+    """Draw up to three names' entropies in nats; limit: ln V."""
     fig, ax = canvas(3.2)
     ax.axhline(limit, color=COLOURS["other"], ls="--", lw=1.2)
     ax.text(temperatures[0], limit, "uniform: ln V ", va="bottom", fontsize=9)
     ax.axvline(1, color=COLOURS["other"], ls=":", lw=1.2)
-    roles = ("probability", "plain", "other")
-    for role, (name, values) in zip(roles, series.items()):
-        ax.plot(
-            temperatures, values, color=COLOURS[role], lw=2, label=plain(name)
-        )
-    ax.set_xscale("log")
+    looks = [(role, "-") for role in ("probability", "plain", "other")]
+    charts.lines(ax, series, looks, temperatures)
     ticks = [t for t in (0.1, 0.3, 1, 3, 10, 30, 100) if t >= temperatures[0]]
-    ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    ax.minorticks_off()
+    charts.log_axis(ax, "x", ticks, "{:g}".format)
     ax.set_ylim(0, 1.12 * limit)
-    ax.set_xlabel("temperature T (logarithmic)")
-    ax.set_ylabel("entropy (nats)")
-    ax.legend(frameon=False, fontsize=9, loc="center right")
-    ax.set_title(plain(title), loc="left", fontsize=11)
-    return fig
+    x, y = "temperature T (logarithmic)", "entropy (nats)"
+    return charts.finish(ax, title, x, y, legend="center right")
 
 
-def reshaped(labels, panels, rest, title=""):
-    r"""One distribution in several shapes, side by side.
+def reshaped(labels, shapes, rest, title="", margins=None):
+    r"""Draw one distribution in several shapes; cut-off tokens are grey.
 
     Args:
-        labels: n token texts, the likeliest first.
-        panels: name to (n + 1 probabilities before, n + 1 after); the last
-            is that of all other tokens together. Where after is 0 and
-            before is not, the token is cut off: its bar is grey.
-        rest: what to call all other tokens together.
-        title: over the picture.
+        labels: n tokens, the likeliest first.
+        shapes: name to (n + 1 probabilities before, n + 1 after); the last
+            is that of all other tokens, whose name is `rest`.
     """
-    fig, axes = canvas(
-        1.1 + 0.25 * len(labels), 1, len(panels), sharey=True, sharex=True
-    )
+    height, both = 1.1 + 0.25 * len(labels), dict(sharex=True, sharey=True)
+    fig, axes = panels(height, len(shapes), margins=margins, **both)
     names = [visible(label) for label in labels] + [plain(rest)]
     rows = range(len(names))[::-1]
-    axes = [axes] if len(panels) == 1 else axes[0]
-    for ax, (name, (before, after)) in zip(axes, panels.items()):
+    for ax, (name, (before, after)) in zip(axes, shapes.items()):
         cut = [b if a == 0 else 0 for b, a in zip(before, after)]
-        ax.barh(rows, cut, color=COLOURS["other"], alpha=0.6, height=0.7)
-        ax.barh(rows, after, color=COLOURS["probability"], height=0.7)
+        ax.barh(rows, cut, 0.7, color=COLOURS["other"], alpha=0.6)
+        ax.barh(rows, after, 0.7, color=COLOURS["probability"])
         for row, a in zip(rows, after):
             if a >= 0.005:
-                ax.text(a, row, f" {a:.2f}", va="center", fontsize=8)
+                charts.write(ax, a, row, f" {a:.2f}", 8, ha="left")
         ax.set_title(plain(name), loc="left", fontsize=9)
         ax.tick_params(axis="y", length=0)
         ax.locator_params(axis="x", nbins=4)
-    most = max(max(*b, *a) for b, a in panels.values())
+    most = max(max(*b, *a) for b, a in shapes.values())
     axes[0].set_xlim(0, 1.3 * most)
     axes[0].set_yticks(rows, names)
     fig.supxlabel("probability of being drawn (grey: cut off)", fontsize=9)
-    fig.suptitle(plain(title), x=0.01, ha="left", fontsize=11)
+    heading(fig, title)
     return fig
 
 
 def sample_tree(paths, root, title=""):
-    r"""Several samples of one prompt as a tree that branches.
-
-    Args:
-        paths: each sample's token texts; lines are as thick as the number of
-            samples that share them.
-        root: the end of the prompt, at the left.
-        title: over the picture.
-    """
-    lines, leaves = _branches(sorted(paths))
-    shared = {place: count for _, place, count, _ in lines}
-    depth = max(map(len, paths))
+    """Draw samples, lists of tokens after a root, as a tree."""
+    paths = [tuple(path) for path in paths]
+    nodes = sorted({path[:n] for path in paths for n in range(len(path) + 1)})
+    heights, leaves = {}, 0
+    for node in reversed(nodes):  # each after the nodes below it
+        under = [y for n, y in heights.items() if n[:-1] == node]
+        heights[node] = sum(under) / len(under) if under else leaves
+        leaves += not under
     fig, ax = canvas(0.7 + 0.36 * leaves)
     ax.axis("off")
-    ax.set_xlim(-0.5, depth + 0.5)
-    ax.set_ylim(-leaves + 0.4, 0.6)
-    for start, (x, y), count, label in lines:
-        if start is not None:
-            middle = (start[0] + x) / 2
-            stem = [start[0], middle], [start[1], start[1]]
-            branch = [middle, middle + 0.1, x], [start[1], y, y]
-            for line, n in ((stem, shared[start]), (branch, count)):
-                ax.plot(
-                    *line,
-                    color=COLOURS["token"],
-                    lw=n + 0.5,
-                    solid_capstyle="butt",
-                    zorder=1,
-                )
-        name = visible(label if x else root)
+    style = dict(color=COLOURS["token"], solid_capstyle="butt", zorder=1)
+    box = dict(boxstyle="round,pad=0.25", fc="white", ec="#bbbbbb")
+    counts = {n: sum(p[: len(n)] == n for p in paths) for n in nodes}
+    for node in nodes:
+        x, y, count = len(node), heights[node], counts[node]
+        if node:
+            start, fork = heights[node[:-1]], x - 0.5
+            width = counts[node[:-1]] + 0.5
+            ax.plot([x - 1, fork], [start, start], lw=width, **style)
+            bend = [fork, fork + 0.1, x], [start, y, y]
+            ax.plot(*bend, lw=count + 0.5, **style)
+        name = visible(node[-1] if node else root)
         name += f" ×{count}" if count > 1 else ""
-        box = dict(boxstyle="round,pad=0.25", fc="white", ec="#bbbbbb")
-        ax.text(x, y, name, ha="center", va="center", fontsize=8, bbox=box)
-    ax.set_title(plain(title), loc="left", fontsize=11)
-    return fig
+        charts.write(ax, x, y, name, 8, bbox=box)
+    ax.set(xlim=(-0.5, max(map(len, paths)) + 0.5), ylim=(-0.6, leaves - 0.4))
+    return charts.finish(ax, title)
 
-
-def _branches(paths, depth=0, top=0):
-    """The tree of sorted paths: its lines, and how many leaves it has.
-
-    A line is (from, to, samples, text), the root's first and from None; a
-    place is (depth, height), the leaves 1 apart from -top down.
-    """
-    deeper = {}
-    for path in paths:
-        if len(path) > depth:
-            deeper.setdefault(path[depth], []).append(path)
-    branches, leaves = [], 0
-    for group in deeper.values():
-        lines, more = _branches(group, depth + 1, top + leaves)
-        branches.append(lines)
-        leaves += more
-    heights = [lines[0][1][1] for lines in branches] or [-top]
-    here = (depth, sum(heights) / len(heights))
-    text = paths[0][depth - 1] if depth else ""
-    found = [(None, here, len(paths), text)]
-    for (_, *child), *others in branches:
-        found += [(here, *child), *others]
-    return found, max(leaves, 1)
-
-
-# -- the widget
 
 def sampling(llama, text: str) -> Play:
-    r"""Temperature, top-k and top-p over the live distribution.
+    """Return a prompt box with sliders of temperature, top-k and top-p."""
 
-    The logits are computed once for each text. Temperature 0 is greedy; k = 0
-    and p = 1 leave their step out.
-
-    Args:
-        llama: a Llama with a tokenizer.
-        text: the prompt that it opens with.
-    """
-    known = {}
-
+    @lru_cache(maxsize=1)
     def last_logits(text):
-        if text not in known:
-            ids = llama.tokenizer.encode(text, bos=True, eos=False)
-            tokens = torch.tensor(ids, device=llama.device)  # (T,)
-            with torch.inference_mode():
-                row = llama(tokens, last_only=True)[-1]  # (V,)
-            known.clear()
-            known[text] = row, torch.softmax(row.float(), dim=-1)
-        return known[text]
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)
+        with torch.inference_mode():
+            return llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
 
     def draw(text, temperature, k, p):
-        row, before = last_logits(text)
-        if temperature == 0:
-            after = torch.zeros_like(before)
-            after[row.argmax()] = 1
-        else:
-            after = next_token_probs(row, temperature, k or None, p)
-        top = before.topk(min(11, len(before))).indices
-        shapes = {}
-        for name, probs in (("as it is", before), ("reshaped", after)):
-            kept = f"{(probs > 0).sum():,} of {len(probs):,} tokens"
-            nats = torch.special.entr(probs).sum()
-            shapes[f"{name}: {kept}, {nats:.2f} nats"] = (
-                bars(before, top),
-                bars(probs, top),
-            )
-        return reshaped(
-            [llama.tokenizer.decode([i]) for i in top.tolist()],
-            shapes,
-            f"{len(before) - len(top):,} others",
-            f"{text} …",
-        )
-
-    def bars(probs, top):
-        others = probs.index_fill(0, top, 0).sum()  # 0 where all are cut
-        return [*probs[top].tolist(), others.item()]
+        found = _reshape(llama, last_logits(text), temperature, k, p)
+        margins = (0.14, 0.13, 0.99, 0.85, 0.05)
+        return reshaped(*found, f"{legible(text)} …", margins)
 
     return Play(
         draw,
         text=ipw.Text(text, description="text", continuous_update=False),
-        temperature=ipw.FloatSlider(
-            value=0.7, min=0, max=3, step=0.05, description="temperature"
-        ),
-        k=ipw.IntSlider(
-            value=0, min=0, max=50, description="k (0: every token)"
-        ),
-        p=ipw.FloatSlider(
-            value=0.9, min=0.05, max=1, step=0.05, description="p (1: off)"
-        ),
+        temperature=_slider(0.7, 0, 3, "temperature"),
+        k=ipw.IntSlider(0, 0, 50, description="k (0: every token)"),
+        p=_slider(0.9, 0.05, 1, "p (1: off)"),
     )
+
+
+def _slider(value, low, high, description):
+    style = dict(step=0.05, description=description)
+    return ipw.FloatSlider(value, min=low, max=high, **style)
+
+
+def _reshape(llama, logits, temperature, k, p):
+    """Return what `reshaped` draws; temperature 0 is greedy, k 0 all."""
+    before = logits.softmax(-1)  # (V,)
+    after = F.one_hot(logits.argmax(), len(logits)).float()
+    if temperature > 0:
+        after = next_token_probs(logits, temperature, k or None, p)
+    top = before.topk(min(11, len(before))).indices
+
+    def bars(probs):
+        others = probs.index_fill(0, top, 0).sum()  # exactly 0 if all are cut
+        return [*probs[top].tolist(), others.item()]
+
+    shapes = {}
+    for name, probs in (("as it is", before), ("reshaped", after)):
+        n, nats = (probs > 0).sum(), torch.special.entr(probs).sum()
+        name += f": {n:,} of {len(probs):,} tokens, {nats:.2f} nats"
+        shapes[name] = bars(before), bars(probs)
+    rest = f"{len(before) - len(top):,} others"
+    return token_texts(llama, top.tolist()), shapes, rest

@@ -1,226 +1,120 @@
-r"""The pictures of notebook 09."""
+r"""Pictures and widget of notebook 09."""
 
 import html
 import threading
+
 import ipywidgets as ipw
 
-from matplotlib.ticker import LogLocator
-
-from .base import COLOURS, canvas, legend_above, plain
-from .base import title as put_title
 from ..decoding import generate
+from . import charts
+from .base import COLOURS, array, canvas, plain
 from .model_map import strip  # noqa: F401
 from .nb07 import next_token_bars  # noqa: F401
+from .play import fit
 
 
 def cost_by_position(
     positions, series, title="", unit="positions run\nthrough the model"
 ):
-    r"""Lines that grow, or do not, with the position in the text.
-
-    Args:
-        positions: n ints, the x axis.
-        series: two names with n numbers each; the first is drawn in
-            grey, the second dark.
-        title: over the picture.
-        unit: of the numbers.
-    """
+    """Draw the cost of each new token; two names, the first is grey."""
     fig, ax = canvas(3.2)
-    for (name, values), role in zip(
-        series.items(), ("other", "plain"), strict=True
-    ):
-        mark = "o-" if len(positions) < 10 else "-"
-        ax.plot(positions, values, mark, label=name, color=COLOURS[role], lw=2)
-    ax.set_xlabel("position of the new token")
-    ax.set_ylabel(unit)
+    mark = "o-" if len(positions) < 10 else "-"
+    charts.lines(ax, series, [("other", mark), ("plain", mark)], positions)
     ax.set_ylim(bottom=0)
-    put_title(ax, title)
-    ax.legend(frameon=False)
-    return fig
+    x = "position of the new token"
+    return charts.finish(ax, title, x, unit, legend="best")
 
 
 def bytes_by_length(lengths, weights, caches):
-    r"""What one decode step reads: the weights, and a cache that grows.
-
-    Args:
-        lengths: n ints, positions in the cache.
-        weights: bytes.
-        caches: texts decoded together, and the bytes of their caches at
-            each length: {texts: n numbers}.
-    """
+    """Draw the bytes read by a step; caches: number of texts to bytes."""
     fig, ax = canvas(3.2)
     ax.axhline(weights / 1e6, color=COLOURS["plain"], lw=2)
-    ax.annotate(
-        "weights",
-        (lengths[0], weights / 1e6),
-        xytext=(0, 4),
-        textcoords="offset points",
-    )
-    for (texts, sizes), style in zip(caches.items(), ("-", "--", ":")):
-        ax.plot(
-            lengths,
-            [size / 1e6 for size in sizes],
-            color=COLOURS["key"],
-            ls=style,
-            lw=2,
-            label=f"cache, {texts} text{'s' if texts > 1 else ''}",
-        )
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log")
-    ax.set_xticks(lengths[::2], [f"{n:,}" for n in lengths[::2]])
-    ax.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
-    ax.minorticks_off()
-    ax.set_xlabel("positions of each text")
-    ax.set_ylabel("read for one step, MB")
-    put_title(ax, "The weights once, the cache for every text")
-    ax.legend(frameon=False, fontsize=9)
-    return fig
+    charts.note(ax, lengths[0], weights / 1e6, "weights")
+    series = {}
+    for n, sizes in caches.items():
+        series[f"cache, {n} text{'s' if n > 1 else ''}"] = array(sizes) / 1e6
+    looks = [("key", style) for style in ("-", "--", ":")]
+    charts.lines(ax, series, looks, lengths)
+    charts.log_axis(ax, "x", lengths[::2], "{:,}".format, base=2)
+    charts.log_axis(ax, "y")
+    name = "The weights once, the cache for every text"
+    x, y = "positions of each text", "read for one step, MB"
+    return charts.finish(ax, name, x, y, legend="best")
 
 
 def roofline(bandwidth, peak, products, steps=()):
-    r"""Speed against operations per byte, under the two roofs of a machine.
+    r"""Draw speed by operations per byte, under a machine's two limits.
 
     Args:
-        bandwidth: bytes a second that the memory gives.
-        peak: operations a second, the most that was seen.
-        products: (rows, operations per byte, operations per second) of a
-            product with so many rows.
-        steps: (name, operations per byte, operations per second) of whole
-            passes of a model.
+        bandwidth: bytes a second from memory.
+        peak: most operations a second that were measured.
+        products: (rows, operations per byte, operations a second) each.
+        steps: (name of a pass, operations per byte, operations a second).
     """
     fig, ax = canvas(4.2)
-    lowest = min(x for _, x, _ in (*products, *steps)) / 4
-    highest = max(x for _, x, _ in (*products, *steps)) * 3
-    ridge = peak / bandwidth
-    roof = sorted({lowest, min(max(ridge, lowest), highest), highest})
-    ax.plot(
-        roof,
-        [min(x * bandwidth, peak) / 1e9 for x in roof],
-        color=COLOURS["other"],
-        lw=2,
-    )
-    middle = (roof[0] * roof[1]) ** 0.5  # of the slope
-    ax.annotate(
-        f"memory: {bandwidth / 1e9:,.0f} GB/s",
-        (middle, min(middle * bandwidth, peak) / 1e9),
-        xytext=(-8, 4),
-        textcoords="offset points",
-        ha="right",
-        color=COLOURS["plain"],
-    )
-    ax.annotate(
-        f"arithmetic, the best measured: {peak / 1e9:,.0f} billion a second",
-        (highest, peak / 1e9),
-        xytext=(0, 5),
-        textcoords="offset points",
-        ha="right",
-        color=COLOURS["plain"],
-    )
-    _, xs, ys = zip(*products)
-    ax.plot(
-        xs,
-        [y / 1e9 for y in ys],
-        "o-",
-        color=COLOURS["feed-forward"],
-        lw=1,
-        label="one product, by rows",
-    )
+    _, xs, ys = zip(*products, *steps)
+    lowest, highest = min(xs) / 4, max(xs) * 3
+    _roof(ax, bandwidth, peak, lowest, highest)
+    n, style = len(products), dict(fontsize=8, color=COLOURS["feed-forward"])
+    line = {"one product, by rows": (xs[:n], array(ys[:n]) / 1e9)}
+    charts.lines(ax, line, [("feed-forward", "o-", dict(lw=1))])
     for i, (rows, x, y) in enumerate(products):
-        ax.annotate(
-            f"{rows}" if i else f"{rows} row",
-            (x, y / 1e9),
-            xytext=(4, -11),
-            textcoords="offset points",
-            fontsize=8,
-            color=COLOURS["feed-forward"],
-        )
+        text = f"{rows}" if i else f"{rows} row"
+        charts.note(ax, x, y / 1e9, text, 4, -11, **style)
+    style = dict(color=COLOURS["probability"], mec=COLOURS["plain"], mew=0.6)
     for (name, x, y), mark in zip(steps, "*DsP^"):
-        ax.plot(
-            x,
-            y / 1e9,
-            mark,
-            ms=11 if mark == "*" else 7,
-            color=COLOURS["probability"],
-            mec=COLOURS["plain"],
-            mew=0.6,
-            label=plain(name),
-        )
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    slowest = min(y for _, _, y in (*products, *steps)) / 1e9
-    ax.set_ylim(min(slowest, lowest * bandwidth / 1e9) / 2, 2 * peak / 1e9)
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(lambda x, _: f"{x:,g}")
-    ax.minorticks_off()
-    ax.set_xlabel("operations for each byte moved")
-    ax.set_ylabel("billion operations\na second")
-    legend_above(ax, 1 + len(steps))
-    return fig
+        style |= dict(ms=11 if mark == "*" else 7, label=plain(name))
+        ax.plot(x, y / 1e9, mark, **style)
+    charts.log_axis(ax, "x")
+    charts.log_axis(ax, "y", subs=(1, 2, 5))
+    ax.set_ylim(min(*ys, lowest * bandwidth) / 2e9, 2 * peak / 1e9)
+    x, y = "operations for each byte moved", "billion operations\na second"
+    return charts.finish(ax, "", x, y, legend="above")
+
+
+def _roof(ax, bandwidth, peak, lowest, highest):
+    """Draw the two limits between two numbers of operations per byte."""
+    ridge = min(max(peak / bandwidth, lowest), highest)
+    xs = [lowest, (lowest * ridge) ** 0.5, ridge, highest]
+    ys = [min(x * bandwidth, peak) / 1e9 for x in xs]
+    ax.plot(xs, ys, color=COLOURS["other"], lw=2)
+    style = dict(ha="right", color=COLOURS["plain"])
+    text = f"memory: {bandwidth / 1e9:,.0f} GB/s"
+    if ridge > lowest:
+        charts.note(ax, xs[1], ys[1], text, -8, **style)
+    text = f"arithmetic, the best measured: {peak / 1e9:,.0f} billion a second"
+    charts.note(ax, highest, peak / 1e9, text, 0, 5, **style)
 
 
 def speed_by_batch(sizes, together, one):
-    r"""Tokens a second of texts that decode together.
-
-    Args:
-        sizes: n ints, texts in the batch.
-        together: n numbers, tokens a second of all texts.
-        one: tokens a second of one text alone, drawn as if each further
-            text came for nothing.
-    """
+    """Draw tokens a second of n texts decoded together, and of n free ones."""
     fig, ax = canvas(3.0)
-    ax.plot(
-        sizes,
-        [n * one for n in sizes],
-        color=COLOURS["other"],
-        lw=2,
-        label="if every further text were free",
-    )
-    ax.plot(sizes, together, "o-", color=COLOURS["plain"], lw=2, label="here")
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log", base=2)
-    ax.set_xticks(sizes, [str(n) for n in sizes])
-    ax.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}")
-    ax.set_xlabel("texts decoded together")
-    ax.set_ylabel("tokens a second,\nall texts")
-    put_title(ax, "Speed of a batch")
-    ax.legend(frameon=False)
-    return fig
+    free = [n * one for n in sizes]
+    series = {"if every further text were free": free, "here": together}
+    charts.lines(ax, series, [("other", "-"), ("plain", "o-")], sizes)
+    charts.log_axis(ax, "x", sizes, base=2)
+    charts.log_axis(ax, "y", text="{:,.0f}".format, base=2)
+    x, y = "texts decoded together", "tokens a second,\nall texts"
+    return charts.finish(ax, "Speed of a batch", x, y, legend="best")
 
-
-# -- the widget
 
 class Stream(ipw.VBox):
-    r"""A prompt, and its continuation as it grows; it can be stopped.
+    """A prompt, and its continuation as it grows; it can be stopped."""
 
-    Args:
-        llama: continues the prompt.
-        prompt: to begin with; continued at once, so that there is something
-            to see.
-        max_new_tokens: the most that are given.
-
-    Attributes:
-        prompt, temperature: the controls.
-        go, stop: the buttons.
-        text: an HTML area with the prompt and what has come so far.
-        thread: what generates, while it does; join it to wait.
-    """
-
-    def __init__(self, llama, prompt: str, max_new_tokens: int):
+    def __init__(
+        self, llama, prompt="The capital of France is", max_new_tokens=120
+    ):
         self.llama, self.max_new_tokens = llama, max_new_tokens
         self.prompt = ipw.Text(prompt, description="prompt")
-        self.temperature = ipw.FloatSlider(
-            0.0, min=0.0, max=2.0, step=0.1, description="temperature"
-        )
-        for control in (self.prompt, self.temperature):
-            control.style.description_width = "initial"
-            control.layout.width = "90%"
-            control.layout.max_width = "620px"
+        style = dict(step=0.1, description="temperature")
+        self.temperature = ipw.FloatSlider(0.0, min=0.0, max=2.0, **style)
+        fit(self.prompt)
+        fit(self.temperature)
         self.go = ipw.Button(description="continue", icon="play")
-        self.stop = ipw.Button(description="stop", icon="stop", disabled=True)
-        self.text, self._stopped = ipw.HTML(), threading.Event()
+        self.stop = ipw.Button(description="stop", icon="stop")
         self.go.on_click(lambda button: self.start())
         self.stop.on_click(lambda button: self._stopped.set())
+        self.text, self._stopped = ipw.HTML(), threading.Event()
         buttons = ipw.HBox([self.go, self.stop])
         super().__init__([self.prompt, self.temperature, buttons, self.text])
         self.start()
@@ -228,62 +122,45 @@ class Stream(ipw.VBox):
         self.still = self.text.value
 
     def start(self) -> None:
-        """Begin to continue the prompt as it stands now."""
+        """Continue the prompt in a thread, so that the stop button works."""
         self._stopped.clear()
         self.go.disabled, self.stop.disabled = True, False
-        # in a thread of its own: the kernel stays free to hear the button
-        self.thread = threading.Thread(
-            target=self._run, args=(self.prompt.value, self.temperature.value)
-        )
+        self.thread = threading.Thread(target=self._run)
         self.thread.start()
 
-    def _run(self, prompt, temperature):
-        tokenizer, said = self.llama.tokenizer, ""
+    def _run(self):
+        prompt, tokenizer = self.prompt.value, self.llama.tokenizer
+        n, temperature, text = self.max_new_tokens, self.temperature.value, ""
         try:
-            new = generate(
-                self.llama,
-                tokenizer.encode(prompt, bos=True, eos=False),
-                max_new_tokens=self.max_new_tokens,
-                temperature=temperature,
-            )
-            self._show(prompt, said)
+            ids = tokenizer.encode(prompt, bos=True, eos=False)
+            options = dict(max_new_tokens=n, temperature=temperature)
+            new = generate(self.llama, ids, **options)
+            self._show(prompt, text)
             for piece in tokenizer.decode_stream(new):
                 if self._stopped.is_set():
                     break
-                said += piece
-                self._show(prompt, said)
+                text += piece
+                self._show(prompt, text)
         except ValueError as error:
             self._show(prompt, f" [{error}]")
         finally:
             self.go.disabled, self.stop.disabled = False, True
 
-    def _show(self, prompt, said):
-        """The prompt in grey, what was said in black."""
+    def _show(self, prompt, text):
+        """Show the prompt in grey and its continuation in black."""
         self.text.value = (
             '<div style="white-space: pre-wrap; max-width: 620px">'
             f'<span style="color: #777777">{html.escape(prompt)}</span>'
-            f"{html.escape(said)}</div>"
+            f"{html.escape(text)}</div>"
         )
 
     def __repr__(self) -> str:
         return f"Stream(prompt={self.prompt.value!r})"
 
     def _repr_mimebundle_(self, **kwargs):
-        """The live widget, and its first text where there is no kernel."""
+        """Return the live widget, and its first text for a saved notebook."""
         bundle = super()._repr_mimebundle_(**kwargs) or {}
         return bundle | {"text/html": self.still, "text/plain": repr(self)}
 
 
-def stream(
-    llama,
-    prompt: str = "The capital of France is",
-    max_new_tokens: int = 120,
-) -> Stream:
-    r"""A box for a prompt, which is continued token by token.
-
-    Args:
-        llama: continues it.
-        prompt: to begin with.
-        max_new_tokens: the most that are given.
-    """
-    return Stream(llama, prompt, max_new_tokens)
+stream = Stream  # in a notebook a widget is called like a picture

@@ -1,360 +1,209 @@
-r"""The pictures of appendix C."""
+r"""Pictures and widget of appendix C."""
+
+from functools import lru_cache
 
 import ipywidgets as ipw
 import torch
 
-import matplotlib.pyplot as plt
-from matplotlib.colors import to_rgb
-
-from .base import (
-    COLOURS,
-    GROUPS,
-    array,
-    canvas,
-    cell_texts,
-    heatmap,
-    plain,
-    title,
-    visible,
-)
-from .nb01 import _flow, _page, _text_width
-from ..course.experiment import replaced
-from ..swiglu import feed_forward
-from .play import Play
+from ..model import record
+from .base import GROUPS, array, canvas, colour, panels, plain, visible
+from .charts import boxes, cell_texts, figure_legend, finish, flow, heatmap
+from .charts import lines, log_axis, page, text_width, write
 from .model_map import strip  # noqa: F401
+from .play import Play, token_texts
+
+PARTS = {  # of a model's parameters
+    "all else": "other",
+    "chosen experts": "feed-forward",
+    "other experts": "#e3c6d2",
+}
 
 
-def expert_colour(expert: int) -> str:
-    """Of an expert, by its number: the palette in turn."""
-    return GROUPS[expert % len(GROUPS)]
-
-
-def _ink(colour: str) -> str:
-    """Black or white, whichever can be read on it."""
-    red, green, blue = to_rgb(colour)
-    light = 0.3 * red + 0.59 * green + 0.11 * blue
-    return "black" if light > 0.5 else "white"
+def expert_colours(experts) -> list[str]:
+    """Return the colour of each expert, by its number."""
+    return [GROUPS[int(expert) % len(GROUPS)] for expert in experts]
 
 
 def router_weights(weights, labels):
-    r"""What part each expert has in each token's result.
-
-    Args:
-        weights: (T, E) numbers from 0 to 1; 0 where it was not chosen.
-        labels: T token texts.
-    """
+    """Draw (T, E) weights of experts, 0 for one that was not chosen."""
     weights = array(weights).T  # (E, T)
     fig, ax = canvas(1.5 + 0.22 * len(weights))
     image = heatmap(ax, weights, columns=labels, limit=1.0)
-    ax.set_yticks(range(len(weights)))
-    ax.set_ylabel("expert")
-    ax.set_xlabel("token")
-    title(ax, "Weight of each expert at each token (white: not chosen, 0)")
+    heading = "Weight of each expert at each token (white: not chosen, 0)"
     fig.colorbar(image, ax=ax, label="weight")
-    return fig
+    ticks = range(len(weights))
+    return finish(ax, heading, "token", "expert", yticks=ticks)
 
 
 def error_by_chosen(errors):
-    r"""What is missing of a network's result when only k experts are run.
+    """Draw the errors of two ways to run 1, 2, … E experts."""
+    _, ax = canvas(3.0)
+    ks = range(1, len(next(iter(errors.values()))) + 1)
+    lines(ax, errors, (("other", "o--"), ("feed-forward", "o-")), ks)
+    ax.axhline(0, color=colour("other"), lw=0.8)
+    heading = "The network's own neurons, of which only some are run"
+    labels = "experts chosen, k", "missing: ‖y − FFN‖² / ‖FFN‖²"
+    return finish(ax, heading, *labels, xticks=ks, legend="best")
+
+
+def active_parameters(models, batches, read, drawn):
+    r"""Draw the parameters a token uses, and the experts a step reads.
 
     Args:
-        errors: name of a way to choose, to the errors for k = 1, 2, … E.
-    """
-    fig, ax = canvas(3.0)
-    styles = zip(("other", "feed-forward"), ("o--", "o-"))
-    for (name, values), (role, style) in zip(errors.items(), styles):
-        ks = range(1, len(values) + 1)
-        ax.plot(ks, values, style, color=COLOURS[role], label=name, lw=2)
-    ax.axhline(0, color=COLOURS["other"], lw=0.8)
-    ax.set_xticks(ks)
-    ax.set_xlabel("experts chosen, k")
-    ax.set_ylabel("missing: ‖y − FFN‖² / ‖FFN‖²")
-    title(ax, "The network's own neurons, of which only some are run")
-    ax.legend(frameon=False, fontsize=9)
-    return fig
-
-
-def active_parameters(models, batches, read, drawn=None):
-    r"""Parameters that a token meets, and experts that a step reads.
-
-    Args:
-        models: name to (others, chosen experts, other experts), counts of
-            parameters.
+        models: name to numbers of parameters, in the order of `PARTS`.
         batches: n ints, tokens of one decode step.
-        read: n numbers: experts of a layer that they need, as expected.
-        drawn: n numbers, the same counted in random choices, or None.
+        read, drawn: n numbers of experts of a layer: expected, counted.
     """
-    fig, ((left, right),) = canvas(3.1, 1, 2)
-    parts = (
-        ("all else", COLOURS["other"]),
-        ("chosen experts", COLOURS["feed-forward"]),
-        ("other experts", "#e3c6d2"),
-    )
-    rows = range(len(models))[::-1]
-    for row, (name, counts) in zip(rows, models.items()):
+    fig, (left, right) = panels(3.1, 2)
+    for row, (name, counts) in enumerate(models.items()):
         total, start = sum(counts), 0.0
-        for count, (label, colour) in zip(counts, parts):
+        for count, tone in zip(counts, PARTS.values()):
             share = count / total
-            label = label if row == rows[0] else None
-            left.barh(row, share, 0.42, start, color=colour, label=label)
+            left.barh(-row, share, 0.42, start, color=colour(tone))
             start += share
-        active = counts[0] + counts[1]
-        text = f"{name}: {_short(active)} of {_short(total)} active"
-        left.text(0, row + 0.27, plain(text), fontsize=8.5, va="bottom")
-    left.set_yticks([])
-    left.set_xlim(0, 1)
-    left.set_ylim(-0.4, len(models) - 0.3)
-    left.set_xlabel("share of the parameters")
-    right.plot(batches, read, color=COLOURS["feed-forward"], lw=2)
-    if drawn is not None:
-        name = "drawn at random"
-        right.plot(batches, drawn, "o", color="black", ms=5, label=name)
-        right.legend(frameon=False, fontsize=9, loc="lower right")
-    right.set_xscale("log", base=2)
-    right.set_xticks(batches, [str(n) for n in batches])
-    right.minorticks_off()
-    right.set_ylim(bottom=0)
-    right.set_xlabel("tokens in one step")
-    right.set_ylabel("experts of a layer read")
-    title(left, "One token")
-    title(right, "Several tokens together")
-    handles = left.get_legend_handles_labels()
-    fig.legend(
-        *handles, loc="outside lower left", ncols=3, frameon=False, fontsize=9
-    )
-    return fig
+        active = f"{_short(counts[0] + counts[1])} of {_short(total)} active"
+        at = dict(size=8.5, ha="left", va="bottom")
+        write(left, 0, 0.27 - row, plain(f"{name}: {active}"), **at)
+    limits = dict(xlim=(0, 1), ylim=(0.6 - len(models), 0.7), yticks=[])
+    finish(left, "One token", "share of the parameters", **limits)
+    right.plot(batches, read, color=colour("feed-forward"), lw=2)
+    lines(right, {"drawn at random": drawn}, [("black", "o")], batches, ms=5)
+    log_axis(right, "x", batches, base=2)
+    several = "Several tokens together", "tokens in one step"
+    limits = dict(ylim=(0, None), legend="lower right")
+    figure_legend(fig, "outside lower left", PARTS)
+    return finish(right, *several, "experts of a layer read", **limits)
 
 
 def _short(count: int) -> str:
-    """A count of parameters in millions or billions."""
-    for unit, name in ((1e9, "B"), (1e6, "M")):
-        if count >= unit:
-            return f"{count / unit:.1f}{name}"
-    return f"{count:,}"
+    """Return a number of parameters in millions or billions."""
+    large = count >= 1e9
+    return f"{count / 1e9:.1f}B" if large else f"{count / 1e6:.1f}M"
 
 
-def loads_over_training(panels, steps):
-    r"""Which experts take the tokens, step by step, run by run.
-
-    Args:
-        panels: name of a run to (S, E) shares, each row with the sum 1; two
-            or four runs.
-        steps: S ints.
-    """
-    rows = len(panels) // 2
-    fig, axes = canvas(0.9 + 1.75 * rows, rows, 2, sharex=True, sharey=True)
-    for ax, (name, loads) in zip(axes.flat, panels.items(), strict=True):
+def loads_over_training(runs, steps):
+    """Draw experts' shares of the tokens: two or four runs of (S, E)."""
+    rows, options = len(runs) // 2, dict(sharex=True, sharey=True)
+    fig, axes = panels(0.9 + 1.75 * rows, 2, rows, **options)
+    for n, (ax, (name, loads)) in enumerate(zip(axes, runs.items())):
         loads = array(loads).T  # (E, S)
-        colours = [expert_colour(e) for e in range(len(loads))]
-        ax.stackplot(steps, loads, colors=colours, lw=0)
-        ax.set_xlim(steps[0], steps[-1])
-        ax.set_ylim(0, 1)
-        title(ax, name)
-    for ax in axes[-1]:
-        ax.set_xlabel("step of training")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("share of the choices")
-    patches = [plt.Rectangle((0, 0), 1, 1, color=c) for c in colours]
-    fig.legend(
-        patches,
-        [f"{e}" for e in range(len(colours))],
-        title="expert",
-        loc="outside right center",
-        frameon=False,
-        fontsize=9,
-        reverse=True,
-    )
-    return fig
+        tones = expert_colours(range(len(loads)))
+        ax.stackplot(steps, loads, colors=tones, lw=0)
+        x = "step of training" if n + 2 >= len(runs) else ""
+        limits = dict(xlim=(steps[0], steps[-1]), ylim=(0, 1))
+        finish(ax, name, x, "" if n % 2 else "share of the choices", **limits)
+    style = dict(title="expert", reverse=True, ncols=1)
+    experts = dict(zip("0123456789", tones))
+    return figure_legend(fig, "outside right center", experts, **style)
 
 
-def taken(panels, rows, line_after=None):
-    r"""To which experts each kind of token goes, before and after, in %.
-
-    Args:
-        panels: name to (n, E) shares, each row with the sum 1.
-        rows: n names of kinds.
-        line_after: a line below so many rows; None: no line.
-    """
-    panels = {name: 100 * array(values) for name, values in panels.items()}
-    fig, axes = canvas(1.1 + 0.28 * len(rows), 1, len(panels), sharey=True)
-    limit = max(float(values.max()) for values in panels.values())
-    for ax, (name, values) in zip(axes[0], panels.items()):
+def taken(tables, rows, line_after=None):
+    """Draw n kinds' shares of E experts, in %: name to (n, E)."""
+    fig, axes = panels(1.1 + 0.28 * len(rows), len(tables), sharey=True)
+    limit = 100 * max(float(values.max()) for values in tables.values())
+    for ax, (name, values) in zip(axes, tables.items()):
+        values = 100 * array(values)
         image = heatmap(ax, values, limit=limit)
         texts = [[f"{value:.0f}" for value in row] for row in values]
         cell_texts(ax, texts, values > 0.45 * limit, size=7.5)
         if line_after is not None:
             ax.axhline(line_after - 0.5, color="black", lw=1.5)
-        ax.set_xticks(range(values.shape[1]))
-        ax.set_xlabel("expert")
-        title(ax, name)
-    axes[0, 0].set_yticks(range(len(rows)), [plain(row) for row in rows])
+        finish(ax, name, "expert", xticks=range(values.shape[1]))
+    axes[0].set_yticks(range(len(rows)), map(plain, rows))
     fig.colorbar(image, ax=axes, label="% of the row")
     return fig
 
 
-def routed_tokens(labels, rows, heading=""):
-    r"""A text, several times, each token in the colour of its first expert.
-
-    Args:
-        labels: T token texts.
-        rows: name to T experts' numbers.
-        heading: over the picture.
-    """
-    size, step = 10, 20
-    names = [visible(label) for label in labels]
-    widths = [_text_width(name, size) + 7 for name in names]
-    places, lines = _flow(widths)
-    above = 20 if heading else 0
-    fig, ax = _page(above + len(rows) * (24 + lines * step) + 20)
-    ax.text(0, 8, plain(heading), fontsize=11, va="center")
-    top = above
-    for name, experts in rows.items():
-        ax.text(0, top + 10, plain(name), fontsize=9, va="center")
-        _token_boxes(ax, top + 20, names, widths, places, experts, size, step)
-        top += 24 + lines * step
-    _key(ax, top + 8)
+def routed_tokens(labels, rows):
+    """Draw T tokens in colours: name of a row to T experts' numbers."""
+    names, places, n_lines = _flow(labels, 10)
+    height, left = 24 + 20 * n_lines, dict(ha="left")
+    end = len(rows) * height
+    fig, ax = page(end + 20)
+    for n, (name, experts) in enumerate(rows.items()):
+        write(ax, 0, n * height + 10, plain(name), **left)
+        tones = expert_colours(experts)
+        boxes(ax, n * height + 20, names, places, tones, step=20)
+    write(ax, 0, end + 8, "expert", color="#555555", **left)
+    numbers = range(len(GROUPS))
+    places = [(44 + 22 * n, 0, 18) for n in numbers]
+    boxes(ax, end, numbers, places, GROUPS, 9, 17)
     return fig
 
 
-def _token_boxes(ax, top, names, widths, places, experts, size, step):
-    """Boxes in the experts' colours, from `top` down."""
-    for name, width, (x, line), expert in zip(names, widths, places, experts):
-        colour, y = expert_colour(int(expert)), top + line * step
-        ax.add_patch(plt.Rectangle((x, y), width, step - 3, fc=colour))
-        ax.text(
-            x + width / 2,
-            y + step / 2 - 2,
-            name,
-            ha="center",
-            va="center",
-            fontsize=size,
-            color=_ink(colour),
-        )
-
-
-def _key(ax, y, n=len(GROUPS)):
-    """The experts' colours, in a line."""
-    ax.text(0, y, "expert", fontsize=9, va="center", color="#555555")
-    for expert in range(n):
-        x, colour = 44 + 22 * expert, expert_colour(expert)
-        ax.add_patch(plt.Rectangle((x, y - 7), 18, 14, fc=colour))
-        ax.text(
-            x + 9,
-            y,
-            str(expert),
-            ha="center",
-            va="center",
-            fontsize=9,
-            color=_ink(colour),
-        )
+def _flow(labels, size):
+    """Return labels, places of their boxes, and the number of lines."""
+    names = [visible(label) for label in labels]
+    return names, *flow([text_width(name, size) + 7 for name in names])
 
 
 def dropped_by_capacity(factors, shares):
-    r"""How many choices find no place, by the room that experts have.
-
-    Args:
-        factors: n capacities, as multiples of an even share.
-        shares: name of a run to n shares from 0 to 1; up to four runs.
-    """
-    fig, ax = canvas(2.9)
-    roles = "feed-forward", "plain", "plain", "other"
-    styles = zip(roles, ("o-", "s--", "D-.", "^:"))
-    for (name, values), (role, style) in zip(shares.items(), styles):
-        ax.plot(factors, values, style, color=COLOURS[role], label=name, lw=2)
-    ax.set_ylim(bottom=-0.01)
-    ax.set_xlabel("capacity of an expert, in even shares T·k/E")
-    ax.set_ylabel("share of choices dropped")
-    ax.legend(frameon=False, fontsize=9)
-    return fig
+    """Draw shares of dropped choices: n numbers of up to four runs."""
+    _, ax = canvas(2.9)
+    looks = ("feed-forward", "o-"), ("plain", "s--"), ("plain", "D-.")
+    lines(ax, shares, (*looks, ("other", "^:")), factors)
+    capacity = "capacity of an expert, in even shares T·k/E"
+    limits = dict(ylim=(-0.01, None), legend="best")
+    return finish(ax, "", capacity, "share of choices dropped", **limits)
 
 
-def routing_picture(labels, weights, heading, most=110):
-    r"""A text in the colours of its tokens' first experts, and their loads.
-
-    Args:
-        labels: T token texts; of more than `most` the first are drawn.
-        weights: (T, E): each token's weights, 0 where not chosen.
-        heading: over the picture.
-    """
+def routing_picture(labels, weights, heading):
+    """Draw T tokens in their first experts' colours; (T, E) weights."""
     weights = array(weights)
-    names = [visible(label) for label in labels[:most]]
-    size, step = (10, 20) if len(names) <= 60 else (8, 17)
-    widths = [_text_width(name, size) + 6 for name in names]
-    places, lines = _flow(widths)
-    height = 24 + lines * step + 118
-    fig, ax = _page(height)
-    ax.text(0, 9, plain(heading), fontsize=10, va="center")
-    first = weights[: len(names)].argmax(axis=1)
-    _token_boxes(ax, 22, names, widths, places, first, size, step)
-    loads = (weights > 0).mean(axis=0) / (weights > 0).sum(axis=1).mean()
-    bars = fig.add_axes((0.08, 30 / height, 0.9, 70 / height))
-    colours = [expert_colour(e) for e in range(len(loads))]
-    bars.bar(range(len(loads)), loads, color=colours)
+    size, step = (10, 20) if len(labels) <= 60 else (8, 17)
+    names, places, n_lines = _flow(labels, size)
+    height = 142 + n_lines * step
+    fig, ax = page(height)
+    write(ax, 0, 9, plain(heading), 10, ha="left")
+    first = expert_colours(weights.argmax(axis=1))
+    boxes(ax, 22, names, places, first, size, step)
+    loads = (weights > 0).sum(axis=0) / (weights > 0).sum()  # (E,)
+    bars = fig.add_axes((0.08, 32 / height, 0.9, 70 / height))
+    experts = range(len(loads))
+    bars.bar(experts, loads, color=expert_colours(experts))
     bars.axhline(1 / len(loads), color="black", ls="--", lw=1)
-    bars.set_xticks(range(len(loads)))
-    bars.set_ylim(0, max(0.55, loads.max()))
     bars.tick_params(labelsize=8)
-    bars.set_xlabel("expert (dashed: even shares)", fontsize=8, labelpad=1)
-    bars.set_ylabel("share of choices", fontsize=8)
     bars.spines[["top", "right"]].set_visible(False)
-    return fig
+    limits = dict(xticks=experts, ylim=(0, max(0.55, loads.max())))
+    labels = "expert (dashed: even shares)", "share of choices"
+    return finish(bars, "", *labels, **limits)
 
 
 # -- the widget
 
-MOST_ROUTED = 110  # tokens: as many as the picture holds
-
 
 def routing(llama, runs, text: str, top_k: int = 2, *, route) -> Play:
-    r"""A text, and the experts to which a router gives its tokens.
+    r"""Return a widget that shows which experts a text's tokens go to.
 
-    The text runs through the model as it is; the routers look at what the
-    feed-forward network of their layer is given there.
+    The text runs through the unchanged model. A router reads the input of
+    its layer's feed-forward network.
 
     Args:
-        llama: with its tokenizer.
-        runs: name of a run to (layer, steps, routers): S ints, and the
-            router after each of them, (S, E, D).
-        text: to begin with; of a long one the first tokens are read.
-        top_k: k, the experts of a token.
-        route: the notebook's router, called as route(x, router, top_k).
-
-    Returns:
-        a Play of `text`, `run` and `stage`, from 0 to S - 1.
+        runs: name to (layer, steps, routers): S ints, and the (S, E, D)
+            router at each of them; the widget's `stage` is 0 to S - 1.
+        text: at the start; only its first 110 tokens are read.
+        route: from (T, D), (E, D), k to (T, k) weights, (T, k) experts and
+            (T, E) logits.
     """
-    known = {}
-
-    def inputs(text):
-        """Token texts, and (L, T, D): each layer's network's input."""
-        if text not in known:
-            ids = llama.tokenizer.encode(text, bos=True, eos=False)
-            ids, seen, own = ids[:MOST_ROUTED], [], feed_forward
-
-            def noting(x, w1, w2, w3):
-                seen.append(x[0])  # (T, D)
-                return own(x, w1, w2, w3)
-
-            with torch.no_grad(), replaced(feed_forward=noting):
-                tokens = torch.tensor(ids, device=llama.device)
-                llama(tokens, last_only=True)
-            known.clear()
-            labels = [llama.tokenizer.decode([i]) for i in ids]
-            known[text] = labels, torch.stack(seen)
-        return known[text]
-
-    def draw(text, run, stage):
-        labels, x = inputs(text)
-        layer, steps, routers = runs[run]
-        weights, chosen, logits = route(x[layer], routers[stage], top_k)
-        shares = torch.zeros_like(logits).scatter(-1, chosen, weights.float())
-        said = f"{run}, after {steps[stage]} of {steps[-1]} steps"
-        return routing_picture(labels, shares.cpu(), said)
-
     stages = {len(steps) for _, steps, _ in runs.values()}
     if len(stages) != 1:
-        raise ValueError(
-            f"the runs have {sorted(stages)} stages; wanted as many in each"
-        )
+        found = f"the runs have {sorted(stages)} stages"
+        raise ValueError(f"{found}; expected the same number in each")
+
+    @lru_cache(maxsize=1)
+    def read(text):
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)[:110]
+        return token_texts(llama, ids), record(llama, torch.tensor(ids))
+
+    def draw(text, run, stage):
+        layer, steps, routers = runs[run]
+        labels, seen = read(text)
+        x = seen[f"layers.{layer}.feed_forward.in"]  # (T, D)
+        weights, chosen, logits = route(x, routers[stage], top_k)
+        shares = torch.zeros_like(logits).scatter(-1, chosen, weights.float())
+        heading = f"{run}, after {steps[stage]} of {steps[-1]} steps"
+        return routing_picture(labels, shares, heading)
+
     last = stages.pop() - 1
     return Play(
         draw,

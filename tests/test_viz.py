@@ -1,0 +1,271 @@
+"""What all pictures and widgets share: text, charts, the map, Play."""
+
+import base64
+import gc
+import warnings
+
+import ipywidgets
+import matplotlib
+import numpy as np
+import pytest
+from helpers import random_llama
+
+from llamalib.__main__ import all_notebooks
+from llamalib.viz import base, charts, model_map
+from llamalib.viz.play import Play
+
+MATHEMATICS = r"$HOME_$USER $\foo$"  # matplotlib cannot parse it
+
+
+def tick_texts(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def legend_texts(legend):
+    return [text.get_text() for text in legend.get_texts()]
+
+
+# -- base -------------------------------------------------------------------
+
+
+def test_visible():
+    assert base.visible(" a\n") == "␣a⏎"
+    assert base.visible("") == "∅"
+    assert base.visible("水") == "⟨6C34⟩"  # the font has no such glyph
+    assert base.visible("<|reserved_special_token_7|>") == "<|reserv…n_7|>"
+
+
+@pytest.mark.parametrize(
+    "size, text",
+    [(7, "7 bytes"), (4096, "4.1 kB"), (2.5e9, "2.5 GB"), (1e12, "1 TB")],
+)
+def test_size_text(size, text):
+    assert base.size_text(size) == text
+
+
+@pytest.mark.parametrize("n, most", [(1, 8), (8, 8), (9, 8), (126, 8)])
+def test_spaced(n, most):
+    found = base.spaced(n, most)
+    assert found[0] == 0 and found[-1] < n and len(found) <= most
+    assert n > most or list(found) == list(range(n))
+
+
+def test_a_colour_is_a_role_or_itself():
+    assert base.colour("query") == base.COLOURS["query"]
+    assert base.colour("black") == "black"
+
+
+# -- charts -----------------------------------------------------------------
+
+
+def test_dollar_signs_and_foreign_letters_are_drawn():
+    """Wherever a text of the reader's may come."""
+    odd = MATHEMATICS + " 水"
+    fig, (left, middle, right) = base.panels(3, 3)
+    charts.ranked_bars(left, [odd, "$"], [1, 2], "token")
+    charts.heatmap(middle, np.eye(2), [odd, "a"], [odd, "$_$"])
+    charts.lines(right, {MATHEMATICS: [1, 2]}, [("key", "-")], [0, 1])
+    charts.finish(right, MATHEMATICS, legend="best")
+    base.heading(fig, MATHEMATICS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a glyph that is missing
+        assert base.png(fig)
+    assert tick_texts(left.yaxis)[1] == r"\$"
+
+
+def test_lines_share_their_places_or_have_their_own():
+    fig, ax = base.canvas(2)
+    looks = [("key", "o-"), ("black", "--", dict(lw=5))]
+    charts.lines(ax, {"a": [1, 2], "b": [3, 4]}, looks, [7, 9], lw=3)
+    charts.lines(ax, {"c": ([1], [5])}, looks)
+    found = [line.get_xydata().tolist() for line in ax.lines]
+    assert found == [[[7, 1], [9, 2]], [[7, 3], [9, 4]], [[1, 5]]]
+    assert [line.get_linewidth() for line in ax.lines] == [3, 5, 2]
+    assert ax.lines[0].get_color() == base.COLOURS["key"]
+
+
+def test_a_figure_s_legend_has_each_name_once():
+    fig, axes = base.panels(2, 2)
+    for ax, names in zip(axes, ("ab", "bc")):
+        looks = [("key", "-")] * 2
+        charts.lines(ax, dict.fromkeys(names, [1, 2]), looks, [0, 1])
+        assert charts.finish(ax, legend="above") is fig
+        assert legend_texts(ax.get_legend()) == list(names)
+    charts.figure_legend(fig, "outside lower center")
+    charts.figure_legend(fig, "outside upper center", {"patch": "query"})
+    assert [legend_texts(each) for each in fig.legends] == [
+        ["a", "b", "c"],
+        ["patch"],
+    ]
+
+
+@pytest.mark.parametrize("ticks", [None, [10, 10_000]])
+def test_a_logarithmic_axis_writes_numbers_out(ticks):
+    fig, ax = base.canvas(2)
+    charts.lines(ax, {"a": [10, 10_000]}, [("key", "-")], [1, 2])
+    charts.log_axis(ax, "y", ticks)
+    fig.canvas.draw()
+    assert {"10", "10,000"} <= set(tick_texts(ax.yaxis))
+    assert ax.get_yscale() == "log" and ax.get_xscale() == "linear"
+    assert len(ax.yaxis.get_minorticklocs()) == 0
+
+
+def test_grouped_bars_are_side_by_side_around_their_places():
+    series = {"one": [3, 1], "two": [2, 5]}
+    fig, (upright, across) = base.panels(2, 2)
+    charts.grouped_bars(upright, series, ("key", "query"), start=1)
+    found = [(b.get_x(), b.get_y(), b.get_height()) for b in upright.patches]
+    wanted = [(-0.4, 1, 2), (0.6, 1, 0), (0, 1, 1), (1, 1, 4)]
+    assert found == [pytest.approx(bar) for bar in wanted]
+    charts.grouped_bars(across, series, ("key", "query"), across=True)
+    tops = [bar.get_y() for bar in across.patches]
+    # the first group is at the top, and in it the first name
+    assert tops[0] > tops[2] > tops[1] > tops[3]
+    assert [bar.get_width() for bar in across.patches] == [3, 1, 2, 5]
+
+
+def test_ranked_bars_begin_at_the_top():
+    fig, ax = base.canvas(2)
+    tones = ["key", "query"]
+    charts.ranked_bars(ax, [" a", "b"], [0.7, -0.2], tones, ["0.7", "-0.2"])
+    fig.canvas.draw()
+    top, bottom = (bar.get_window_extent().y0 for bar in ax.patches)
+    assert top > bottom
+    assert tick_texts(ax.yaxis) == ["␣a", "b"]
+    assert [text.xy for text in ax.texts] == [(0.7, 0), (0, 1)]
+
+
+def test_histograms_count_every_number():
+    values = {"a": [-5, 0.5, 1.5, 99], "b": [0.5]}
+    fig, (counts, shares) = base.panels(2, 2)
+    for ax, share in ((counts, False), (shares, True)):
+        charts.histograms(ax, values, [0, 1, 2], "bk", share=share)
+    a, b = (patch.get_data().values.tolist() for patch in counts.patches)
+    assert (a, b) == ([2, 2], [1, 0])
+    a, b = (patch.get_data().values.tolist() for patch in shares.patches)
+    assert (a, b) == ([0.5, 0.5], [1, 0])
+
+
+def test_heatmaps_have_0_where_it_belongs():
+    fig, (amount, signed) = base.panels(2, 2)
+    values = [[1, -4], [2, 3]]
+    assert charts.heatmap(amount, values).get_clim() == (0, 4)
+    image = charts.heatmap(signed, values, signed=True, limit=2)
+    assert image.get_clim() == (-2, 2)
+    white = matplotlib.colors.to_rgba("white")
+    assert image.cmap(0.5) == pytest.approx(white, abs=0.01)
+
+
+def test_of_many_tokens_every_nth_is_written():
+    fig, ax = base.canvas(2)
+    charts.token_ticks(ax, ["a", "b"], [str(n) for n in range(41)], most=20)
+    assert tick_texts(ax.yaxis) == ["a", "b"]
+    assert tick_texts(ax.xaxis) == [str(n) for n in range(0, 41, 3)]
+
+
+@pytest.mark.parametrize("n", [0, 1, 40, 300])
+def test_boxes_wrap_and_hold_their_texts(n):
+    labels = ["WWWW", "i", "␣token", "\ufffd"] * n
+    widths = [charts.text_width(label, 10) + 7 for label in labels]
+    places, count = charts.flow(widths)
+    fig, ax = charts.page(10 + 22 * max(count, 1))
+    charts.boxes(ax, 5, labels, places, ["#f6e3ee"] * len(labels))
+    renderer, last = fig.canvas.get_renderer(), None
+    for box, label in zip(ax.patches, ax.texts, strict=True):
+        outer = box.get_window_extent(renderer)
+        inner = label.get_window_extent(renderer)
+        assert outer.x0 <= inner.x0 and inner.x1 <= outer.x1
+        assert outer.y0 <= inner.y0 and inner.y1 <= outer.y1
+        assert last is None or outer.x0 > last.x1 or outer.y1 < last.y0
+        assert fig.bbox.x0 <= outer.x0 and outer.x1 <= fig.bbox.x1
+        assert fig.bbox.y0 <= outer.y0
+        last = outer
+    assert (count == 0) == (n == 0)
+
+
+def test_ink_is_readable():
+    assert charts.ink("white") == charts.ink("#F0E442") == "black"
+    assert charts.ink("black") == charts.ink("attention") == "white"
+
+
+# -- the map ----------------------------------------------------------------
+
+
+def lit(fig):
+    """Return the labels in bold."""
+    (ax,) = fig.axes
+    return {t.get_text() for t in ax.texts if t.get_weight() == "bold"}
+
+
+def test_strip_lights_its_part_and_numbers_the_shapes():
+    llama = random_llama()
+    llama.name = "small"
+    fig = model_map.strip("attention", llama, 6)
+    assert lit(fig) == {"attention", "RoPE"}
+    texts = " ".join(t.get_text() for t in fig.axes[0].texts)
+    assert "in: (T, D) = (6, 64)" in texts
+    assert "small:" in texts and "KV = 2" in texts
+    assert "block, 2 times" in texts
+    fig = model_map.strip("rope", llama)
+    texts = " ".join(t.get_text() for t in fig.axes[0].texts)
+    shapes = "queries (T, H, hd) = (T, 8, 8), keys (T, KV, hd) = (T, 2, 8)"
+    assert shapes in texts
+
+
+def test_every_notebook_has_a_strip():
+    stems = {path.stem.split("_", 1)[1] for path in all_notebooks()}
+    assert stems <= set(model_map.PARTS)
+    llama = random_llama()
+    for part in model_map.PARTS:
+        assert lit(model_map.strip(part, llama, 3)), part
+
+
+# -- widgets ----------------------------------------------------------------
+
+
+def bars(n):
+    if n < 1:
+        raise ValueError("n is <0>; expected more")
+    fig, ax = base.canvas(2)
+    charts.ranked_bars(ax, ["a"] * n, [0.5] * n, "token")
+    return fig
+
+
+@pytest.fixture
+def play():
+    return Play(bars, n=ipywidgets.IntSlider(3, -5, 9))
+
+
+def test_a_widget_opens_with_a_picture_and_draws_again(play):
+    first = play.picture.value
+    assert bytes(first).startswith(b"\x89PNG")
+    play.controls["n"].value = 4
+    assert play.picture.value != first
+    play.controls["n"].value = 3
+    assert play.picture.value == first
+    assert matplotlib.pyplot.get_fignums() == []
+
+
+def test_an_error_is_shown_and_the_picture_stays(play):
+    first = play.picture.value
+    play.controls["n"].value = 0
+    assert play.message.value == "n is &lt;0&gt;; expected more"
+    assert play.picture.value == first
+    play.controls["n"].value = 2
+    assert play.message.value == ""
+
+
+def test_garbage_is_collected_after_the_picture(play):
+    seen = []
+    play.picture.observe(lambda change: seen.append(gc.isenabled()), "value")
+    play.controls["n"].value = 6
+    assert seen == [False] and gc.isenabled()
+    play.controls["n"].value = -1  # an error
+    assert gc.isenabled()
+
+
+def test_a_saved_notebook_holds_a_still_picture(play):
+    bundle = play._repr_mimebundle_()
+    assert base64.b64decode(bundle["image/png"]) == play.picture.value
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert bundle["text/plain"] == "Play(n=3)"

@@ -1,0 +1,331 @@
+"""Numbers that the pictures of 00 to 04 compute, and their widgets."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import random_llama, small_config, small_ranks
+from matplotlib.text import Annotation
+
+from llamalib import (
+    Tokenizer,
+    apply_rotary_emb,
+    precompute_freqs_cis,
+    rms_norm,
+)
+from llamalib.viz import nb00, nb01, nb02, nb03, nb04
+from llamalib.viz.base import visible
+
+MAKE = {
+    "tensors": (nb00.tensors, ()),
+    "tokens": (nb01.tokens, ()),
+    "nearest": (nb02.nearest, ()),
+    "norm": (nb03.norm, ([0, 5, 7],)),
+    "rotation": (nb04.rotation, ()),
+}
+MOVES = [
+    ("tensors", "name", "layers.3.feed_forward.w2.weight"),
+    ("tensors", "log", True),
+    ("tokens", "text", "The capital of France"),
+    ("nearest", "token", " three"),
+    ("nearest", "token", "<|eot_id|>"),
+    ("nearest", "token", "#5"),
+    ("nearest", "centre", True),
+    ("norm", "token", 0),
+    ("norm", "scale", 100.0),
+    ("norm", "epsilon", 10.0),
+    ("rotation", "position", 40),
+    ("rotation", "pair", 2),
+    ("rotation", "theta", 1000),
+]
+REPRS = {
+    "tensors": "Play(name='layers.0.attention.wq.weight', log=False)",
+    "tokens": "Play(text='Hello, llama! 你好 🦙', special=False)",
+    "nearest": "Play(token=' France', centre=False)",
+    "norm": "Play(token=2, scale=1.0, epsilon=1e-05)",
+    "rotation": "Play(position=5, pair=1, theta=500000)",
+}
+
+
+@pytest.fixture(scope="module")
+def plays(pocket):
+    return {name: make(pocket, *more) for name, (make, more) in MAKE.items()}
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def drawn(play, **values):
+    """Return the axes of a widget's picture, with some other values."""
+    now = {name: c.value for name, c in play.controls.items()}
+    return play.draw(**now | values).axes
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_widget_opens(plays, name):
+    assert repr(plays[name]) == REPRS[name]
+    assert plays[name].message.value == "" and plays[name].picture.value
+
+
+@pytest.mark.parametrize("name, control, value", MOVES)
+def test_every_control_changes_the_picture(plays, name, control, value):
+    play = plays[name]
+    before, old = play.picture.value, play.controls[control].value
+    play.controls[control].value = value
+    assert play.message.value == "" and play.picture.value != before
+    play.controls[control].value = old
+    assert play.picture.value == before
+
+
+# -- 00 ---------------------------------------------------------------------
+
+
+def test_shares_add_up_and_small_ones_have_no_text():
+    tied = {"embedding": 25, "attention": 50, "norms": 1, "output": 24}
+    fig = nb00.shares({"a": tied, "$b": {"embedding": 3, "attention": 1}})
+    bars = [(b.get_x(), b.get_width()) for b in fig.axes[0].patches]
+    assert bars[:4] == [(0, 25), (25, 50), (75, 1), (76, 24)]
+    assert texts(fig.axes[0])[:4] == ["25.0 %", "50.0 %", "24.0 %", "0.0 M"]
+
+
+def test_parameters_by_layer():
+    layer = {"attention": 2e6, "norms": 1e6}
+    stops = [{"embedding": 5e6}, *[layer] * 126, {"norms": 1e6}]
+    (ax,) = nb00.parameters_by_layer({"t": (stops, True)}).axes
+    outline = ax.patches[-1]
+    assert outline.get_height() == 5 and outline.get_facecolor()[3] == 0
+    assert (ax.patches[2].get_y(), ax.patches[2].get_height()) == (2, 1)
+    assert len(ax.get_xticks()) < 14
+
+
+def test_a_card_describes_the_whole_tensor(pocket, plays):
+    name = "layers.1.attention.wk.weight"
+    weight = pocket.weights()[name]
+    ax, side = drawn(plays["tensors"], name=name)
+    assert ax.patches[0].get_data().values.sum() == weight.numel()
+    total = sum(p.numel() for p in pocket.parameters())
+    share = f"64 × 256 float32, {100 * weight.numel() / total:.3g} % of the"
+    std = weight.std(correction=0)
+    heading = ax.get_title(loc="left")
+    assert share in heading and f"std {std:.4f}, from" in heading
+    assert side.patches[1].get_height() == pytest.approx(std.item())
+    ax, side = drawn(plays["tensors"], name="norm.weight")
+    assert not side.axison and not side.patches  # no other layers
+
+
+def test_a_large_tensor_is_sampled(pocket, monkeypatch):
+    monkeypatch.setattr(nb00, "EXACT", 65535)  # wq has one more
+    monkeypatch.setattr(nb00, "SAMPLE", 1000)
+    ax, side = drawn(nb00.tensors(pocket))
+    assert ax.patches[0].get_data().values.sum() == 1000
+    assert "1,000 of its numbers" in ax.get_title(loc="left")
+    std = pocket.weights()["layers.0.attention.wq.weight"].std().item()
+    assert side.patches[0].get_height() == pytest.approx(std, rel=0.1)
+
+
+def test_equal_weights_and_an_untied_output(plays):
+    tied = "the same numbers as tok_embeddings.weight"
+    ax, _ = drawn(plays["tensors"], name="output.weight")
+    assert tied in ax.get_title(loc="left")
+    llama = random_llama(small_config(), tied=False).to(torch.bfloat16)
+    llama.norm.weight.fill_(1)
+    play = nb00.tensors(llama)
+    ax, _ = drawn(play, name="norm.weight")
+    assert "from 1.000 to 1.000" in ax.get_title(loc="left")
+    ax, _ = drawn(play, name="output.weight")
+    assert tied not in ax.get_title(loc="left")
+    with pytest.raises(ValueError, match="no tensor.*expected one of its"):
+        drawn(play, name="layers.9.attention.wq.weight")
+
+
+# -- 01 ---------------------------------------------------------------------
+
+
+def test_tokens_show_text_id_and_bytes(pocket, plays):
+    t, text = pocket.tokenizer, "The capital é水"
+    title, *found = texts(drawn(plays["tokens"], text=text)[0])
+    ids = t.encode(text, bos=False, eos=False)
+    assert title.startswith(f"14 characters · 17 bytes · {len(ids)} tokens")
+    n = len(ids)
+    assert found[:2] == ["The", "␣capital"]
+    assert found[n::2] == [str(i) for i in ids]
+    assert bytes.fromhex("".join(found[n + 1 :: 2])) == text.encode()
+
+
+def test_names_of_special_tokens_may_be_control_tokens(plays):
+    play, text = plays["tokens"], "a<|eot_id|>"
+    assert "control" not in texts(drawn(play, text=text)[0])
+    found = texts(drawn(play, text=text, special=True)[0])
+    assert "<|eot_id|>" in found and found[-1] == "control"
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "$", "a" * 100_000])
+def test_texts_of_all_kinds(plays, text):
+    found = texts(drawn(plays["tokens"], text=text)[0])
+    assert ("no tokens" in found[0]) == (not text)
+    assert found[-1].endswith("more tokens, not drawn") == (len(text) > 9)
+    assert len(found) <= 2 + 3 * nb01.MOST_TOKENS
+
+
+def test_an_error_of_the_tokenizer_is_a_message(pocket):
+    play = nb01.tokens(pocket)
+    play.controls["text"].value = "a\ud800"
+    assert "surrogate" in play.message.value
+
+
+def test_many_bytes_are_cut():
+    found = texts(nb01.token_boxes(["x" * 9], [1], [b"x" * 9]).axes[0])
+    assert found[-1] == "78 78 78 78 78 78 78 78 …"
+
+
+# -- 02 ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("centre", [False, True])
+def test_nearest_draws_the_largest_cosines(pocket, plays, centre):
+    W = pocket.tok_embeddings.weight
+    (i,) = pocket.tokenizer.encode(" Monday", bos=False, eos=False)
+    rows = W - W.mean(0) if centre else W
+    expected = F.cosine_similarity(rows, rows[i][None]).topk(13)
+    play = plays["nearest"]
+    ax, crowd = drawn(play, token=" Monday", centre=centre)
+    widths = [bar.get_width() for bar in ax.patches]
+    # the first is the token itself, which is not drawn
+    assert widths == pytest.approx(expected.values[1:].tolist(), abs=1e-5)
+    names = [pocket.tokenizer.decode([j]) for j in expected.indices.tolist()]
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels == [visible(name) for name in names[1:]]
+    assert crowd.patches[0].get_data().values.sum() == len(W) - 1
+    assert texts(drawn(play, token=f"#{i}", centre=centre)[0]) == texts(ax)
+
+
+def test_nearest_says_why_a_text_is_no_token(pocket, plays):
+    ids = pocket.tokenizer.encode(" Mira", bos=False, eos=False)
+    V = pocket.config.vocab_size
+    for text, message in (
+        (" Mira", rf"{len(ids)} tokens, not one: .*#{ids[-1]}\)"),
+        ("", "0 tokens, not one: none"),
+        (f"#{V}", f"id {V} is not in the vocabulary; expected 0 to {V - 1}"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            drawn(plays["nearest"], token=text)
+
+
+def test_nearest_on_another_tokenizer_and_a_row_of_zeros():
+    llama = random_llama()
+    llama.tokenizer = Tokenizer(small_ranks())
+    llama.tok_embeddings.weight[7] = 0
+    play = nb02.nearest(llama, " France")
+    assert play.controls["token"].value == "e"  # the last of several tokens
+    _, crowd = drawn(play, token="#7")
+    counts = crowd.patches[0].get_data().values
+    assert counts.sum() == llama.config.vocab_size - 1
+
+
+@pytest.mark.parametrize(
+    "places", [[0, 0, 0], [0, 5, 10], [9.9, 10, 10], [4, 4.1, 4.2]]
+)
+def test_labels_are_moved_apart(places):
+    found = nb02._apart(places, 1.0, 0, 10)
+    assert all(b - a >= 1 - 1e-9 for a, b in zip(found, found[1:]))
+    assert all(0 <= p <= 10 for p in found)
+
+
+def test_words_of_a_map_do_not_cover_each_other():
+    points = [[0.0, 0.0], [0.01, 0.0], [1.0, 1.0], [0.0, 0.01]]
+    words, groups = [" one", " two", " Paris", " three"], list("nncn")
+    fig = nb02.word_map(points, words, groups, [0.5, 0.25])
+    fig.canvas.draw()
+    covered = [text.get_window_extent() for text in fig.axes[0].texts]
+    for i, box in enumerate(covered):
+        assert box.count_overlaps(covered[i + 1 :]) == 0
+
+
+# -- 03 ---------------------------------------------------------------------
+
+
+def test_gamma_by_norm_sorts_the_norms():
+    gammas = torch.arange(5.0)[:, None] + torch.linspace(-0.1, 0.1, 101)
+    (ax,) = nb03.gamma_by_norm(gammas).axes  # two layers and the final norm
+    found = {line.get_label(): line.get_ydata() for line in ax.lines}
+    assert np.allclose(found["before attention"], [0, 2])
+    assert np.allclose(found["before feed-forward"], [1, 3])
+    assert np.allclose(found["final"], [4])
+
+
+def test_the_norm_s_dot_is_on_its_curve(plays):
+    for scale, epsilon in ((1.0, 1e-5), (1e-4, 1e-2), (100.0, 10.0)):
+        _, right = drawn(plays["norm"], scale=scale, epsilon=epsilon)
+        curve, dot = right.lines
+        ((before, after),) = dot.get_xydata()
+        expected = before / (before**2 + epsilon) ** 0.5
+        assert after == pytest.approx(expected, rel=1e-4)
+        on_curve = np.interp(before, *curve.get_data())
+        assert after == pytest.approx(on_curve, rel=0.01)
+
+
+# -- 04 ---------------------------------------------------------------------
+
+
+def tips(ax):
+    """Return the tips of the arrows, from where they begin."""
+    arrows = [a for a in ax.texts if isinstance(a, Annotation)]
+    return [np.subtract(a.xy, a.xyann) for a in arrows if a.arrowprops]
+
+
+@pytest.mark.parametrize("position, pair", [(0, 0), (5, 1), (4096, 3)])
+def test_the_widget_rotates_as_rope_does(pocket, position, pair):
+    play = nb04.rotation(pocket, "abc")
+    plane, along = drawn(play, position=position, pair=pair, theta=10_000)
+    w, c = pocket.state_dict(), pocket.config
+    last = pocket.tokenizer.encode("abc", bos=True, eos=False)[-1]
+    x = w["tok_embeddings.weight"][last]
+    x = rms_norm(x, w["layers.0.attention_norm.weight"], c.norm_eps)
+    query = (w["layers.0.attention.wq.weight"] @ x)[: c.head_dim][None, None]
+    table = precompute_freqs_cis(c.head_dim, position + 1, 10_000.0)
+    rotated, _ = apply_rotary_emb(query, query, table[-1:])
+    for tip, vector in zip(tips(plane), (query, rotated), strict=True):
+        expected = vector[0, 0, 2 * pair : 2 * pair + 2]
+        assert tip == pytest.approx(expected.numpy(), abs=1e-3)
+    frequency = 10_000 ** (-2 * pair / c.head_dim)
+    (xs, ys), dot = along.lines[0].get_data(), along.lines[1]
+    assert np.allclose(ys, np.cos(xs * frequency), atol=1e-6)
+    assert xs[0] <= position <= xs[-1]
+    assert np.diff(xs).max() * frequency < 0.1  # a smooth curve
+    assert dot.get_ydata()[0] == pytest.approx(math.cos(position * frequency))
+
+
+def test_a_negative_position_is_an_error(plays):
+    with pytest.raises(ValueError, match="-1; expected 0 or more"):
+        drawn(plays["rotation"], position=-1)
+
+
+def test_angles_are_signed_from_query_to_key():
+    q, k = torch.tensor([2.0, 0.0]), torch.tensor([0.0, 5.0])
+    fig = nb04.kept_angle([("a", q, k, 1.5), ("b", k, q, 2.5)])
+    for ax, angle, sign in zip(fig.axes, (90, -90), (1, -1)):
+        assert f"angle {angle:.1f}°" in ax.get_xlabel()
+        ends = ax.lines[-1].get_xydata()[[0, -1]]  # of the arc
+        x, y = ends[0] / 0.35
+        assert ends[1] / 0.35 == pytest.approx([-sign * y, sign * x])
+    fig = nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, ([0], [1]))
+    assert "3 full turns and 90.0°" in fig.axes[0].get_xlabel()
+
+
+def test_clocks_draw_up_as_up():
+    vectors = torch.tensor([[[3.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [-2.0, 0]]])
+    (ax,) = nb04.clocks(vectors, [0, 1000], [0, 7]).axes
+    expected = [[0.44, 0], [0, -0.44], [0, -0.44], [-0.44, 0]]
+    assert np.allclose(tips(ax), expected)  # the y axis points down
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1,000"]
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_by_position_marks_a_place(log):
+    series = {"a": (range(3), [1, 2, 3]), "b": ([0, 2], [5, 6])}
+    (ax,) = nb04.by_position(series, "loss", "", (2, "here"), log=log).axes
+    assert set(ax.lines[-1].get_xdata()) == {2} and "here" in texts(ax)[0]
+    assert ax.get_yscale() == ("log" if log else "linear")

@@ -1,0 +1,469 @@
+"""Numbers that the pictures of 05 to 09 compute, and their widgets."""
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from helpers import random_llama, small_config, small_ranks
+from matplotlib.colors import to_hex, to_rgba
+from pytest import approx
+
+import llamalib
+from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
+from llamalib.course.experiment import STORY, loss, replaced
+from llamalib.viz import nb05, nb06, nb07, nb08, nb09
+from llamalib.viz.base import COLOURS, GROUPS
+from llamalib.viz.play import token_texts
+
+PROMPT = "The capital of France is"
+LABELS = ["The", " cat", "\n"]
+
+
+def encode(llama, text):
+    return llama.tokenizer.encode(text, bos=True, eos=False)
+
+
+def texts(labels):
+    return [label.get_text() for label in labels]
+
+
+def some_maps(H, T=3):
+    g = torch.Generator().manual_seed(0)
+    scores = torch.randn(H, T, T, generator=g) + causal_mask(T)
+    return scores.softmax(-1)
+
+
+def test_masks_show_who_sees_whom():
+    squares = [("all", causal_mask(3), LABELS, LABELS)]
+    squares += [("last", causal_mask(1, 3), LABELS[-1:], LABELS)]
+    square, row = nb05.masks(squares).axes
+    assert square.images[0].get_array().tolist() == np.tri(3).tolist()
+    assert row.images[0].get_array().tolist() == [[1, 1, 1]]
+    assert "".join(texts(square.texts)) == "0−∞−∞00−∞000"
+
+
+@pytest.mark.parametrize("H, KV", [(1, 1), (6, 3), (32, 8)])
+def test_heads_of_a_group_have_one_colour(H, KV):
+    maps = some_maps(H)
+    axes = [ax for ax in nb05.layer_heads(maps, LABELS, KV).axes if ax.images]
+    for h, (ax, weights) in enumerate(zip(axes, maps, strict=True)):
+        g = h // (H // KV)
+        assert np.allclose(ax.images[0].get_array(), weights)
+        assert ax.get_title() == f"head {h} · KV {g}"
+        assert ax.spines["top"].get_edgecolor() == to_rgba(GROUPS[g])
+
+
+def test_weights_are_written_where_there_is_room():
+    labels = [f"t{i}" for i in range(81)]
+    panels = [("a", some_maps(1)[0], LABELS, 1)]
+    panels += [("b", some_maps(1, 81)[0], labels, 0)]
+    short, long, _ = nb05.attention_maps_of(panels).axes
+    assert len(short.texts) == 6  # on and below the diagonal
+    assert short.texts[0].get_color() == "white"
+    assert not long.texts and len(long.get_xticklabels()) <= 20
+
+
+@pytest.mark.parametrize("H, KV", [(8, 2), (32, 8), (1, 1)])
+def test_query_heads_share_their_groups_kv_head(H, KV):
+    whole, grouped = nb05.sharing(H, {"multi-head": H, "grouped": KV}).axes
+    assert all(len(set(line.get_xdata())) == 1 for line in whole.lines)
+    ends = [tuple(line.get_xdata()) for line in grouped.lines]
+    below = np.arange(H).reshape(KV, -1).mean(1)  # the middle of each group
+    assert ends == [(h, below[h // (H // KV)]) for h in range(H)]
+
+
+def test_gates_of_each_layer():
+    share = torch.tensor([[0.2, 0.4], [0.5, 0.9]])
+    rows = [[-0.2, -0.1, 0.0, 0.5, 1.0], [-0.3, -0.2, -0.1, 0.1, 0.2]]
+    left, right = nb06.gate_openness(share, rows).axes
+    assert [bar.get_height() for bar in left.patches] == approx([0.3, 0.7])
+    # strokes are white on the bar, black above it
+    strokes = left.collections[0].get_edgecolors()
+    assert strokes[:, 0].tolist() == [1, 0, 1, 0]
+    boxes = [(bar.get_y(), bar.get_height()) for bar in right.patches]
+    assert np.allclose(boxes, [(-0.1, 0.6), (-0.2, 0.3)])
+
+
+def test_lengths_are_coloured_by_their_logarithm():
+    norms = torch.tensor([[1.0, 2.0], [3.0, 4.0], [50.0, 1000.0]])
+    ax = nb06.stream_norms(norms, ["a", " b"]).axes[0]
+    found = ax.images[0].norm([1, 1000**0.5, 1000]).tolist()
+    assert found == approx([0, 0.5, 1])
+    rows = ["embedding", "layer 0: + attention", "layer 0: + feed-forward"]
+    assert texts(ax.get_yticklabels()) == rows
+    assert texts(ax.texts) == ["1", "2", "3", "4", "50", "1000"]
+    assert [t.get_color() for t in ax.texts] == ["black"] * 4 + ["white"] * 2
+
+
+def test_additions_start_at_what_is_there():
+    each = {"attention": [0.5, 1.0], "feed-forward": [20.0, 0.1]}
+    left, right = nb06.additions(each, each, torch.tensor(0.3)).axes
+    bars = [(bar.get_y(), bar.get_height()) for bar in left.patches]
+    assert np.allclose(bars, [(1, -0.5), (1, 0), (1, 19), (1, -0.9)])
+    tones = [to_hex(bar.get_facecolor()) for bar in right.patches[::2]]
+    roles = ("attention", "feed-forward", "residual")
+    assert tones == [COLOURS[role].lower() for role in roles]
+
+
+def test_a_neuron_on_a_text():
+    values = [0.5, -3.0, 0.0, 1.0], [1.0, -0.1, 0.0, 2.0]
+    fig = nb06.neuron_on_text(["a", " b", "$", "c"], *values, "n", top=2)
+    (ax,) = fig.axes
+    tones = [to_hex(c) for c in ax.collections[0].get_colors()]
+    assert [tone == "#882255" for tone in tones] == [True, False, False, True]
+    assert texts(ax.texts) == ["a", "␣b", r"\$", "c"]
+    assert "␣b (-3.00)   c (+1.00)" in ax.get_title(loc="left")
+    assert fig.get_suptitle().endswith("at 2 of 4 tokens")
+
+
+def test_bars_do_not_round_to_certain_or_impossible():
+    values = [0.99999, 0.996, 0.25, 0.001, 0.00001]
+    (ax,) = nb07.next_token_bars(list("abcde"), values).axes
+    written = [">0.9999", "0.9960", "0.25", "0.0010", "<0.0001"]
+    assert texts(ax.texts) == written
+
+
+def test_the_lens_has_the_embedding_at_the_bottom():
+    words = [["a", " b"], ["$", "d\n"], ["e", ""]]
+    p = torch.tensor([[0.1, 0.9], [0.3, 0.4], [0.6, 1.0]])
+    ax = nb07.lens_map(words, p, ["x", " y"], "t").axes[0]
+    assert texts(ax.texts) == ["a", "␣b", r"\$", "d⏎", "e", "∅"]
+    inks = ["black", "white", "black", "black", "white", "white"]
+    assert [text.get_color() for text in ax.texts] == inks
+    (_, low), (_, high) = ax.transData.transform([(0, 0), (0, 2)])
+    assert low < high
+
+
+def test_words_of_the_lens_fit_into_their_cells():
+    words = [["<|begin_of_text|>"] * 8] * 17
+    fig = nb07.lens_map(words, np.ones((17, 8)), [" token"] * 8)
+    fig.canvas.draw()
+    ax = fig.axes[0]
+    widest = max(text.get_window_extent().width for text in ax.texts)
+    assert widest <= ax.get_window_extent().width / 8
+
+
+@pytest.mark.parametrize("ranks", [[1000, 20, 1], [1, 1, 1]])
+def test_rank_1_is_at_the_top(ranks):
+    left, right = nb07.answer_by_layer([0.0, 0.1, 0.9], ranks, " $5").axes
+    low, high = right.get_ylim()
+    assert low > max(ranks) and high < 1
+    assert left.get_title(loc="left") == r"the answer ␣\$5"
+
+
+def test_parts_of_a_lead_are_summed():
+    leads = {"over the mean": [0.5] * 17, r"over \$": [1.0] * 17}
+    fig = nb07.logit_by_block([f"block {i}" for i in range(17)], leads)
+    names = texts(fig.axes[0].get_legend().get_texts())
+    assert names == ["over the mean: 8.50 in all", r"over \$: 17.00 in all"]
+
+
+def test_the_unit_interval_is_filled():
+    names, p = ["long name", "b", "c"], [0.05, 0.01, 0.5]
+    (ax,) = nb08.unit_interval(names, p, [0.1]).axes
+    pieces = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
+    assert np.allclose(pieces[1:], [(0.05, 0.01), (0.06, 0.5), (0.56, 0.44)])
+    # upright in a narrow piece, nothing in a narrower one
+    assert [text.get_rotation() for text in ax.texts] == [90, 0]
+
+
+def test_whiskers_are_three_standard_deviations():
+    (ax,) = nb08.frequencies(["a", "b"], [0.5, 0.5], [0.4, 0.6], 100).axes
+    (low, high), _ = ax.containers[1][2][0].get_segments()
+    assert (low[1], high[1]) == approx((0.25, 0.55))
+
+
+def test_cut_off_tokens_are_grey():
+    shapes = {"cut": ([0.6, 0.3, 0.1], [1.0, 0, 0])}
+    (ax,) = nb08.reshaped([" a", "b"], shapes, "7 others").axes
+    widths = [bar.get_width() for bar in ax.patches]
+    assert widths == [0, 0.3, 0.1, 1, 0, 0] and texts(ax.texts) == [" 1.00"]
+    assert texts(ax.get_yticklabels()) == ["␣a", "b", "7 others"]
+
+
+def test_samples_branch_where_they_differ():
+    paths = [["a", "b"], ["a", "c"], ["d"], ["a", "c"]]
+    (ax,) = nb08.sample_tree(paths, " root", "t").axes
+    found = [(text.get_text(), *text.get_position()) for text in ax.texts]
+    first = [("␣root ×4", 0, 0.75), ("a ×3", 1, 1.5), ("b", 2, 2)]
+    assert found == first + [("c ×2", 2, 1), ("d", 1, 0)]
+    widths = [line.get_linewidth() for line in ax.lines]
+    # stem and branch of a, b, c, d
+    assert widths == [4.5, 3.5, 3.5, 1.5, 3.5, 2.5, 4.5, 1.5]
+    (ax,) = nb08.sample_tree([["a"], ["a", "b"], []], "r").axes
+    assert texts(ax.texts) == ["r ×3", "a ×2", "b"]
+
+
+def test_the_roofs_meet_where_they_should():
+    products = [(1, 0.5, 4e9), (64, 30.0, 9e10)]
+    steps = [("decode", 0.5, 2e9), ("prefill", 100.0, 5e10)]
+    (ax,) = nb09.roofline(1e10, 1e11, products, steps).axes
+    x, y = ax.lines[0].get_data()
+    # 10 GB/s and 100 billion operations a second meet at 10 a byte
+    assert list(zip(x, y))[2:] == [(10, 100), (300, 100)]
+    assert np.allclose(y[:2], 10 * np.array(x[:2]))
+    assert ax.get_ylim()[0] < 2  # the slowest pass is in sight
+    assert {"1 row", "64", "memory: 10 GB/s"} <= set(texts(ax.texts))
+    # memory that is never the limit
+    (ax,) = nb09.roofline(1e12, 1e11, [(1, 0.5, 4e9), (4, 2.0, 9e9)]).axes
+    assert set(ax.lines[0].get_ydata()) == {100}
+    assert not any("memory" in text for text in texts(ax.texts))
+
+
+# -- widgets ----------------------------------------------------------------
+
+MAKE = {
+    "heads": lambda llama: nb05.heads(llama, encode(llama, PROMPT), layer=3),
+    "neurons": lambda llama: nb06.neurons(llama, STORY),
+    "next_token": nb07.next_token,
+    "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),
+}
+REPRS = {
+    "heads": "Play(layer=3, head=0)",
+    "neurons": "Play(layer=3, neuron=391, order='by number')",
+    "next_token": f"Play(prompt={PROMPT!r}, bars=10)",
+    "sampling": "Play(text='Once there was a', temperature=0.7, k=0, p=0.9)",
+}
+MOVES = {
+    "heads": dict(layer=5, head=5),
+    "neurons": dict(layer=1, neuron=2, order="selective first"),
+    "next_token": dict(prompt="The capital of Japan is", bars=3),
+    "sampling": dict(text="The", temperature=2.0, k=3, p=0.4),
+}
+ODD = ("水 🦙", "$x$ costs $", " ", "a\tb", "<|end_of_text|>", "")
+
+
+@pytest.fixture(scope="module")
+def plays(pocket):
+    return {name: make(pocket) for name, make in MAKE.items()}
+
+
+def drawn(play, **values):
+    """Return the axes of a widget's picture, with some other values."""
+    now = {name: c.value for name, c in play.controls.items()}
+    return play.draw(**now | values).axes
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_widget_follows_each_of_its_controls(plays, name):
+    play, first = plays[name], plays[name].picture.value
+    bundle = play._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(play) == REPRS[name]
+    assert set(MOVES[name]) == set(play.controls)
+    for control, value in MOVES[name].items():
+        old, play.controls[control].value = play.controls[control].value, value
+        assert play.picture.value != first and not play.message.value
+        play.controls[control].value = old
+        assert play.picture.value == first
+
+
+@pytest.mark.parametrize(
+    "name, control", [("next_token", "prompt"), ("sampling", "text")]
+)
+def test_any_text_can_be_typed(plays, name, control):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a glyph that is missing
+        for text in ODD:
+            drawn(plays[name], **{control: text})[0].figure.canvas.draw()
+
+
+def test_what_no_utf8_can_hold_is_an_error(plays):
+    with pytest.raises(ValueError, match="surrogate"):
+        drawn(plays["next_token"], prompt="\ud800")
+
+
+def test_heads_shows_the_head_that_is_chosen(plays, pocket):
+    maps = attention_maps(pocket, torch.tensor(encode(pocket, PROMPT)))
+    for layer, head, group in ((0, 0, "0 to 3"), (5, 7, "4 to 7")):
+        ax = drawn(plays["heads"], layer=layer, head=head)[0]
+        assert np.allclose(ax.images[0].get_array(), maps[layer, head])
+        name = f"layer {layer}, head {head} · KV head {head // 4}, "
+        name += f"shared by heads {group}"
+        assert ax.get_title(loc="left") == name
+
+
+def activations(play, **values):
+    (ax,) = drawn(play, **values)
+    ends = [y for _, (_, y) in ax.collections[0].get_segments()]
+    return torch.tensor(ends, dtype=torch.float32)
+
+
+def every_activation(llama):
+    """Return gate times up of every neuron on the story: (1, T, F) each."""
+    found = []
+
+    def noting(x, w1, w2, w3):
+        found.append(F.silu(x @ w1.T) * (x @ w3.T))
+        return found[-1] @ w2.T
+
+    with replaced(feed_forward=noting), torch.no_grad():
+        llama(torch.tensor(encode(llama, STORY)))
+    return torch.cat(found)  # (L, T, F)
+
+
+def test_neurons_are_the_models(plays, pocket):
+    expected = every_activation(pocket)
+    for layer, neuron in ((0, 503), (3, 7), (5, 1023)):
+        found = activations(plays["neurons"], layer=layer, neuron=neuron)
+        assert torch.allclose(found, expected[layer, :, neuron], atol=1e-3)
+    largest = expected[3, 1:].abs().amax(0).argmax()
+    assert plays["neurons"].controls["neuron"].value == largest
+
+
+def test_selective_neurons_come_first(plays):
+    def selective(place):
+        values = dict(layer=2, neuron=place, order="selective first")
+        sizes = activations(plays["neurons"], **values)[1:].abs()
+        return (sizes.max() / sizes.mean()).item()
+
+    found = [selective(place) for place in (0, 1, 2, 100, 500, 1023)]
+    assert found == sorted(found, reverse=True) and found[0] > 20
+
+
+def test_what_the_notebook_says_of_two_neurons(pocket):
+    """503 of layer 0 is for " M"; 439 of layer 4 for one comma of two."""
+    labels = token_texts(pocket, encode(pocket, STORY))
+    found = every_activation(pocket)[0, :, 503]
+    m = torch.tensor([label == " M" for label in labels])
+    assert m.sum() == 5 and found[m].min() > 10 * found[~m].abs().max()
+    found = every_activation(pocket)[4, :, 439].abs()
+    first, second = (t for t, label in enumerate(labels) if label == ",")
+    assert found.argmax() == first and found[first] > 20 * found[second]
+
+
+def test_what_exercise_4_says_of_a_neuron(pocket):
+    """Without 172 of layer 0 the loss is 1.05."""
+    w2 = pocket.layers[0].feed_forward.w2.weight
+
+    def without(neuron):
+        kept = w2[:, neuron].clone()
+        w2[:, neuron] = 0
+        found = loss(pocket, STORY)
+        w2[:, neuron] = kept
+        return found
+
+    with torch.no_grad():
+        assert 1.045 < without(172) < 1.055
+        # the next three of all 1024
+        assert max(map(without, (969, 821, 899))) < 1
+
+
+def test_neurons_of_other_models_and_texts(plays, pocket):
+    assert len(activations(nb06.neurons(pocket, STORY * 3))) == 100
+    with pytest.raises(ValueError, match="'' has no token"):
+        nb06.neurons(pocket, "")
+    llama = random_llama(small_config(n_layers=1, vocab_size=3328))
+    llama.tokenizer = pocket.tokenizer
+    play = nb06.neurons(llama, "One")
+    assert play.controls["layer"].max == 0
+    assert play.controls["neuron"].max == llama.config.hidden_dim - 1
+
+
+def test_next_token_shows_the_models_probabilities(plays, pocket):
+    long = "One, two, three, " * 60 + PROMPT
+    ids = encode(pocket, long)
+    cut = ids[:1] + ids[1 - nb07.LONGEST_PROMPT :]
+    prompts = {p: encode(pocket, p) for p in (PROMPT, "")} | {long: cut}
+    for prompt, ids_read in prompts.items():
+        (ax,) = drawn(plays["next_token"], prompt=prompt, bars=5)
+        found = [bar.get_width() for bar in ax.patches]
+        probs = pocket(torch.tensor(ids_read))[-1].softmax(-1)
+        assert found == approx(probs.topk(5).values.tolist(), abs=1e-6)
+    assert f"its last 63 of {len(ids) - 1} tokens" in ax.get_title(loc="left")
+
+
+@pytest.mark.parametrize(
+    "temperature, k, p", [(1.0, 0, 1.0), (0.5, 5, 1.0), (2.0, 0, 0.6)]
+)
+def test_sampling_shows_the_distribution(plays, pocket, temperature, k, p):
+    logits = pocket(torch.tensor(encode(pocket, "Once")))[-1]
+    top, before = logits.topk(11).indices, logits.softmax(-1)
+    after = next_token_probs(logits, temperature, k or None, p)
+    values = dict(text="Once", temperature=temperature, k=k, p=p)
+    axes = drawn(plays["sampling"], **values)
+    for ax, probs in zip(axes, (before, after), strict=True):
+        kept = [bar.get_width() for bar in ax.patches][12:]
+        expected = [*probs[top].tolist(), 1 - probs[top].sum().item()]
+        assert kept == approx(expected, abs=1e-5)
+    axes = drawn(plays["sampling"], text="Once", temperature=0)
+    assert [bar.get_width() for bar in axes[1].patches][12:] == [1] + [0] * 11
+
+
+def test_sampling_runs_the_model_once_for_a_text():
+    llama, calls = random_llama(), []
+    llama.tokenizer = Tokenizer(small_ranks())
+    llama.register_forward_hook(lambda *args: calls.append(1))
+    play = nb08.sampling(llama, "Once")
+    play.controls["temperature"].value = 1.5
+    play.controls["k"].value = 7
+    assert len(calls) == 1
+    play.controls["text"].value = "other"
+    assert len(calls) == 2
+
+
+# -- the stream of 09 -------------------------------------------------------
+
+
+def go(stream):
+    stream.go.click()
+    stream.thread.join(60)
+    assert not stream.thread.is_alive()
+    assert not stream.go.disabled and stream.stop.disabled
+    return stream.text.value
+
+
+def test_a_stream_opens_with_a_continuation(pocket):
+    stream = nb09.stream(pocket, PROMPT, 20)
+    new = llamalib.generate(pocket, encode(pocket, PROMPT), max_new_tokens=20)
+    assert PROMPT in stream.text.value
+    assert pocket.tokenizer.decode(list(new)) in stream.text.value
+    bundle = stream._repr_mimebundle_()
+    assert bundle["text/html"] == stream.text.value
+    assert bundle["text/plain"] == f"Stream(prompt={PROMPT!r})"
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+def test_a_stream_grows_piece_by_piece(pocket):
+    stream, seen = nb09.stream(pocket, PROMPT, 12), []
+    stream.text.observe(lambda change: seen.append(change["new"]), "value")
+    stream.prompt.value = "Once upon a time there was a <girl>"
+    assert "&lt;girl&gt;" in go(stream)
+    assert len(seen) > 5
+    assert all(len(a) < len(b) for a, b in zip(seen, seen[1:]))
+    torch.manual_seed(0)
+    stream.temperature.value = 1.5
+    assert len({go(stream) for _ in range(4)}) > 2
+    stream.max_new_tokens = 10**9
+    assert "positions" in go(stream)  # the error names the limit
+
+
+def test_the_stop_button_stops(pocket, monkeypatch):
+    stream = nb09.stream(pocket, PROMPT, 3)
+    stream.max_new_tokens, stream.prompt.value = 200, "Monday, Tuesday,"
+    reached, go_on = threading.Event(), threading.Event()
+    forward = pocket.forward
+
+    def waiting(tokens, *args, **options):
+        if tokens.shape[1] == 1:  # the first decode step waits for the test
+            reached.set()
+            go_on.wait(60)
+        return forward(tokens, *args, **options)
+
+    monkeypatch.setattr(pocket, "forward", waiting)
+    stream.go.click()
+    assert reached.wait(60)
+    assert stream.go.disabled and not stream.stop.disabled
+    before = stream.text.value
+    stream.stop.click()
+    go_on.set()
+    stream.thread.join(60)
+    assert stream.text.value == before  # nothing more was shown
+    assert not stream.go.disabled and stream.stop.disabled
+    # it starts again, with the text of a fresh stream
+    monkeypatch.undo()
+    stream.max_new_tokens = 20
+    fresh = nb09.stream(pocket, "Monday, Tuesday,", 20)
+    assert go(stream) == fresh.text.value != before

@@ -1,0 +1,399 @@
+"""Numbers that the pictures of A to D compute, and their widgets."""
+
+from types import SimpleNamespace
+
+import matplotlib
+import pytest
+import torch
+from helpers import random_ids, random_llama, small_ranks
+from IPython.display import DisplayHandle
+from matplotlib import pyplot as plt
+
+from llamalib import Tokenizer, attention_maps
+from llamalib.model import record
+from llamalib.viz import nbA, nbB, nbC, nbD
+from llamalib.viz.base import visible
+
+MATHEMATICS = r"$HOME_$USER $\foo$"  # matplotlib cannot parse it
+TEXT = "The capital of France is Paris. 2 + 3 = 5"
+IDS = random_ids(6).tolist()
+FREQS = torch.tensor([1.0, 0.1, 0.001])
+XS = torch.tensor([100.0, 300.0])
+E = 8
+REPRS = {
+    "training": "step=100, head=(1, 2)",
+    "quantization": "name='layers.0.attention.wq.weight', bits=4, g=0",
+    "routing": f"text={TEXT!r}, run='run 1', stage=2",
+    "longer": "way='by wavelength', factor=8",
+}
+MOVES = [
+    ("training", "step", 50),
+    ("training", "head", (0, 7)),
+    ("quantization", "name", "tok_embeddings.weight"),
+    ("quantization", "bits", 3),
+    ("quantization", "g", 32),
+    ("routing", "text", "One, two"),
+    ("routing", "run", "run 4"),
+    ("routing", "stage", 0),
+    ("longer", "way", "positions divided"),
+    ("longer", "factor", 2),
+]
+
+
+def texts(labels):
+    return [label.get_text() for label in labels]
+
+
+def named(ax):
+    """Return the numbers of each line by its label."""
+    lines = {line.get_label(): line.get_ydata() for line in ax.lines}
+    return {name: torch.as_tensor(ys).tolist() for name, ys in lines.items()}
+
+
+def fill(patch):
+    return matplotlib.colors.to_hex(patch.get_facecolor())
+
+
+def experts(numbers):
+    return [tone.lower() for tone in nbC.expert_colours(numbers)]
+
+
+def drawn(play, **values):
+    """Return the axes of the picture with some controls' values changed."""
+    shown = {name: c.value for name, c in play.controls.items()}
+    return play.draw(**shown | values).axes
+
+
+# -- the widgets, all of them -----------------------------------------------
+
+
+def snapshots():
+    """Return a model, and what it was like at three steps."""
+    shots = []
+    for step in (0, 50, 100):
+        llama = random_llama(seed=step)
+        ids = torch.tensor(IDS)
+        shot = SimpleNamespace(step=step, loss=5 - step / 50, held=5.5)
+        shot.sample = f"text {step}"
+        shot.probs = llama(ids)[-1].softmax(-1)
+        shot.maps = attention_maps(llama, ids)
+        shots.append(shot)
+    llama.tokenizer = Tokenizer(small_ranks())
+    return llama, shots
+
+
+def route(x, router, k):
+    logits = x @ router.T  # (T, E)
+    top = logits.topk(k)
+    return top.values.softmax(-1), top.indices, logits
+
+
+def runs(dim):
+    """Return two runs of three stages each, on two layers."""
+    g = torch.Generator().manual_seed(0)
+    routers = torch.randn(2, 3, E, dim, generator=g)
+    layers = zip((1, 4), routers)
+    return {f"run {i}": (i, [0, 5, 10], router) for i, router in layers}
+
+
+def choices():
+    return {
+        (way, factor): (FREQS / factor / slow, XS, XS / 100 + factor + slow)
+        for way, slow in (("positions divided", 1), ("by wavelength", 3))
+        for factor in (2, 8)
+    }
+
+
+@pytest.fixture(scope="module")
+def plays(pocket):
+    known = {"last keys only": (XS, XS / 300)}
+    some = runs(pocket.config.dim)
+    return {
+        "training": nbA.training(*snapshots(), IDS, head=(1, 2)),
+        "quantization": nbB.quantization(pocket),
+        "routing": nbC.routing(pocket, some, TEXT, 2, route=route),
+        "longer": nbD.longer(FREQS, 256, choices(), (XS, XS / 50), known),
+    }
+
+
+@pytest.mark.parametrize("name", REPRS)
+def test_a_widget_opens_with_a_picture(plays, name):
+    play = plays[name]
+    assert repr(play) == f"Play({REPRS[name]})"
+    assert play.picture.value and not play.message.value
+    assert play._repr_mimebundle_()["image/png"]
+
+
+@pytest.mark.parametrize("name, control, value", MOVES)
+def test_every_control_changes_the_picture(plays, name, control, value):
+    play = plays[name]
+    moved, first = play.controls[control], play.picture.value
+    before, moved.value = moved.value, value
+    assert play.picture.value != first and not play.message.value
+    moved.value = before
+    assert play.picture.value == first
+
+
+# -- A ----------------------------------------------------------------------
+
+
+def test_a_batch_is_grey_where_nothing_is_asked():
+    rows = [
+        (["<|begin_of_text|>", " a", "$", ""], [" a", "$", "", "<|end|>"]),
+        (["b", None, None], ["end", None, None]),
+    ]
+    (ax,) = nbA.label_rows(rows, most=4).axes
+    words = texts(ax.texts)
+    assert len(words) == len(ax.patches) == 14
+    for word, box in zip(words, ax.patches):
+        assert (fill(box) == "#eeeeee") == (word == "–")
+    assert words.count("–") == 4
+    assert {"<|beg…t|>", "␣a", r"\$", "end", "∅"} <= set(words)
+    (ax,) = nbA.label_rows([(["a"] * 30, ["b"] * 30)], most=5).axes
+    assert len(ax.patches) == 10
+
+
+def test_running_mean():
+    assert nbA.running_mean([1, 3, 5, 7], n=2) == [1, 2, 4, 6]
+    assert nbA.running_mean([]) == []
+    assert nbA.running_mean(range(100))[-1] == 89.5  # of 20
+
+
+def test_a_run_keeps_its_axes_and_its_text_on_the_picture():
+    levels = {"blind guess": 7.0, "bigram": 3.0}
+    sample = "A long sentence, $5.\n\n" * 60
+    for n, held, top in ((1, [], 10), (3, [(0, 7.1), (3, 5.5)], 100)):
+        norms = [2.0, 40.0, 0.5][:n]
+        run = 100, [7.0, 6.0, 5.0][:n], held, levels, norms
+        fig = nbA.training_curve(*run, 1.0, sample)
+        left, right = fig.axes
+        assert left.get_xlim() == right.get_xlim() == (0, 100)
+        assert left.get_ylim() == pytest.approx((0, 7.7))
+        assert right.get_ylim() == (0.1, top)
+        (said,) = fig.texts
+        assert said.get_text().count("\n") == 2
+        assert said.get_text().endswith(" …")
+        fig.canvas.draw()
+        box = said.get_window_extent()
+        assert box.x1 < fig.bbox.x1 and box.y0 > 0
+
+
+def test_the_two_heads_that_look_most_at_the_end_are_named():
+    weights = torch.zeros(3, 2, 2)
+    weights[:, 1, 0] = torch.tensor([0.1, 0.2, 0.4])
+    weights[:, 0, 1] = torch.tensor([0.5, 0.3, 0.3])
+    fig = nbA.heads_by_step([0, 10, 20], weights, {"again": [5, 4, 3]})
+    left, right = fig.axes
+    said = texts(left.get_legend().get_texts())
+    assert said == ["layer 1, head 0", "layer 0, head 1"]
+    assert named(left)[said[0]] == pytest.approx([0.1, 0.2, 0.4])
+    assert named(left)[said[1]] == pytest.approx([0.5, 0.3, 0.3])
+    assert len(left.lines) == 4 and named(right) == {"again": [5, 4, 3]}
+
+
+def test_a_live_picture_is_shown_once_and_then_changed(monkeypatch):
+    calls = []
+    for name in ("display", "update"):
+
+        def note(self, image, name=name):
+            calls.append((name, self.display_id, image.data))
+
+        monkeypatch.setattr(DisplayHandle, name, note)
+    live = nbA.LivePicture()
+    for value in (1, 2, 3):
+        fig, ax = plt.subplots()
+        ax.plot([0, value])
+        live.show(fig)
+        assert not plt.fignum_exists(fig.number)  # closed: not drawn twice
+    names, places, images = zip(*calls)
+    assert names == ("display", "update", "update")
+    assert len(set(places)) == 1 and len(set(images)) == 3
+    assert all(data.startswith(b"\x89PNG") for data in images)
+
+
+def test_every_step_and_head_shows_its_own_snapshot():
+    llama, shots = snapshots()
+    play = nbA.training(llama, shots, IDS)
+    heads = dict(play.controls["head"].options)
+    assert heads["layer 1, head 7"] == (1, 7) and len(heads) == 16
+    for shot in shots:
+        bars, maps = drawn(play, step=shot.step, head=(1, 7))
+        loss, sample = texts(bars.figure.texts)
+        assert loss.startswith(f"step {shot.step}: loss {shot.loss:.2f}")
+        assert sample == shot.sample
+        image = torch.tensor(maps.images[0].get_array())
+        assert torch.equal(image, shot.maps[1, 7])
+        top = shot.probs.topk(8)
+        widths = [bar.get_width() for bar in bars.patches]
+        assert widths == pytest.approx(top.values.tolist())
+        names = [llama.tokenizer.decode([i]) for i in top.indices.tolist()]
+        assert texts(bars.get_yticklabels()) == list(map(visible, names))
+
+
+# -- B ----------------------------------------------------------------------
+
+
+def test_errors_of_a_row_lie_within_half_a_step():
+    row = torch.tensor([0.1, -0.3])
+    _, below = nbB.stairs(row, [0.0, -0.25], [-0.25, 0.0, 0.25]).axes
+    bars = [bar.get_height() for bar in below.patches]
+    assert bars == pytest.approx([-0.1, 0.05])
+    halves = sorted(line.get_ydata()[0] for line in below.lines)
+    assert halves == pytest.approx([-0.125, 0, 0.125])
+    ax, _ = nbB.stairs(row, row, torch.linspace(-1, 1, 255)).axes
+    assert len(ax.lines) == 2  # 255 steps would be a grey area
+
+
+@pytest.mark.parametrize("bits, g", [(2, 3), (4, 5), (8, 2)])
+def test_what_is_kept_is_the_nearest_step_of_its_group(bits, g):
+    w = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
+    w[1, :g] = 0
+    found = nbB.kept_at(w, bits, g)  # the last group may be smaller
+    top = 2 ** (bits - 1) - 1
+    for row, kept in zip(w, found):
+        for numbers, group in zip(row.split(g), kept.split(g)):
+            size = numbers.abs().max().item()
+            steps = torch.arange(-top, top + 1) * size / top
+            nearest = (numbers[:, None] - steps).abs().argmin(1)
+            assert torch.allclose(group, steps[nearest], atol=1e-6)
+
+
+def test_the_widget_rounds_any_matrix_by_rows_or_groups(pocket, plays):
+    play = plays["quantization"]
+    weights = pocket.weights()
+    matrices = {name for name in weights if weights[name].dim() == 2}
+    assert set(play.controls["name"].options) == matrices
+    name = "layers.3.feed_forward.w2.weight"
+    for bits, g in ((8, 0), (4, 32)):
+        left, _ = drawn(play, name=name, bits=bits, g=g)
+        w = weights[name][:1].detach()
+        expected = nbB.kept_at(w, bits, g or w.shape[1])[0, :48]
+        assert named(left)["kept"] == pytest.approx(expected.tolist())
+
+
+# -- C ----------------------------------------------------------------------
+
+
+def test_parameters_are_shares_that_fill_a_row():
+    models = {"$ a": (1e6, 2e6, 7e6), "b": (1e9, 3e9, 4e9)}
+    fig = nbC.active_parameters(models, [1, 2], [2, 3.5], [2, 3])
+    left, right = fig.axes
+    ends = [(bar.get_x(), bar.get_width()) for bar in left.patches]
+    expected = [(0, 0.1), (0.1, 0.2), (0.3, 0.7)]
+    expected += [(0, 0.125), (0.125, 0.375), (0.5, 0.5)]
+    assert ends == [pytest.approx(pair) for pair in expected]
+    active = [r"\$ a: 3.0M of 10.0M active", "b: 4.0B of 8.0B active"]
+    assert texts(left.texts) == active
+    assert texts(right.get_legend().get_texts()) == ["drawn at random"]
+
+
+def test_tokens_have_their_experts_colours():
+    fig = nbC.routed_tokens(["a", " b", "$"], {"one": [0, 7, 3], "$": [1] * 3})
+    (ax,) = fig.axes
+    tones = [*experts([0, 7, 3, 1, 1, 1]), *experts(range(E))]  # and the key
+    assert [fill(box) for box in ax.patches] == tones
+    words = [t.get_text() for t in ax.texts if t.get_ha() == "center"]
+    assert words == ["a", "␣b", r"\$"] * 2 + list("01234567")
+    fig.canvas.draw()
+
+
+@pytest.mark.parametrize(
+    "run, stage, text",
+    [("run 1", 0, TEXT), ("run 4", 2, TEXT), ("run 1", 1, "a b c " * 99)],
+)
+def test_colours_and_loads_are_the_router_s(pocket, plays, run, stage, text):
+    layer, _, routers = runs(pocket.config.dim)[run]
+    ids = pocket.tokenizer.encode(text, bos=True, eos=False)[:110]
+    seen = record(pocket, torch.tensor(ids))
+    x = seen[f"layers.{layer}.feed_forward.in"]  # (T, D)
+    _, chosen, _ = route(x, routers[stage], 2)
+    words, bars = drawn(plays["routing"], run=run, stage=stage, text=text)
+    tones = [fill(box) for box in words.patches]
+    assert tones == experts(chosen[:, 0]) and len(set(tones)) > 2
+    loads = torch.bincount(chosen.flatten(), minlength=E) / chosen.numel()
+    heights = [bar.get_height() for bar in bars.patches]
+    assert heights == pytest.approx(loads.tolist())
+    said = words.texts[0].get_text()
+    assert said == f"{run}, after {5 * stage} of 10 steps"
+    words, _ = drawn(plays["routing"], text="")
+    assert len(words.patches) == 1  # <|begin_of_text|>
+
+
+def test_runs_have_the_same_number_of_stages(pocket):
+    some = runs(pocket.config.dim)
+    layer, steps, routers = some["run 1"]
+    some["short"] = layer, steps[:2], routers[:2]
+    with pytest.raises(ValueError, match=r"the runs have \[2, 3\] stages"):
+        nbC.routing(pocket, some, TEXT, 2, route=route)
+
+
+# -- D ----------------------------------------------------------------------
+
+
+def test_a_way_looks_the_same_everywhere():
+    looks = [nbD.look(way) for way in nbD.WAYS]
+    assert len({look[:2] for look in looks}) == len(nbD.WAYS)
+    assert nbD.look("by wavelength, factor 8", 3) is nbD.WAYS["by wavelength"]
+    others = [nbD.look("another", place)[0] for place in range(4)]
+    assert len(set(others)) == 4 and nbD.look("a", 4) == nbD.look("a", 0)
+
+
+def test_losses_have_their_errors_and_marks():
+    ys, errors = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25])
+    names = ("as it is", "a", "b", "c", "wide and grey")
+    series = dict.fromkeys(names, (XS, ys))
+    parts = {MATHEMATICS: series, "two": {"as it is": (XS, ys, errors)}}
+    fig = nbD.losses_along(parts, [(200, "64"), (290, "end")])
+    left, right = fig.axes
+    assert texts(left.texts) == [" 64", "end "]  # both are on the picture
+    assert [text.get_ha() for text in left.texts] == ["left", "right"]
+    corners = right.collections[0].get_paths()[0].vertices[:, 1]
+    assert set(corners) == {0.5, 1.5, 1.75, 2.25}
+    assert texts(fig.legends[0].get_texts()) == list(names)
+    looks = [(x.get_zorder(), x.get_linewidth()) for x in left.lines[:5]]
+    widths = [width for _, width in sorted(looks)]
+    assert widths == sorted(widths, reverse=True)  # none hides a narrower one
+    fig.canvas.draw()
+    marks = {MATHEMATICS: [], "two": [(9, "x")]}
+    left, right = nbD.losses_along(parts, marks).axes
+    assert not left.texts and texts(right.texts) == [" x"]
+
+
+@pytest.mark.parametrize("errors", [[0.1, 0.2, 0.1], None])
+def test_a_gap_is_marked_at_every_full_turn(errors):
+    waves = {3: 90.0, 4: 150.0, 5: 1000.0}
+    fig = nbD.loss_by_gap([0, 100, 200], [1.0, 5.0, 2.0], errors, waves, 1.5)
+    upper, lower = fig.axes
+    at = [(line.get_xdata()[0], line.get_ydata()[0]) for line in lower.lines]
+    assert at == [(0, 0), (90, 0), (180, 0), (0, 1), (150, 1), (0, 2)]
+    assert texts(lower.texts) == ["1 turn", "2 turns", "1 turn"]
+    assert texts(lower.get_yticklabels())[0] == "pair 3: 90 a turn"
+    assert len(upper.collections) == (errors is not None)
+    assert named(upper)["first half not seen"] == [1.5, 1.5]
+
+
+def test_a_dot_marks_where_a_cache_passes_the_weights():
+    caches = [1e6, 2e6, 4e6, 8e6]
+    models = {"small": (caches, 3e6), "large": (caches, 1e12)}
+    fig = nbD.cache_and_weights([512, 1024, 2048, 4096], models)
+    (ax,) = fig.axes
+    (dot,) = [line for line in ax.lines if line.get_marker() == "o"]
+    assert dot.get_xydata().tolist() == [[pytest.approx(1536), 3e6]]
+    assert named(ax)["small: weights, 3 MB"] == [3e6] * 4
+    assert texts(ax.get_xticklabels()) == ["512", "2,048"]
+
+
+def test_the_widget_draws_the_choice(plays):
+    play = plays["longer"]
+    assert play.controls["factor"].options == (2, 8)
+    left, right = drawn(play, way="positions divided", factor=2)
+    before = torch.tensor(named(left)["before"])
+    assert torch.allclose(before, 2 * torch.pi / FREQS)
+    assert named(left)["after"] == pytest.approx((2 * before).tolist())
+    found = named(right)
+    assert found["positions divided"] == [4, 6]
+    assert found["as it is"] == [2, 6]
+    assert found["last keys only"] == pytest.approx([1 / 3, 1])
+    assert texts(left.texts) == ["trained: 256", "2 times: 512"]
+    upright = [x for x in right.lines if len(set(x.get_xdata())) == 1]
+    assert [x.get_xdata()[0] for x in upright] == [256]  # 512 is outside
