@@ -130,7 +130,7 @@ def compressed(folder):
     (folder / "new").rename(folder / PTH)
 
 
-def beside(folder):
+def nested(folder):
     """Put two checkpoints into subfolders."""
     shutil.copytree(folder, folder / "two" / "original")
     shutil.copytree(folder / "two" / "original", folder / "three")
@@ -176,7 +176,7 @@ TABLE = {
         "has no file consolidated.00.pth, it holds: consolidated.00.pth",
     ),
     "two folders": (
-        beside,
+        nested,
         WRONG,
         "several checkpoints: name .*three or .*original",
     ),
@@ -275,7 +275,7 @@ TABLE = {
             )
         ),
         WRONG,
-        "output.weight is .*; expected dense floats .* in order",
+        "output.weight is .* contiguous: False'; expected contiguous",
     ),
     "compressed": (
         compressed,
@@ -295,7 +295,7 @@ TABLE = {
     "tensor of whole numbers": (
         tensors(lambda t: t.update({WQ: t[WQ].to(torch.int8)})),
         WRONG,
-        f"{WQ} is 'torch.int8, .*expected dense floats of 16 or 32 bits",
+        f"{WQ} is 'torch.int8, .*expected contiguous floats",
     ),
     "params not JSON": (
         holds(PARAMS, b"{dim: 64}"),
@@ -333,6 +333,11 @@ TABLE = {
         params(n_layers=-2),
         WRONG,
         "n_layers is -2; expected a whole number from 1",
+    ),
+    "a billion layers": (
+        params(n_layers=10**9),
+        WRONG,
+        "the number of layers is 1000000000; expected less: .* 21 tensors",
     ),
     "no finite number": (
         params(norm_eps=float("nan")),
@@ -502,11 +507,14 @@ GENERATE = {
         dict(prompt_ids=[1.0]),
         "are torch.float32; expected",
     ),
-    "a text for ids": (dict(prompt_ids="abc"), "are 'abc'; expected ids"),
-    "an empty prompt": (dict(prompt_ids=[]), "at least one id"),
+    "a text for ids": (dict(prompt_ids="abc"), "is 'abc'; expected .T,. ids"),
+    "an empty prompt": (
+        dict(prompt_ids=[]),
+        r"is \(0,\); expected \(T,\) ids",
+    ),
     "two dimensions": (
         dict(prompt_ids=[[1]]),
-        r"shape \(1, 1\); expected one",
+        r"is \(1, 1\); expected \(T,\) ids",
     ),
     "a long prompt": (
         dict(prompt_ids=[1] * 8192),
