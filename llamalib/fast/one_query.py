@@ -1,7 +1,6 @@
 r"""Attention of a single query over many positions.
 
-Shapes: `H` query heads, `KV` key/value heads, `hd` head dim, `S` positions;
-a group is the `G` = H/KV query heads that share one KV head.
+Shapes: `H` query heads, `KV` key/value heads, `hd` head dim, `S` positions.
 """
 
 import math
@@ -34,13 +33,8 @@ def grouped_attention(
     once. Scores are keys times queries: a product with many rows is fast.
     oneDNN copies what it reads; a piece at a time, that stays in the caches.
 
-    Args:
-        xq: (..., 1, H, hd).
-        xk, xv: (..., S, KV, hd).
-        mask: (1, S) or (..., 1, 1, S), added to the scores; None: no mask.
-
-    Returns:
-        (..., 1, H·hd).
+    Takes xq (..., 1, H, hd), xk and xv (..., S, KV, hd), and a mask (1, S)
+    or (..., 1, 1, S); returns (..., 1, H·hd).
     """
     k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
     # divided first: float16 may not hold the scores

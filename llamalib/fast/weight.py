@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from ..checks import expect
 from .quantize import (
     check_kind,
     pack_nibbles,
@@ -24,6 +25,7 @@ from .quantize import (
 GROUP = 32  # numbers that share a scale, in int4
 BLOCK = 256  # rows of w converted at once: they stay in the CPU's caches
 FEW = 16  # the most rows of x that PyTorch's int8 and int4 kernels are for
+SIZES = ("1 row", "few rows", "more rows")
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
 plain = torch._C.DisableTorchFunctionSubclass
 
@@ -31,13 +33,13 @@ plain = torch._C.DisableTorchFunctionSubclass
 class FastWeight(Tensor):
     r"""A weight matrix that `F.linear` multiplies by in a chosen way.
 
-    Shape, dtype and device are those of the matrix of floats; `nbytes` is
-    what a decode step reads. A quantized one can only be written as a whole.
+    Shape, dtype and device are those of the matrix of floats. A quantized
+    one can only be written as a whole.
 
     Attributes:
         numbers: (M, K) floats or int8, or (M, K/2) uint8 (`pack_nibbles`).
         scale: None, or (M,) per row, or (M, K/GROUP).
-        ways: how to multiply "1 row", "few rows" and "more rows", see WAYS.
+        ways: one of WAYS for each of SIZES.
         copy: a second copy in a kernel's own order, or None.
     """
 
@@ -56,22 +58,13 @@ class FastWeight(Tensor):
 
     @classmethod
     def of(cls, w: Tensor, kind: str | None = None, ways=None):
-        r"""Wrap a matrix of floats, or quantize it.
+        """Wrap a matrix of floats, or quantize it to "int8" or "int4".
 
-        Args:
-            w: (M, K).
-            kind: "int8"; "int4" (int8 if K is not a multiple of GROUP);
-                None keeps the floats.
-            ways: see above; None: `F.linear` for any number of rows.
-
-        Raises:
-            ValueError: if w is not a matrix of floats, or kind is unknown.
+        It has 8 bits if K is not a multiple of GROUP. Raise ValueError for
+        anything else.
         """
-        if w.dim() != 2 or not w.is_floating_point():
-            raise ValueError(
-                f"w is {w.dtype} of shape {tuple(w.shape)}; expected a matrix "
-                "of floats"
-            )
+        is_floats = w.dim() == 2 and w.is_floating_point()
+        expect(is_floats, "w", (w.dtype, *w.shape), "a matrix of floats")
         if kind is None:
             return cls(w.detach(), None, ways)
         check_kind(kind)
@@ -108,16 +101,20 @@ class FastWeight(Tensor):
 
     def make_copy(self) -> None:
         """Make the second copy that its way for one row needs, if any."""
-        make = COPIES.get(self.ways.get("1 row"))
+        make = COPIES.get(self.ways.get(SIZES[0]))
         tensors = make and make(self)
         if tensors is not None:
-            self.copy = SecondCopy(tensors, version(self))
+            self.copy = SecondCopy(tensors, self.writes())
 
     def has_fresh_copy(self) -> bool:
         """Return whether there is one; drop it if the weights changed."""
-        if self.copy and self.copy.version != version(self):
+        if self.copy and self.copy.writes != self.writes():
             self.copy = None
         return self.copy is not None
+
+    def writes(self) -> int | None:
+        """Return how often it was written to; inference tensors forget."""
+        return None if self.is_inference() else self._version
 
     def map(self, function, dtype=None):
         """Return one of the results of a function of numbers and scale."""
@@ -184,18 +181,13 @@ class SecondCopy(NamedTuple):
     """A weight in a kernel's own order; a copied model does without."""
 
     tensors: Tensor | tuple[Tensor, Tensor]
-    version: int | None  # of the weight, when it was made
+    writes: int | None  # to the weight, when it was made
 
     def __reduce__(self):
         return type(None), ()
 
 
-def version(w: FastWeight) -> int | None:
-    """Return how often it was written to; inference tensors do not count."""
-    return None if w.is_inference() else w._version
-
-
-# of a 16-bit weight, asked of the memory itself
+# asked of a 16-bit weight's memory
 OF_MEMORY = (Tensor.data_ptr, Tensor.numpy, Tensor.untyped_storage)
 
 
@@ -229,8 +221,7 @@ def multiply(x: Tensor, w: FastWeight) -> Tensor:
     rows = x.reshape(-1, x.shape[-1])  # (n, K)
     n, way = len(rows), "linear"
     if x.device.type == "cpu" and n:
-        size = "1 row" if n == 1 else "few rows" if n <= FEW else "more rows"
-        way = w.ways.get(size, "linear")
+        way = w.ways.get(SIZES[(n > 1) + (n > FEW)], "linear")
         if w.kind and (way != "kernel" or not fits_kernel(w)):
             way = "row blocks"
         elif way == "packed" and not w.has_fresh_copy():
@@ -249,11 +240,10 @@ def columns(x: Tensor, w: FastWeight) -> Tensor:
 
 
 def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
-    r"""Convert a block of w's rows at a time and multiply by that.
+    """Convert a block of w's rows at a time and multiply by that.
 
-    A block stays in the cache; w is read from memory as stored. 16-bit
-    blocks become float32, which a processor without 16-bit instructions
-    multiplies several times as fast.
+    It stays in the cache. 16-bit blocks become float32, which a processor
+    without 16-bit instructions multiplies several times as fast.
     """
     out = x.new_empty(len(x), len(w))  # (n, M)
     dtype = x.dtype if w.kind else torch.float32
@@ -279,18 +269,10 @@ def kernel(x: Tensor, w: FastWeight) -> Tensor:
 
 
 def fits_kernel(w: FastWeight) -> bool:
-    """Return whether PyTorch's kernels take w.
-
-    With other shapes they read beyond the end, or end the process.
-    """
+    """Return whether PyTorch's kernels take w; others end the process."""
     fits = len(w) % 16 == 0 and w.shape[1] % 32 == 0
     has_order = w.kind == "int8" or w.copy is not None
     return fits and has_order and w.dtype in SIXTEEN_BITS
-
-
-def pack(w: FastWeight) -> Tensor:
-    """Return w in oneDNN's order."""
-    return torch.ops.mkldnn._reorder_linear_weight(w.numbers, 1)
 
 
 def int4_order(w: FastWeight) -> tuple[Tensor, Tensor] | None:
@@ -312,4 +294,7 @@ WAYS = {
     "packed": packed,
     "kernel": kernel,
 }
-COPIES = {"packed": pack, "kernel": int4_order}  # the ways that need one
+COPIES = {  # for the ways that need one
+    "packed": lambda w: torch.ops.mkldnn._reorder_linear_weight(w.numbers, 1),
+    "kernel": int4_order,
+}
