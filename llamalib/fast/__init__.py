@@ -30,8 +30,7 @@ def prepare(llama, *, quantize=None, repack=False, ways=None):
         quantize: "int8" keeps 8 bits per number; "int4" 4 bits in the
             blocks, 8 in the embedding and the output. None: as they are.
         repack: make a second copy of 16-bit weights on a CPU, in oneDNN's
-            order. It takes seconds; decoding, prompts and batches are then
-            faster. Call it again after writing to the weights.
+            order: in seconds, and for speed. Repeat it after a write.
         ways: `llama.ways` of this or another model, to choose the same.
 
     Returns:
@@ -52,7 +51,7 @@ def prepare(llama, *, quantize=None, repack=False, ways=None):
     kind = quantize or llama.quantized
     if ways is None:
         ways = default_ways(llama.device, llama.dtype, kind, repack)
-    check_ways(ways, kind or dtype_name(llama.dtype))
+    check_ways(ways, kind or f"{llama.dtype}"[6:])
     release(llama)
     made = {}  # by id: a tied output stays one with its embedding
     for name, w in llama.weights().items():
@@ -97,13 +96,8 @@ def default_ways(device, dtype, kind=None, repack=False) -> dict[str, str]:
         ways = ["linear", "row blocks", "row blocks"]
     elif sixteen_bits:
         ways = ["packed"] * 3 if repack else ["columns", "linear", "linear"]
-    ways = {"weights": kind or dtype_name(dtype), **dict(zip(SIZES, ways))}
+    ways = {"weights": kind or f"{dtype}"[6:], **dict(zip(SIZES, ways))}
     return ways | {"attention": "pieces" if sixteen_bits else "sdpa"}
-
-
-def dtype_name(dtype) -> str:
-    """Return "bfloat16", …"""
-    return str(dtype).removeprefix("torch.")
 
 
 def has_instructions(dtype) -> bool:

@@ -6,7 +6,6 @@ Shapes: `H` query heads, `KV` key/value heads, `hd` head dim, `S` positions.
 import math
 
 import torch
-from torch import Tensor
 
 from ..gqa import sdpa_attention
 
@@ -14,9 +13,7 @@ LONG = 1024  # positions from which `grouped_attention` is faster
 PIECE = 4096  # positions of keys or values per product
 
 
-def attend_in_pieces(
-    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
-) -> Tensor:
+def attend_in_pieces(xq, xk, xv, mask=None):
     """Compute `attention`; of one query over many positions by pieces."""
     one_of_many = xq.shape[-3] == 1 and xk.shape[-3] >= LONG
     on_cpu = xq.device.type == "cpu"
@@ -24,9 +21,7 @@ def attend_in_pieces(
     return attend(xq, xk, xv, mask)
 
 
-def grouped_attention(
-    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
-) -> Tensor:
+def grouped_attention(xq, xk, xv, mask=None):
     r"""Compute `attention` of one query per head, in plain operations.
 
     A group's heads become queries of their one KV head, which is then read

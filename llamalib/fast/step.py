@@ -6,14 +6,11 @@ and a CUDA graph starts them with one call. What changes from step to step,
 the token and its column, is in memory that never moves; so are the weights,
 which are read where they are: there is no second copy.
 
-Shapes: `B` batch, `S` columns of the cache that are read, `D` model dim,
-`H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden dim, `V`
-vocabulary, `L` layers.
+Shapes: `B` batch, `S` columns of the cache that are read, `L` layers.
 """
 
 import math
 import types
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -29,11 +26,10 @@ STEP = 1024  # granularity of columns in a long text
 
 
 def columns_for(column: int) -> int:
-    r"""Return how many columns a step reads that writes to this one.
+    """Return how many columns a step reads that writes to this one.
 
-    Each size is compiled on its own, so there are few: powers of two while
-    a text is short and its columns weigh little beside the weights; beyond
-    4096, at most a quarter more than the text has.
+    Each number is compiled on its own, so there are few; beyond 4096 they
+    are at most a quarter more than the text has.
     """
     more = 2 ** column.bit_length()
     if more <= STEP:
@@ -42,31 +38,17 @@ def columns_for(column: int) -> int:
     return (column // step + 1) * step
 
 
-class BlockWeights(NamedTuple):
-    """One block's tensors, in the order of `BLOCK_WEIGHTS`."""
-
-    attention_norm: Tensor  # (D,)
-    wq: Tensor  # (H·hd, D)
-    wk: Tensor  # (KV·hd, D)
-    wv: Tensor  # (KV·hd, D)
-    wo: Tensor  # (D, H·hd)
-    ffn_norm: Tensor  # (D,)
-    w1: Tensor  # (F, D)
-    w2: Tensor  # (D, F)
-    w3: Tensor  # (F, D)
-
-
 def floats(w: Tensor) -> Tensor:
     """Return the plain tensor that a 16-bit weight stores."""
     return getattr(w, "numbers", w.data)
 
 
-def block_weights(llama) -> list[BlockWeights]:
-    """Return the weights of every layer, as plain tensors."""
+def block_weights(llama) -> list[list[Tensor]]:
+    """Return the tensors of every layer, in the order of BLOCK_WEIGHTS."""
     w = {name: floats(each) for name, each in llama.weights().items()}
     return [
-        BlockWeights(*(w[f"layers.{i}.{n}.weight"] for n in BLOCK_WEIGHTS))
-        for i in range(llama.config.n_layers)
+        [w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS]
+        for layer in range(llama.config.n_layers)
     ]
 
 
@@ -97,20 +79,21 @@ def decode_block(x, block, k, v, column, mask, turn, eps):
 
     Its keys and values k and v, (B, KV, S, hd), are written to.
     """
+    norm1, wq, wk, wv, wo, norm2, w1, w2, w3 = block
     hd = k.shape[3]
-    h = rms_norm(x, block.attention_norm, eps)  # (B, D)
-    xq = F.linear(h, block.wq).unflatten(-1, (-1, hd))  # (B, H, hd)
-    xk = F.linear(h, block.wk).unflatten(-1, (-1, hd))  # (B, KV, hd)
-    xv = F.linear(h, block.wv).unflatten(-1, (-1, hd))  # (B, KV, hd)
+    h = rms_norm(x, norm1, eps)  # (B, D)
+    xq = F.linear(h, wq).unflatten(-1, (-1, hd))  # (B, H, hd)
+    xk = F.linear(h, wk).unflatten(-1, (-1, hd))  # (B, KV, hd)
+    xv = F.linear(h, wv).unflatten(-1, (-1, hd))  # (B, KV, hd)
     xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
     k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
     v.index_copy_(2, column, xv[:, :, None])
     keys, values = k.transpose(1, 2), v.transpose(1, 2)  # (B, S, KV, hd)
     a = grouped_attention(xq[:, None], keys, values, mask)  # (B, 1, H·hd)
-    x = x + F.linear(a[:, 0], block.wo)  # (B, D)
-    h = rms_norm(x, block.ffn_norm, eps)  # (B, D)
-    gate, up = F.linear(h, block.w1), F.linear(h, block.w3)  # (B, F)
-    return x + F.linear(F.silu(gate) * up, block.w2)  # (B, D)
+    x = x + F.linear(a[:, 0], wo)  # (B, D)
+    h = rms_norm(x, norm2, eps)  # (B, D)
+    gate, up = F.linear(h, w1), F.linear(h, w3)  # (B, F)
+    return x + F.linear(F.silu(gate) * up, w2)  # (B, D)
 
 
 def finish_step(x, norm, output, eps):
@@ -119,10 +102,9 @@ def finish_step(x, norm, output, eps):
 
 
 def decode_step(token, column, padding, cache, model, parts=None):
-    """Run `decode_one` with every shape fixed; return (B, V) float32.
+    """Run `decode_one`; the cache has L keys and L values (B, KV, S, hd).
 
-    The cache has L keys and L values (B, KV, S, hd). parts are the step's
-    three functions, if compiled.
+    parts are the step's three functions, if compiled.
     """
     start, run_block, finish = parts or (start_step, decode_block, finish_step)
     turns, embedding, blocks, norm, output, eps = model
@@ -241,10 +223,10 @@ class CompiledDecode:
         """Compile one of the step's functions, for this model alone."""
         # On a GPU a product with one row becomes a sum, which is fused with
         # the norm before it and with what follows. So it does on a CPU, by
-        # ForCpu; there, "realize" stores a norm's result for all rows.
+        # FOR_CPU; there, "realize" stores a norm's result for all rows.
         F, options = torch.nn.functional, {"coordinate_descent_tuning": True}
         if not self.on_cuda:
-            F, options = ForCpu, {
+            F, options = FOR_CPU, {
                 "realize_opcount_threshold": 8,
                 "cpp.enable_floating_point_contract_flag": "fast",
             }
@@ -277,24 +259,22 @@ def require_compiler(device) -> None:
         ) from None
 
 
-class ForCpu:
-    """The functions of F that a step calls, as a CPU's compiler needs them."""
+def linear_as_sums(x: Tensor, w: Tensor) -> Tensor:
+    """Compute x @ w.T, (B, M); with one row as sums, for a CPU's compiler.
 
-    embedding, silu = staticmethod(F.embedding), staticmethod(F.silu)
+    PyTorch's own product reads 16-bit weights at half of the memory's speed.
+    """
+    if len(x) > 1 or w.dtype == torch.float32:
+        return F.linear(x, w)
+    products = w.float() * x.float()  # (M, K), never stored
+    piece = math.gcd(w.shape[1], 512)  # short sums run in parallel
+    sums = products.unflatten(-1, (-1, piece)).sum(-1)
+    return sums.sum(-1)[None].type_as(x)  # (1, M)
 
-    @staticmethod
-    def linear(x: Tensor, w) -> Tensor:
-        """Compute x @ w.T, (B, M).
 
-        With one row it is a sum that the compiler vectorizes: PyTorch's own
-        product reads 16-bit weights at half of the memory's speed.
-        """
-        if len(x) > 1 or w.dtype == torch.float32:
-            return F.linear(x, w)
-        products = w.float() * x.float()  # (M, K), never stored
-        piece = math.gcd(w.shape[1], 512)  # short sums run in parallel
-        sums = products.unflatten(-1, (-1, piece)).sum(-1)
-        return sums.sum(-1)[None].type_as(x)  # (1, M)
+FOR_CPU = types.SimpleNamespace(
+    linear=linear_as_sums, embedding=F.embedding, silu=F.silu
+)
 
 
 def capture_cuda_graph(step, stream):

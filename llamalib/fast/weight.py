@@ -14,13 +14,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from ..checks import expect
-from .quantize import (
-    check_kind,
-    pack_nibbles,
-    quantize_groups,
-    quantize_rows,
-    unpack_nibbles,
-)
+from . import quantize
+from .quantize import unpack_nibbles
 
 GROUP = 32  # numbers that share a scale, in int4
 BLOCK = 256  # rows of w converted at once: they stay in the CPU's caches
@@ -67,14 +62,15 @@ class FastWeight(Tensor):
         expect(is_floats, "w", (w.dtype, *w.shape), "a matrix of floats")
         if kind is None:
             return cls(w.detach(), None, ways)
-        check_kind(kind)
+        quantize.check_kind(kind)
         in_groups = kind == "int4" and w.shape[-1] % GROUP == 0
-        parts = []
-        for block in w.detach().split(BLOCK):  # float32 in between
-            q, scale = (quantize_groups if in_groups else quantize_rows)(block)
-            parts.append((pack_nibbles(q) if in_groups else q, scale))
-        numbers, scales = zip(*parts)
-        return cls(torch.cat(numbers), torch.cat(scales), ways)
+        name = "quantize_groups" if in_groups else "quantize_rows"
+        convert = getattr(quantize, name)
+        blocks = w.detach().split(BLOCK)  # each is float32 in between
+        numbers, scales = zip(*map(convert, blocks))
+        if in_groups:
+            numbers = map(quantize.pack_nibbles, numbers)
+        return cls(torch.cat(list(numbers)), torch.cat(scales), ways)
 
     @property
     def kind(self) -> str | None:
@@ -106,15 +102,9 @@ class FastWeight(Tensor):
         if tensors is not None:
             self.copy = SecondCopy(tensors, self.writes())
 
-    def has_fresh_copy(self) -> bool:
-        """Return whether there is one; drop it if the weights changed."""
-        if self.copy and self.copy.writes != self.writes():
-            self.copy = None
-        return self.copy is not None
-
-    def writes(self) -> int | None:
+    def writes(self) -> int:
         """Return how often it was written to; inference tensors forget."""
-        return None if self.is_inference() else self._version
+        return 0 if self.is_inference() else self._version
 
     def map(self, function, dtype=None):
         """Return one of the results of a function of numbers and scale."""
@@ -132,9 +122,8 @@ class FastWeight(Tensor):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if func is F.linear and len(args) == 2 and not kwargs:
             x, w = args
-            learns = torch.is_grad_enabled() and any(
-                a.requires_grad for a in args
-            )
+            learns = x.requires_grad or w.requires_grad
+            learns = learns and torch.is_grad_enabled()
             if not (learns or isinstance(x, cls)):
                 return multiply(x, w)
         if func is Tensor.__setitem__ and getattr(args[0], "kind", None):
@@ -181,7 +170,7 @@ class SecondCopy(NamedTuple):
     """A weight in a kernel's own order; a copied model does without."""
 
     tensors: Tensor | tuple[Tensor, Tensor]
-    writes: int | None  # to the weight, when it was made
+    writes: int  # to the weight, when it was made
 
     def __reduce__(self):
         return type(None), ()
@@ -224,19 +213,9 @@ def multiply(x: Tensor, w: FastWeight) -> Tensor:
         way = w.ways.get(SIZES[(n > 1) + (n > FEW)], "linear")
         if w.kind and (way != "kernel" or not fits_kernel(w)):
             way = "row blocks"
-        elif way == "packed" and not w.has_fresh_copy():
+        elif way == "packed" and (not w.copy or w.copy.writes != w.writes()):
             way = "linear"
     return WAYS[way](rows, w).reshape(*x.shape[:-1], len(w))
-
-
-def linear(x: Tensor, w: FastWeight) -> Tensor:
-    """Multiply by all of w as floats, with `F.linear`."""
-    return F.linear(x, w.rows())
-
-
-def columns(x: Tensor, w: FastWeight) -> Tensor:
-    """Multiply w by x as a column: oneDNN is faster so for one row."""
-    return torch.mm(w.rows(), x.mT).mT
 
 
 def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
@@ -252,12 +231,6 @@ def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
         block = slice(start, start + BLOCK)
         out[:, block] = F.linear(x, w.rows(block).to(dtype))
     return out
-
-
-def packed(x: Tensor, w: FastWeight) -> Tensor:
-    """Multiply by the copy in oneDNN's own order."""
-    product = torch.ops.mkldnn._linear_pointwise
-    return product(x, w.copy.tensors, None, "none", [], "")
 
 
 def kernel(x: Tensor, w: FastWeight) -> Tensor:
@@ -287,9 +260,16 @@ def int4_order(w: FastWeight) -> tuple[Tensor, Tensor] | None:
     return torch.cat(numbers), scales
 
 
+def packed(x: Tensor, w: FastWeight) -> Tensor:
+    """Multiply by the copy in oneDNN's own order."""
+    product = torch.ops.mkldnn._linear_pointwise
+    return product(x, w.copy.tensors, None, "none", [], "")
+
+
 WAYS = {
-    "linear": linear,
-    "columns": columns,
+    "linear": lambda x, w: F.linear(x, w.rows()),
+    # w times a column, which oneDNN does faster for one row
+    "columns": lambda x, w: torch.mm(w.rows(), x.mT).mT,
     "row blocks": row_blocks,
     "packed": packed,
     "kernel": kernel,
