@@ -266,7 +266,7 @@ def test_unknown_ways(change, message):
 def test_weights_cannot_be_quantized_twice():
     llama = prepare(large_llama(), quantize="int8")
     prepare(llama, quantize="int8")
-    with pytest.raises(ValueError, match="are int8.*'int4'.*load the model"):
+    with pytest.raises(ValueError, match="'int4'; expected int8.*load them again"):
         prepare(llama, quantize="int4")
     with pytest.raises(ValueError, match="'int5'; expected 'int8' or"):
         prepare(large_llama(), quantize="int5")

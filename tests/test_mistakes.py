@@ -321,7 +321,7 @@ TABLE = {
     "a key missing": (
         params("n_heads"),
         WRONG,
-        "params.json: missing keys is .'n_heads'.; expected dim, n_layers",
+        "params.json: the list of missing keys is .'n_heads'.; expected dim, n_layers",
     ),
     "a key too many": (params(window=3), WRONG, "unknown keys is .'window'"),
     "a number as a string": (
@@ -510,15 +510,15 @@ GENERATE = {
     "a text for ids": (dict(prompt_ids="abc"), "is 'abc'; expected .T,. ids"),
     "an empty prompt": (
         dict(prompt_ids=[]),
-        r"is \(0,\); expected \(T,\) ids",
+        r"is \[\]; expected \(T,\) ids",
     ),
     "two dimensions": (
         dict(prompt_ids=[[1]]),
-        r"is \(1, 1\); expected \(T,\) ids",
+        r"is \[\[1\]\]; expected \(T,\) ids",
     ),
     "a long prompt": (
         dict(prompt_ids=[1] * 8192),
-        "prompt has 8192 tokens .*made for 8192 positions, so at most 0",
+        "at most 0: the prompt has 8192 tokens of 8192 positions",
     ),
     "no new tokens": (dict(max_new_tokens=0), "max_new_tokens is 0; expected"),
     "fewer than none": (dict(max_new_tokens=-3), "max_new_tokens is -3"),

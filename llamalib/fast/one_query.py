@@ -1,13 +1,11 @@
 r"""Attention of a single query over many positions.
 
-Shapes: `H` query heads, `KV` key/value heads, `hd` head dim, `S` positions;
-a group is the `G` = H/KV query heads that share one KV head.
+Shapes: `H` query heads, `KV` key/value heads, `hd` head dim, `S` positions.
 """
 
 import math
 
 import torch
-from torch import Tensor
 
 from ..gqa import sdpa_attention
 
@@ -15,9 +13,7 @@ LONG = 1024  # positions from which `grouped_attention` is faster
 PIECE = 4096  # positions of keys or values per product
 
 
-def attend_in_pieces(
-    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
-) -> Tensor:
+def attend_in_pieces(xq, xk, xv, mask=None):
     """Compute `attention`; of one query over many positions by pieces."""
     one_of_many = xq.shape[-3] == 1 and xk.shape[-3] >= LONG
     on_cpu = xq.device.type == "cpu"
@@ -25,22 +21,15 @@ def attend_in_pieces(
     return attend(xq, xk, xv, mask)
 
 
-def grouped_attention(
-    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
-) -> Tensor:
+def grouped_attention(xq, xk, xv, mask=None):
     r"""Compute `attention` of one query per head, in plain operations.
 
     A group's heads become queries of their one KV head, which is then read
     once. Scores are keys times queries: a product with many rows is fast.
     oneDNN copies what it reads; a piece at a time, that stays in the caches.
 
-    Args:
-        xq: (..., 1, H, hd).
-        xk, xv: (..., S, KV, hd).
-        mask: (1, S) or (..., 1, 1, S), added to the scores; None: no mask.
-
-    Returns:
-        (..., 1, H·hd).
+    Takes xq (..., 1, H, hd), xk and xv (..., S, KV, hd), and a mask (1, S)
+    or (..., 1, 1, S); returns (..., 1, H·hd).
     """
     k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
     # divided first: float16 may not hold the scores

@@ -1,8 +1,6 @@
-r"""Round weights to 8 or 4 bits per number.
+r"""Round weights to 8 or 4 bits per number; activations stay as they are.
 
-Weight-only and symmetric: a number w is stored as a small integer q and
-stands for q times a scale, one scale per row (int8) or per group of numbers
-in a row (int4). Activations stay in 16 or 32 bits.
+A number w is stored as a small integer q and stands for q times a scale.
 
 Shapes: `M` rows of a matrix, `K` numbers per row, `g` numbers per group.
 """
@@ -10,14 +8,13 @@ Shapes: `M` rows of a matrix, `K` numbers per row, `g` numbers per group.
 import torch
 from torch import Tensor
 
+from ..checks import expect
+
 KINDS = ("int8", "int4")
 
 
 def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Round each row to 8 bits, scaled by its largest number.
-
-    Args:
-        w: (M, K) floats.
+    r"""Round each row of w (M, K) to 8 bits, scaled by its largest number.
 
     Returns:
         q: (M, K) int8, -127 … 127.
@@ -32,11 +29,7 @@ def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantize_groups(w: Tensor, g: int = 32) -> tuple[Tensor, Tensor]:
-    r"""Round to 4 bits; each g numbers of a row share a scale.
-
-    Args:
-        w: (M, K) floats; K is a multiple of g.
-        g: numbers that share a scale.
+    r"""Round w (M, K) to 4 bits; each g numbers of a row share a scale.
 
     Returns:
         q: (M, K) int8, -7 … 7.
@@ -57,26 +50,20 @@ def quantize_groups(w: Tensor, g: int = 32) -> tuple[Tensor, Tensor]:
 
 
 def pack_nibbles(q: Tensor) -> Tensor:
-    r"""Pack two 4-bit numbers into each byte.
+    """Pack q (M, K), -8 … 7, as (M, K/2) uint8, two numbers in each byte.
 
-    Args:
-        q: (M, K) int8, -8 … 7; K is even.
-
-    Returns:
-        (M, K/2) uint8: the first of two in the lower four bits, each plus 8
-        so that none is negative.
+    The first of two is in the lower four bits. 8 is added to each.
     """
     low, high = (q + 8).to(torch.uint8).unflatten(-1, (-1, 2)).unbind(-1)
     return low | (high << 4)  # (M, K/2)
 
 
 def unpack_nibbles(packed: Tensor) -> Tensor:
-    r"""Undo `pack_nibbles`: (M, K/2) uint8 to (M, K) int8."""
+    """Undo `pack_nibbles`: (M, K/2) uint8 to (M, K) int8."""
     pairs = torch.stack((packed & 15, packed >> 4), dim=-1)  # (M, K/2, 2)
     return pairs.flatten(-2).to(torch.int8) - 8
 
 
 def check_kind(kind) -> None:
     """Raise ValueError unless kind is one of KINDS."""
-    if kind not in KINDS:
-        raise ValueError(f"quantize is {kind!r}; expected 'int8' or 'int4'")
+    expect(kind in KINDS, "quantize", kind, "'int8' or 'int4'")

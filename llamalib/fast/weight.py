@@ -13,17 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from .quantize import (
-    check_kind,
-    pack_nibbles,
-    quantize_groups,
-    quantize_rows,
-    unpack_nibbles,
-)
+from ..checks import expect
+from . import quantize
+from .quantize import unpack_nibbles
 
 GROUP = 32  # numbers that share a scale, in int4
 BLOCK = 256  # rows of w converted at once: they stay in the CPU's caches
 FEW = 16  # the most rows of x that PyTorch's int8 and int4 kernels are for
+SIZES = ("1 row", "few rows", "more rows")
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
 plain = torch._C.DisableTorchFunctionSubclass
 
@@ -31,13 +28,13 @@ plain = torch._C.DisableTorchFunctionSubclass
 class FastWeight(Tensor):
     r"""A weight matrix that `F.linear` multiplies by in a chosen way.
 
-    Shape, dtype and device are those of the matrix of floats; `nbytes` is
-    what a decode step reads. A quantized one can only be written as a whole.
+    Shape, dtype and device are those of the matrix of floats. A quantized
+    one can only be written as a whole.
 
     Attributes:
         numbers: (M, K) floats or int8, or (M, K/2) uint8 (`pack_nibbles`).
         scale: None, or (M,) per row, or (M, K/GROUP).
-        ways: how to multiply "1 row", "few rows" and "more rows", see WAYS.
+        ways: one of WAYS for each of SIZES.
         copy: a second copy in a kernel's own order, or None.
     """
 
@@ -56,32 +53,24 @@ class FastWeight(Tensor):
 
     @classmethod
     def of(cls, w: Tensor, kind: str | None = None, ways=None):
-        r"""Wrap a matrix of floats, or quantize it.
+        """Wrap a matrix of floats, or quantize it to "int8" or "int4".
 
-        Args:
-            w: (M, K).
-            kind: "int8"; "int4" (int8 if K is not a multiple of GROUP);
-                None keeps the floats.
-            ways: see above; None: `F.linear` for any number of rows.
-
-        Raises:
-            ValueError: if w is not a matrix of floats, or kind is unknown.
+        It has 8 bits if K is not a multiple of GROUP. Raise ValueError for
+        anything else.
         """
-        if w.dim() != 2 or not w.is_floating_point():
-            raise ValueError(
-                f"w is {w.dtype} of shape {tuple(w.shape)}; expected a matrix "
-                "of floats"
-            )
+        is_floats = w.dim() == 2 and w.is_floating_point()
+        expect(is_floats, "w", (w.dtype, *w.shape), "a matrix of floats")
         if kind is None:
             return cls(w.detach(), None, ways)
-        check_kind(kind)
+        quantize.check_kind(kind)
         in_groups = kind == "int4" and w.shape[-1] % GROUP == 0
-        parts = []
-        for block in w.detach().split(BLOCK):  # float32 in between
-            q, scale = (quantize_groups if in_groups else quantize_rows)(block)
-            parts.append((pack_nibbles(q) if in_groups else q, scale))
-        numbers, scales = zip(*parts)
-        return cls(torch.cat(numbers), torch.cat(scales), ways)
+        name = "quantize_groups" if in_groups else "quantize_rows"
+        convert = getattr(quantize, name)
+        blocks = w.detach().split(BLOCK)  # each is float32 in between
+        numbers, scales = zip(*map(convert, blocks))
+        if in_groups:
+            numbers = map(quantize.pack_nibbles, numbers)
+        return cls(torch.cat(list(numbers)), torch.cat(scales), ways)
 
     @property
     def kind(self) -> str | None:
@@ -108,16 +97,14 @@ class FastWeight(Tensor):
 
     def make_copy(self) -> None:
         """Make the second copy that its way for one row needs, if any."""
-        make = COPIES.get(self.ways.get("1 row"))
+        make = COPIES.get(self.ways.get(SIZES[0]))
         tensors = make and make(self)
         if tensors is not None:
-            self.copy = SecondCopy(tensors, version(self))
+            self.copy = SecondCopy(tensors, self.writes())
 
-    def has_fresh_copy(self) -> bool:
-        """Return whether there is one; drop it if the weights changed."""
-        if self.copy and self.copy.version != version(self):
-            self.copy = None
-        return self.copy is not None
+    def writes(self) -> int:
+        """Return how often it was written to; inference tensors forget."""
+        return 0 if self.is_inference() else self._version
 
     def map(self, function, dtype=None):
         """Return one of the results of a function of numbers and scale."""
@@ -135,9 +122,8 @@ class FastWeight(Tensor):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if func is F.linear and len(args) == 2 and not kwargs:
             x, w = args
-            learns = torch.is_grad_enabled() and any(
-                a.requires_grad for a in args
-            )
+            learns = x.requires_grad or w.requires_grad
+            learns = learns and torch.is_grad_enabled()
             if not (learns or isinstance(x, cls)):
                 return multiply(x, w)
         if func is Tensor.__setitem__ and getattr(args[0], "kind", None):
@@ -184,18 +170,13 @@ class SecondCopy(NamedTuple):
     """A weight in a kernel's own order; a copied model does without."""
 
     tensors: Tensor | tuple[Tensor, Tensor]
-    version: int | None  # of the weight, when it was made
+    writes: int  # to the weight, when it was made
 
     def __reduce__(self):
         return type(None), ()
 
 
-def version(w: FastWeight) -> int | None:
-    """Return how often it was written to; inference tensors do not count."""
-    return None if w.is_inference() else w._version
-
-
-# of a 16-bit weight, asked of the memory itself
+# asked of a 16-bit weight's memory
 OF_MEMORY = (Tensor.data_ptr, Tensor.numpy, Tensor.untyped_storage)
 
 
@@ -229,31 +210,19 @@ def multiply(x: Tensor, w: FastWeight) -> Tensor:
     rows = x.reshape(-1, x.shape[-1])  # (n, K)
     n, way = len(rows), "linear"
     if x.device.type == "cpu" and n:
-        size = "1 row" if n == 1 else "few rows" if n <= FEW else "more rows"
-        way = w.ways.get(size, "linear")
+        way = w.ways.get(SIZES[(n > 1) + (n > FEW)], "linear")
         if w.kind and (way != "kernel" or not fits_kernel(w)):
             way = "row blocks"
-        elif way == "packed" and not w.has_fresh_copy():
+        elif way == "packed" and (not w.copy or w.copy.writes != w.writes()):
             way = "linear"
     return WAYS[way](rows, w).reshape(*x.shape[:-1], len(w))
 
 
-def linear(x: Tensor, w: FastWeight) -> Tensor:
-    """Multiply by all of w as floats, with `F.linear`."""
-    return F.linear(x, w.rows())
-
-
-def columns(x: Tensor, w: FastWeight) -> Tensor:
-    """Multiply w by x as a column: oneDNN is faster so for one row."""
-    return torch.mm(w.rows(), x.mT).mT
-
-
 def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
-    r"""Convert a block of w's rows at a time and multiply by that.
+    """Convert a block of w's rows at a time and multiply by that.
 
-    A block stays in the cache; w is read from memory as stored. 16-bit
-    blocks become float32, which a processor without 16-bit instructions
-    multiplies several times as fast.
+    It stays in the cache. 16-bit blocks become float32, which a processor
+    without 16-bit instructions multiplies several times as fast.
     """
     out = x.new_empty(len(x), len(w))  # (n, M)
     dtype = x.dtype if w.kind else torch.float32
@@ -262,12 +231,6 @@ def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
         block = slice(start, start + BLOCK)
         out[:, block] = F.linear(x, w.rows(block).to(dtype))
     return out
-
-
-def packed(x: Tensor, w: FastWeight) -> Tensor:
-    """Multiply by the copy in oneDNN's own order."""
-    product = torch.ops.mkldnn._linear_pointwise
-    return product(x, w.copy.tensors, None, "none", [], "")
 
 
 def kernel(x: Tensor, w: FastWeight) -> Tensor:
@@ -279,18 +242,10 @@ def kernel(x: Tensor, w: FastWeight) -> Tensor:
 
 
 def fits_kernel(w: FastWeight) -> bool:
-    """Return whether PyTorch's kernels take w.
-
-    With other shapes they read beyond the end, or end the process.
-    """
+    """Return whether PyTorch's kernels take w; others end the process."""
     fits = len(w) % 16 == 0 and w.shape[1] % 32 == 0
     has_order = w.kind == "int8" or w.copy is not None
     return fits and has_order and w.dtype in SIXTEEN_BITS
-
-
-def pack(w: FastWeight) -> Tensor:
-    """Return w in oneDNN's order."""
-    return torch.ops.mkldnn._reorder_linear_weight(w.numbers, 1)
 
 
 def int4_order(w: FastWeight) -> tuple[Tensor, Tensor] | None:
@@ -305,11 +260,21 @@ def int4_order(w: FastWeight) -> tuple[Tensor, Tensor] | None:
     return torch.cat(numbers), scales
 
 
+def packed(x: Tensor, w: FastWeight) -> Tensor:
+    """Multiply by the copy in oneDNN's own order."""
+    product = torch.ops.mkldnn._linear_pointwise
+    return product(x, w.copy.tensors, None, "none", [], "")
+
+
 WAYS = {
-    "linear": linear,
-    "columns": columns,
+    "linear": lambda x, w: F.linear(x, w.rows()),
+    # w times a column, which oneDNN does faster for one row
+    "columns": lambda x, w: torch.mm(w.rows(), x.mT).mT,
     "row blocks": row_blocks,
     "packed": packed,
     "kernel": kernel,
 }
-COPIES = {"packed": pack, "kernel": int4_order}  # the ways that need one
+COPIES = {  # for the ways that need one
+    "packed": lambda w: torch.ops.mkldnn._reorder_linear_weight(w.numbers, 1),
+    "kernel": int4_order,
+}
