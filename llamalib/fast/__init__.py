@@ -25,21 +25,16 @@ def prepare(llama, *, quantize=None, repack=False, ways=None):
 
     `load` calls it without options: that takes no time and no memory.
 
-    Args:
-        llama: a Llama; its matrices are exchanged in place.
-        quantize: "int8" keeps 8 bits per number; "int4" 4 bits in the
-            blocks, 8 in the embedding and the output. None: as they are.
-        repack: make a second copy of 16-bit weights on a CPU, in oneDNN's
-            order: in seconds, and for speed. Repeat it after a write.
-        ways: `llama.ways` of this or another model, to choose the same.
-
-    Returns:
-        llama. `llama.ways` names its "weights", how it multiplies "1 row",
-        "few rows" (2 to 16) and "more rows", and its "attention".
-
-    Raises:
-        ValueError: for an unknown kind or way, or for weights that are
-            quantized in another way already.
+    llama: its matrices are exchanged in place; returns it.
+    quantize: "int8" keeps 8 bits per number; "int4" 4 bits in the blocks, 8
+    in the embedding and the output; None keeps them as they are.
+    repack: make a second copy of 16-bit weights on a CPU, in oneDNN's order,
+    in seconds and for speed. Repeat it after writing to the weights.
+    ways: `llama.ways` of this or another model, to choose the same: the
+    "weights", how to multiply "1 row", "few rows" (2 to 16) and "more rows",
+    and the "attention".
+    Raises ValueError for an unknown kind or way, or for weights that are
+    quantized in another way already.
     """
     if quantize is None and ways and ways.get("weights") in KINDS:
         quantize = ways["weights"]
@@ -114,7 +109,9 @@ def has_instructions(dtype) -> bool:
 
 def has_kernel(kind: str, dtype) -> bool:
     """Return whether PyTorch has a kernel for quantized weights here."""
-    w = FastWeight.of(torch.eye(32, 64, dtype=dtype), kind, {SIZES[0]: "kernel"})
+    w = FastWeight.of(
+        torch.eye(32, 64, dtype=dtype), kind, {SIZES[0]: "kernel"}
+    )
     try:
         w.make_copy()
         return bool(WAYS["kernel"](w.rows()[:1], w)[0, 0] > 0.9)

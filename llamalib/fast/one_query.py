@@ -1,7 +1,4 @@
-r"""Attention of a single query over many positions.
-
-Shapes: `H` query heads, `KV` key/value heads, `hd` head dim, `S` positions.
-"""
+r"""Attention of a single query over many positions, `S`."""
 
 import math
 
@@ -27,7 +24,6 @@ def grouped_attention(xq, xk, xv, mask=None):
     A group's heads become queries of their one KV head, which is then read
     once. Scores are keys times queries: a product with many rows is fast.
     oneDNN copies what it reads; a piece at a time, that stays in the caches.
-
     Takes xq (..., 1, H, hd), xk and xv (..., S, KV, hd), and a mask (1, S)
     or (..., 1, 1, S); returns (..., 1, H·hd).
     """

@@ -1,8 +1,6 @@
-r"""Round weights to 8 or 4 bits per number; activations stay as they are.
+r"""Round weights to 8 or 4 bits per number: q times a scale stands for w.
 
-A number w is stored as a small integer q and stands for q times a scale.
-
-Shapes: `M` rows of a matrix, `K` numbers per row, `g` numbers per group.
+`M` rows of a matrix, `K` numbers per row, `g` numbers per group.
 """
 
 import torch
@@ -16,10 +14,8 @@ KINDS = ("int8", "int4")
 def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
     r"""Round each row of w (M, K) to 8 bits, scaled by its largest number.
 
-    Returns:
-        q: (M, K) int8, -127 … 127.
-        scale: (M,) in the dtype of w; row m stands for q[m] · scale[m]. In
-            float16 a row below 1e-4 loses more: its scale is subnormal.
+    Returns q (M, K) int8, -127 … 127, and scale (M,) in the dtype of w; row
+    m stands for q[m] · scale[m].
     """
     floats = w.float()  # (M, K)
     scale = (floats.abs().amax(dim=-1) / 127).to(w.dtype)  # (M,)
@@ -31,12 +27,8 @@ def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
 def quantize_groups(w: Tensor, g: int = 32) -> tuple[Tensor, Tensor]:
     r"""Round w (M, K) to 4 bits; each g numbers of a row share a scale.
 
-    Returns:
-        q: (M, K) int8, -7 … 7.
-        scale: (M, K/g) in the dtype of w.
-
-    Raises:
-        ValueError: if K is not a multiple of g.
+    Returns q (M, K) int8, -7 … 7, and scale (M, K/g) in the dtype of w.
+    Raises ValueError if K is not a multiple of g.
     """
     if w.shape[-1] % g:
         raise ValueError(

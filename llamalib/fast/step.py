@@ -3,10 +3,8 @@ r"""The decode step with every shape fixed, compiled by PyTorch.
 A large GPU reads the 1B's weights in a millisecond; Python cannot start a
 step's hundreds of operations in that time. PyTorch's compiler fuses them,
 and a CUDA graph starts them with one call. What changes from step to step,
-the token and its column, is in memory that never moves; so are the weights,
-which are read where they are: there is no second copy.
-
-Shapes: `B` batch, `S` columns of the cache that are read, `L` layers.
+the token and its column, is in memory that never moves. The weights are read
+where they are: there is no second copy. `S` columns of the cache are read.
 """
 
 import math
@@ -134,23 +132,18 @@ class CompiledDecode:
         # not inference tensors, whoever calls: they are written to later
         with torch.inference_mode(False), torch.no_grad():
             self.cache = llama.new_cache(size, batch_size)
-            self.token = torch.zeros(
-                batch_size, dtype=torch.int64, device=llama.device
-            )
+            ids = dict(dtype=torch.int64, device=llama.device)
+            self.token = torch.zeros(batch_size, **ids)
             self.column = torch.zeros_like(self.token[:1])
             self.padding = torch.zeros_like(self.token)
         self.steps = {}  # by S: what runs a step that reads S columns
         self.on_cuda = llama.device.type == "cuda"
         self.finish = self.compile(finish_step)  # for any S
         self.capture_stream = None
-        w = llama.weights()
-        self.weights = (
-            floats(w["tok_embeddings.weight"]),
-            block_weights(llama),
-            floats(w["norm.weight"]),
-            floats(w["output.weight"]),
-            llama.config.norm_eps,
-        )
+        holders = llama.tok_embeddings, llama.norm, llama.output
+        first, norm, output = (floats(each.weight) for each in holders)
+        last = norm, output, llama.config.norm_eps
+        self.weights = first, block_weights(llama), *last
         self.addresses = weight_addresses(llama)
 
     @classmethod
@@ -207,10 +200,9 @@ class CompiledDecode:
         where = self.token, self.column, self.padding, cache, model
         # a block is compiled once, not L times
         functions = self.compile(start_step), self.compile(decode_block)
-        functions += (self.finish,)
 
         def step():
-            return decode_step(*where, functions)
+            return decode_step(*where, (*functions, self.finish))
 
         if not self.on_cuda:
             return step
@@ -226,17 +218,13 @@ class CompiledDecode:
         # FOR_CPU; there, "realize" stores a norm's result for all rows.
         F, options = torch.nn.functional, {"coordinate_descent_tuning": True}
         if not self.on_cuda:
-            F, options = FOR_CPU, {
-                "realize_opcount_threshold": 8,
-                "cpp.enable_floating_point_contract_flag": "fast",
-            }
+            F, options = FOR_CPU, CPU_OPTIONS
         # PyTorch keeps what it compiled by a function's code, and gives up
         # after eight variants; another model is not a variant of this one
         code, names = function.__code__.replace(), function.__globals__
         copy = types.FunctionType(code, names | {"F": F})
-        return torch.compile(
-            copy, fullgraph=True, dynamic=False, options=options
-        )
+        fixed = dict(fullgraph=True, dynamic=False)
+        return torch.compile(copy, options=options, **fixed)
 
 
 def weight_addresses(llama) -> list:
@@ -275,6 +263,10 @@ def linear_as_sums(x: Tensor, w: Tensor) -> Tensor:
 FOR_CPU = types.SimpleNamespace(
     linear=linear_as_sums, embedding=F.embedding, silu=F.silu
 )
+CPU_OPTIONS = {
+    "realize_opcount_threshold": 8,
+    "cpp.enable_floating_point_contract_flag": "fast",
+}
 
 
 def capture_cuda_graph(step, stream):

@@ -2,8 +2,7 @@ r"""One tensor class for 16-bit, int8 and int4 weights.
 
 `F.linear` multiplies by a `FastWeight` in a way that was chosen beforehand,
 `F.embedding` looks rows up, and every other function sees the floats.
-
-Shapes: `n` rows of x, `K` numbers per row, `M` rows of w.
+`n` rows of x, `K` numbers per row, `M` rows of w.
 """
 
 from typing import NamedTuple
@@ -30,12 +29,10 @@ class FastWeight(Tensor):
 
     Shape, dtype and device are those of the matrix of floats. A quantized
     one can only be written as a whole.
-
-    Attributes:
-        numbers: (M, K) floats or int8, or (M, K/2) uint8 (`pack_nibbles`).
-        scale: None, or (M,) per row, or (M, K/GROUP).
-        ways: one of WAYS for each of SIZES.
-        copy: a second copy in a kernel's own order, or None.
+    numbers: (M, K) floats or int8, or (M, K/2) uint8 (`pack_nibbles`).
+    scale: None, or (M,) per row, or (M, K/GROUP).
+    ways: one of WAYS for each of SIZES.
+    copy: a second copy in a kernel's own order, or None.
     """
 
     @staticmethod
@@ -64,8 +61,8 @@ class FastWeight(Tensor):
             return cls(w.detach(), None, ways)
         quantize.check_kind(kind)
         in_groups = kind == "int4" and w.shape[-1] % GROUP == 0
-        name = "quantize_groups" if in_groups else "quantize_rows"
-        convert = getattr(quantize, name)
+        rows, groups = quantize.quantize_rows, quantize.quantize_groups
+        convert = groups if in_groups else rows
         blocks = w.detach().split(BLOCK)  # each is float32 in between
         numbers, scales = zip(*map(convert, blocks))
         if in_groups:
@@ -156,9 +153,7 @@ class FastWeight(Tensor):
             return write(*args) if func is aten.copy_.default else refuse(func)
         return func(*as_floats(args), **as_floats(kwargs))
 
-    # with these two, PyTorch knows that it is made of other tensors
-
-    def __tensor_flatten__(self):
+    def __tensor_flatten__(self):  # tells PyTorch what it is made of
         return ["numbers"] + ["scale"] * (self.scale is not None), self.ways
 
     @classmethod
@@ -199,10 +194,8 @@ def write(to: FastWeight, source, *_):
 
 def refuse(function):
     """Raise RuntimeError: rounding would change what was written."""
-    raise RuntimeError(
-        f"{function} would write to a quantized weight, which can only be "
-        "made as a whole: by FastWeight.of, or load(quantize=…)"
-    )
+    whole = "made as a whole, by FastWeight.of or load(quantize=…)"
+    raise RuntimeError(f"{function}: a quantized weight can only be {whole}")
 
 
 def multiply(x: Tensor, w: FastWeight) -> Tensor:
@@ -219,10 +212,9 @@ def multiply(x: Tensor, w: FastWeight) -> Tensor:
 
 
 def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
-    """Convert a block of w's rows at a time and multiply by that.
+    """Convert a block of w's rows at a time, which stays in the cache.
 
-    It stays in the cache. 16-bit blocks become float32, which a processor
-    without 16-bit instructions multiplies several times as fast.
+    Without 16-bit instructions a processor is faster in float32.
     """
     out = x.new_empty(len(x), len(w))  # (n, M)
     dtype = x.dtype if w.kind else torch.float32
