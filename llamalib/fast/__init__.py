@@ -1,8 +1,7 @@
 r"""Speed, asked for once: `prepare` chooses how a model multiplies.
 
-It exchanges the matrices for one tensor class, `FastWeight`. Nothing is
-timed: the processor's instructions decide, so a machine always chooses the
-same ways. The compiled decode step is in `step`.
+Nothing is timed: the processor's instructions decide, so a machine always
+chooses the same ways. The compiled decode step is in `step`.
 """
 
 import torch
@@ -109,9 +108,8 @@ def has_instructions(dtype) -> bool:
 
 def has_kernel(kind: str, dtype) -> bool:
     """Return whether PyTorch has a kernel for quantized weights here."""
-    w = FastWeight.of(
-        torch.eye(32, 64, dtype=dtype), kind, {SIZES[0]: "kernel"}
-    )
+    eye, ways = torch.eye(32, 64, dtype=dtype), {SIZES[0]: "kernel"}
+    w = FastWeight.of(eye, kind, ways)
     try:
         w.make_copy()
         return bool(WAYS["kernel"](w.rows()[:1], w)[0, 0] > 0.9)

@@ -21,9 +21,8 @@ def attend_in_pieces(xq, xk, xv, mask=None):
 def grouped_attention(xq, xk, xv, mask=None):
     r"""Compute `attention` of one query per head, in plain operations.
 
-    A group's heads become queries of their one KV head, which is then read
-    once. Scores are keys times queries: a product with many rows is fast.
-    oneDNN copies what it reads; a piece at a time, that stays in the caches.
+    A group's heads become queries of their one KV head, read once. Scores are
+    keys times queries, by pieces: oneDNN's copies stay in the caches.
     Takes xq (..., 1, H, hd), xk and xv (..., S, KV, hd), and a mask (1, S)
     or (..., 1, 1, S); returns (..., 1, H·hd).
     """

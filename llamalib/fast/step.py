@@ -117,9 +117,8 @@ class CompiledDecode:
     r"""`decode_one`, compiled; on CUDA captured and then replayed.
 
     It compiles once for each number of columns (`columns_for`), in seconds.
-    `prefill` fills its `cache`, which has room for max_seq_len positions or
-    more. It raises ValueError if the weights are quantized, and RuntimeError
-    on a CPU without a C++ compiler.
+    `cache` has room for max_seq_len positions or more. Raises ValueError for
+    quantized weights, RuntimeError on a CPU without a C++ compiler.
     """
 
     def __init__(self, llama, max_seq_len: int, batch_size: int = 1):
