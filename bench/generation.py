@@ -34,7 +34,7 @@ import llamalib  # noqa: E402
 from bench import checkpoint, report  # noqa: E402
 from bench.plan import PLANS, PROMPT, Row, Section  # noqa: E402
 from bench.worker import vocabulary_ids  # noqa: E402
-from llamalib.formats.placing import quantized  # noqa: E402
+from llamalib.fast import fast_weight  # noqa: E402
 
 LONG = 24  # ids of the prompt whose answer is compared
 # The most that logits may differ from ours: the norm of the difference over
@@ -311,9 +311,7 @@ def weight_bytes(llama, dtype: str) -> float:
     kept = 0
     for name, w in llama.named_parameters():
         shape = torch.empty(w.shape, dtype=torch.bfloat16, device="meta")
-        kept += (
-            quantized(name, shape, dtype) if w.dim() == 2 else shape
-        ).nbytes
+        kept += fast_weight(name, shape, dtype).nbytes
     return kept / sum(w.numel() for w in llama.parameters())
 
 

@@ -15,9 +15,8 @@ from pathlib import Path
 import torch
 
 import llamalib
-from bench.plan import POSITIONS
-from llamalib.decoding import prepare
-from llamalib.fast.quantize import KINDS
+from llamalib.fast import KINDS, prepare
+from llamalib.fast.step import CompiledDecode
 
 
 class NotMeasured(Exception):
@@ -138,17 +137,18 @@ class Ours(TorchPeer):
         return self.cache.nbytes
 
 
-class OursCompiled(Ours):
-    """llamalib as `compile=True` has it: on a GPU its step compiled, on a CPU
-    a second copy of the weights in the processor's order, and attention of
-    one query in C."""
-
-    compiled = None
+class OursRepacked(Ours):
+    """llamalib with a second copy of the weights in oneDNN's order."""
 
     def __init__(self, source, beside, dtype, device, threads):
         super().__init__(source, beside, dtype, device, threads)
-        if device == "cpu":
-            prepare(self.llama, max(POSITIONS))
+        prepare(self.llama, repack=True)
+
+
+class OursCompiled(Ours):
+    """llamalib with its decode step compiled."""
+
+    compiled = None
 
     def give_back(self):
         if self.compiled is not None:
@@ -156,15 +156,11 @@ class OursCompiled(Ours):
         self.compiled = None
 
     def start(self, rows, room):
-        if self.device == "cpu":
-            return super().start(rows, room)
         self.give_back()
-        self.compiled = llamalib.CompiledDecode.borrow(self.llama, room, rows)
+        self.compiled = CompiledDecode.borrow(self.llama, room, rows)
         self.cache = self.compiled.cache
 
     def step_logits(self, ids):
-        if self.device == "cpu":
-            return super().step_logits(ids)
         return self.compiled(ids)
 
     def generate(self, prompt, n):
@@ -383,6 +379,7 @@ class LlamaCpp(Peer):
 
 PEERS = {
     "ours": Ours,
+    "ours repack=True": OursRepacked,
     "ours compile=True": OursCompiled,
     "naive": Naive,
     "transformers": Transformers,

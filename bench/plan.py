@@ -61,6 +61,7 @@ CPU = Plan(
             "1b",
             (
                 Row("ours", "bfloat16"),
+                Row("ours repack=True", "bfloat16"),
                 Row("ours compile=True", "bfloat16"),
                 Row("ours", "int8"),
                 Row("ours", "int4", ("generate",)),

@@ -2,7 +2,8 @@ r"""What the notebooks of "Llama, notebook by notebook" share.
 
 Shapes, everywhere: `B` batch, `T` query positions, `S` key positions, `D`
 model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
-dim of the feed-forward network, `V` vocabulary, `L` layers.
+dim of the feed-forward network, `V` vocabulary, `L` layers. A weight (out, in)
+is used by `F.linear(x, w)`, which is x @ w.T.
 """
 
 from importlib import import_module
@@ -35,7 +36,7 @@ from .swiglu import feed_forward, ffn_hidden_dim
 from .tokenizer import Tokenizer
 
 __version__ = "0.2.0"
-# imported from a room when first used
+# imported from a room (a subpackage) when first used
 _ROOMS = {
     "break_it": ".course.experiment",
     "find_checkpoint": ".formats.find",

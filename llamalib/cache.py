@@ -1,4 +1,4 @@
-r"""The KV cache: the one thing that changes while a model runs.
+r"""The KV cache: keys and values of the tokens that a model has seen.
 
 `L` layers, `B` batch, `S` positions, `KV` key/value heads, `hd` head dim. A
 column of the cache is a row's position in its text plus that row's padding.
@@ -80,13 +80,12 @@ class KVCache:
         nothing is hidden.
         """
         S = self.length + T
-        mask = causal_mask(T, S, self.k.device) if T > 1 else None
+        if self.padding is None and T == 1:
+            return None
+        mask = causal_mask(T, S, self.k.device)  # (T, S)
         if self.padding is None:
             return mask
-        hidden = self._padding_mask[..., :S]  # (B, 1, 1, S)
-        if mask is None:  # a new column is never padding
-            return hidden
-        mask = mask + hidden  # (B, 1, T, S)
+        mask = mask + self._padding_mask[..., :S]  # (B, 1, T, S)
         mask[..., self.length :].diagonal(dim1=-2, dim2=-1).zero_()
         return mask
 
@@ -95,11 +94,10 @@ class KVCache:
         self.length += T
 
     def reset(self, padding: Tensor | None = None) -> None:
-        """Forget everything but keep the memory; padding is the next text's."""
-        self.length, self.padding = 0, padding
+        """Empty the cache, keep its memory; padding is for the next text."""
+        self.length, self.padding, B = 0, padding, self.k.shape[1]
         if padding is None:
             return
-        B = self.k.shape[1]
         found, expected = (padding.dtype, padding.shape), (torch.int64, (B,))
         expect(found == expected, "padding's dtype and shape", found, expected)
         columns = torch.arange(self.max_seq_len, device=self.k.device)

@@ -20,8 +20,6 @@ def check_ids(name: str, tokens: Tensor, V: int) -> None:
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise ValueError(f"{name} are {tokens.dtype}; expected integers")
     low, high = map(int, tokens.aminmax())
-    if low < 0 or high >= V:
-        raise ValueError(
-            f"{name} hold {low if low < 0 else high}; expected 0 to {V - 1}. "
-            "Was the text encoded by this checkpoint's own tokenizer?"
-        )
+    expected = f"0 to {V - 1}, as this checkpoint's own tokenizer gives"
+    for i in (low, high):
+        expect(0 <= i < V, f"an id in {name}", i, expected)

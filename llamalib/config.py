@@ -44,7 +44,7 @@ class ModelArgs:
         normal = {"rope_scaling_factor": factor}
         if self.head_width == self.dim / self.n_heads:
             normal["head_width"] = None
-        if self.context_length == self._metas_context:
+        if self.context_length == (8192, 131072)[self.use_scaled_rope]:
             normal["context_length"] = None
         for name, value in normal.items():
             object.__setattr__(self, name, value)
@@ -67,12 +67,8 @@ class ModelArgs:
 
     @property
     def max_seq_len(self) -> int:
-        """Positions the model is made for."""
-        return self.context_length or self._metas_context
-
-    @property
-    def _metas_context(self) -> int:  # 3.1, 3.2 and 3.3 scale RoPE, 3 not
-        return 131072 if self.use_scaled_rope else 8192
+        """Positions the model is made for; 131072 in Llama 3.1 to 3.3."""
+        return self.context_length or (8192, 131072)[self.use_scaled_rope]
 
     @classmethod
     def from_dict(cls, params: dict, where="params") -> "ModelArgs":
@@ -87,8 +83,12 @@ class ModelArgs:
         unknown = sorted(params.keys() - {f.name for f in fields})
         missing = [name for name in needed if name not in params]
         keys = ", ".join(needed) + " and use_scaled_rope"
-        expect(not unknown, f"{where}: unknown keys", unknown, keys)
-        expect(not missing, f"{where}: missing keys", missing, keys)
+        expect(
+            not unknown, f"{where}: the list of unknown keys", unknown, keys
+        )
+        expect(
+            not missing, f"{where}: the list of missing keys", missing, keys
+        )
         try:
             return cls(**params)
         except ValueError as error:
@@ -139,7 +139,7 @@ def published_scaling_factor(dim: int) -> float:
     return 32.0 if dim < 4096 else 8.0
 
 
-# The published params.json of Llama 3.2-1B.
+# The published params.json of Llama 3.2-1B: hd 64, F 8192, 4 heads a group
 LLAMA_1B = ModelArgs(
     dim=2048,
     n_layers=16,

@@ -16,7 +16,7 @@ from .checks import check_ids, expect, is_count
 from .model import Llama
 from .sampling import check_sampling, pick
 
-PIECE = 512  # the most positions of a prompt at once: bounds the mask
+PIECE = 512  # positions of a prompt per pass; a (T, S) mask grows with T
 
 
 def prefill(
@@ -24,7 +24,7 @@ def prefill(
 ) -> Tensor:
     r"""Run a prompt (B, T) through the model and fill the cache.
 
-    piece: positions per pass; the result is the same for any number.
+    piece: the most positions per pass; the result is the same for any number.
     Returns (B, V) float32, the logits of the token after the prompt.
     """
     for part in tokens.split(piece, dim=1):
@@ -56,9 +56,9 @@ def generate(
     seed: makes sampling reproducible; None: it is not.
     stop: ids that end the text, not returned themselves; None: the
     tokenizer's end tokens; (): continue to max_new_tokens.
-    compile: run each step with every shape fixed, compiled by PyTorch, on a
-    GPU captured and replayed; see `llamalib.fast`. The text is the same, up
-    to rounding.
+    compile: run steps of fixed shapes, compiled by PyTorch (on a GPU as a
+    CUDA graph); see `llamalib.fast`. The text is the same, up to rounding;
+    quantized weights are not compiled.
     Returns an iterator of ids; each is computed when it is asked for (on a
     GPU one step ahead).  Raises ValueError at the call, naming the argument.
     """
@@ -115,7 +115,7 @@ def pad_left(rows: list[Tensor]) -> tuple[Tensor, Tensor | None]:
 def start_loop(
     llama,
     rows,
-    n,
+    max_new_tokens,
     temperature=0.0,
     top_k=None,
     top_p=None,
@@ -126,14 +126,12 @@ def start_loop(
     """Check `generate`'s arguments; return `token_loop` and the stops."""
     sampling = dict(temperature=temperature, top_k=top_k, top_p=top_p)
     choose = make_sampler(llama.device, len(rows), seed, **sampling)
+    n, most = max_new_tokens, llama.config.max_seq_len
     expect(is_count(n), "max_new_tokens", n, "a whole number from 1")
-    (tokens, padding), most = pad_left(rows), llama.config.max_seq_len
-    room = most - tokens.shape[1]
-    if n > room:
-        raise ValueError(
-            f"the prompt has {most - room} tokens and max_new_tokens is {n}; "
-            f"this model is made for {most} positions, so at most {room} more"
-        )
+    tokens, padding = pad_left(rows)
+    T = tokens.shape[1]
+    room = f"at most {most - T}: the prompt has {T} tokens of {most} positions"
+    expect(T + n <= most, "max_new_tokens", n, room)
     steps = token_loop(llama, tokens, padding, n, choose, compile)
     return steps, check_stop(llama, stop)
 
@@ -160,19 +158,19 @@ def make_sampler(device, B, seed, **sampling) -> Callable[[Tensor], Tensor]:
 @torch.inference_mode()
 def token_loop(llama, tokens, padding, max_new_tokens, choose, compile):
     """Yield B new ids per step, a list[int]; every argument was checked."""
-    # the last new token is returned but never goes in
+    # the last new token is returned but never goes into the cache
     B, size = len(tokens), tokens.shape[1] + max_new_tokens - 1
     step, cache, release = start_steps(llama, size, B, padding, compile)
     try:
         logits = prefill(llama, tokens, cache)  # (B, V)
         for left in reversed(range(max_new_tokens)):
             token = choose(logits)  # (B,)
-            ids = read_later(token)
+            read_ids = read_later(token)
             # a GPU gets the next step before its last ids are read, so it
             # never waits for Python
             if left and token.is_cuda:
                 logits = step(token)  # (B, V)
-            yield ids()
+            yield read_ids()
             if left and not token.is_cuda:
                 logits = step(token)  # (B, V)
     finally:
@@ -181,7 +179,7 @@ def token_loop(llama, tokens, padding, max_new_tokens, choose, compile):
 
 def start_steps(llama, size, B, padding, compile):
     """Return the decode step, its cache, and what to call at the end."""
-    if compile and llama.device.type == "cuda" and not llama.quantized:
+    if compile and llama.device.type != "mps" and not llama.quantized:
         from .fast.step import CompiledDecode
 
         step = CompiledDecode.borrow(llama, size, B, padding)
@@ -191,7 +189,7 @@ def start_steps(llama, size, B, padding, compile):
 
 
 def read_later(token: Tensor) -> Callable[[], list[int]]:
-    """Start to copy ids (B,) to the CPU; return a function that waits."""
+    """Start to copy ids (B,) to the CPU; return a function to get them."""
     if not token.is_cuda:
         return token.tolist
     ids = torch.empty_like(token, device="cpu", pin_memory=True)
@@ -220,9 +218,9 @@ def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
     try:
         tokens = torch.as_tensor(prompt_ids)
     except (TypeError, ValueError, RuntimeError):
-        expect(False, "prompt_ids", prompt_ids, expected)
-    shape = tuple(tokens.shape)
-    expect(len(shape) == 1 and shape > (0,), "prompt_ids", shape, expected)
+        tokens = torch.empty(0)
+    ok = tokens.dim() == 1 and tokens.numel() > 0
+    expect(ok, "prompt_ids", prompt_ids, expected)
     check_ids("prompt_ids", tokens, llama.config.vocab_size)
     return tokens.to(llama.device, torch.int64)  # (T,)
 

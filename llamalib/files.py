@@ -22,6 +22,8 @@ def require_file(folder: Path, name: str) -> Path:
         if (folder / name).is_file():
             return folder / name
         problem = f"no file {name}, it holds: {listing(folder)}"
+    except PermissionError:
+        raise
     except OSError as error:  # a name that no file can have
         problem = f"no {name[:60]!r} ({error.strerror})"
     raise FileNotFoundError(f"{folder} has {problem}. Download it again")

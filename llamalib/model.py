@@ -16,7 +16,7 @@ from .rmsnorm import rms_norm
 from .rope import precompute_freqs_cis
 from .swiglu import feed_forward
 
-# The tensors of one block in order of use: layers.{layer}.{name}.weight
+# The tensors of one block: layers.{layer}.{name}.weight
 BLOCK_WEIGHTS = (
     "attention_norm",
     "attention.wq",
@@ -131,9 +131,7 @@ class Weight(nn.Module):
         return f"{tuple(self.weight.shape)}, {self.weight.dtype}"
 
     def register_forward_hook(self, *args, **kwargs):
-        raise RuntimeError(
-            "hook llama.layers[i], its attention or feed_forward"
-        )
+        raise RuntimeError("hook a layer, its attention or its feed_forward")
 
 
 class Half(nn.Module):
@@ -144,7 +142,7 @@ class Half(nn.Module):
         self.function = function
 
     def forward(self, *args, **kwargs):
-        # by name: `break_it` may have replaced the function
+        # by name: an exercise may have replaced the function (`break_it`)
         return globals()[self.function](*args, **kwargs)
 
 
@@ -174,7 +172,7 @@ class Llama(nn.Module):
     name: the checkpoint's folder, for headings; "" for fresh weights.
     attend: the attention it runs on, see `self_attention`.
     ways: what `fast.prepare` chose, by name; empty if nothing.
-    compiled: the last compiled step, kept for the next generation.
+    compiled: the last compiled step; `fast` keeps it for the next generation.
     """
 
     def __init__(self, config: ModelArgs, *, tied=True, tokenizer=None):
@@ -238,10 +236,10 @@ class Llama(nn.Module):
     def freqs_cis_for(self, start: int, end: int) -> Tensor:
         """Return RoPE's rotations of positions start … end-1, (T, hd/2)."""
         made_by, have = self._freqs_cis or (None, ())
-        stale = made_by is not precompute_freqs_cis  # `break_it` replaces it
+        stale = made_by is not precompute_freqs_cis  # replaced by `break_it`
         if stale or len(have) < end or have.device != self.device:
             c, size = self.config, max(256, 2 ** (end - 1).bit_length())
-            with torch.inference_mode(False):
+            with torch.inference_mode(False):  # training may use it too
                 have = precompute_freqs_cis(
                     c.head_dim, size, c.rope_theta, c.rope_scaling_factor
                 ).to(self.device)
@@ -263,8 +261,8 @@ class Llama(nn.Module):
         last_only: whether to compute logits for the last position alone.
         attend: see `self_attention`; None: `llama.attend`.
         Returns (B, T, V) or (T, V) float32; T is 1 if last_only.
-        Raises ValueError for ids outside the vocabulary, and for a cache that
-        is full or of another batch size, device or dtype.
+        Raises ValueError for ids outside the vocabulary (on a GPU with a cache
+        they are not read), and for a cache that is full or of another kind.
         """
         batch = self._checked(tokens, cache)  # (B, T)
         T = batch.shape[1]
@@ -275,12 +273,12 @@ class Llama(nn.Module):
             rotations = self.freqs_cis_for(0, cache.length + T)
             freqs_cis, mask = rotations[cache.positions(T)], cache.mask(T)
 
-        def run_layer(x, w, layer, *args, **options):  # with its hooks
+        def run_layer(x, w, layer, *args, **options):  # runs its hooks too
             return self.layers[layer](x, w, layer, *args, **options)
 
         options = dict(attend=attend or self.attend, last_only=last_only)
         options |= dict(update_cache=cache and cache.update, block=run_layer)
-        w = self.weights()
+        w = self.weights()  # below: the function forward, not this method
         logits = forward(batch, w, self.config, freqs_cis, mask, **options)
         if cache is not None:
             cache.advance(T)
@@ -311,7 +309,6 @@ class Llama(nn.Module):
 def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     r"""Return what enters and leaves each layer and each of its halves.
 
-    tokens: (B, T) or (T,) int64.
     Returns (B, T, D) or (T, D) tensors by name: `layers.0.in` and `.out`, the
     residual stream; `layers.0.attention.in`, normalized, and `.out`, added to
     the stream; the same of `layers.0.feed_forward`.
@@ -336,9 +333,8 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
 
 
 def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
-    r"""Return the attention weights of every head.
+    r"""Return the attention weights of every head for tokens (T,).
 
-    tokens: (T,) int64.
     Returns (L, H, T, T) float32 on the CPU; [l, h, t, s] is how much token t
     looks at token s.
     """
@@ -349,5 +345,5 @@ def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
         return attention(xq, xk, xv, mask)
 
     with torch.no_grad():
-        llama(tokens, attend=attend)
+        llama(tokens, attend=attend, last_only=True)
     return torch.stack(maps)  # (L, H, T, T)

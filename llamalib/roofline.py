@@ -9,11 +9,8 @@ import torch
 def bytes_per_step(llama, length: int, batch_size: int = 1) -> int:
     r"""Return the bytes that one decode step must read.
 
-    It reads every weight once for the whole batch (of an untied embedding
-    one row per text), and each text's cached keys and values.
-
-    llama: its dtype counts, for the cache too; of quantized weights, the
-    bytes that are stored.
+    It reads every weight, as it is stored, once for the whole batch (of an
+    untied embedding one row per text), and each text's keys and values.
     length: positions in the cache.  batch_size: texts that decode together.
     """
     c = llama.config
@@ -30,9 +27,8 @@ def bytes_per_step(llama, length: int, batch_size: int = 1) -> int:
 def memory_bandwidth(device=None, *, size: int = 2**30, times: int = 7):
     r"""Measure how fast this machine reads memory, in bytes per second.
 
-    It sums an array much larger than the caches: a sum does so little
-    arithmetic that reading dominates. The result is a median.
-
+    It sums an array much larger than the processor's caches: a sum does so
+    little arithmetic that reading dominates. The result is a median.
     device: "cpu", "cuda" or a torch.device; None: the CPU.
     size: bytes of the array.  times: number of measurements.
     """

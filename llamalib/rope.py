@@ -52,7 +52,7 @@ def precompute_freqs_cis(
     Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
     """
     if head_dim % 2:
-        raise ValueError(f"head_dim is {head_dim}; RoPE turns pairs: even")
+        raise ValueError(f"head_dim is {head_dim}; expected an even number")
     pair = torch.arange(0, head_dim, 2).float()  # (hd/2,) = 2k
     freqs = 1.0 / theta ** (pair / head_dim)  # (hd/2,)
     if scaling_factor is not None:
@@ -72,9 +72,9 @@ def apply_rotary_emb(
     freqs_cis: (T, hd/2) or (B, T, hd/2) complex64.
     Source: Su et al. 2021, equation 34; pairs adjacent, as in Meta's code.
     """
-    turn = freqs_cis.unsqueeze(-2)  # (..., T, 1, hd/2): all heads alike
+    rotation = freqs_cis.unsqueeze(-2)  # (..., T, 1, hd/2): all heads alike
     q = torch.view_as_complex(xq.float().unflatten(-1, (-1, 2)))
     k = torch.view_as_complex(xk.float().unflatten(-1, (-1, 2)))
-    q = torch.view_as_real(q * turn).flatten(-2)  # (..., T, H, hd)
-    k = torch.view_as_real(k * turn).flatten(-2)  # (..., T, KV, hd)
+    q = torch.view_as_real(q * rotation).flatten(-2)  # (..., T, H, hd)
+    k = torch.view_as_real(k * rotation).flatten(-2)  # (..., T, KV, hd)
     return q.type_as(xq), k.type_as(xk)

@@ -7,7 +7,7 @@ from torch import Tensor
 def ffn_hidden_dim(
     dim: int, multiple_of: int, ffn_dim_multiplier: float | None = None
 ) -> int:
-    r"""Return F = 4·dim · 2/3 · ffn_dim_multiplier, up to a multiple_of.
+    r"""Return F = 4·dim · 2/3 · ffn_dim_multiplier, rounded up.
 
     Two thirds, because the gate needs a third matrix: three matrices of
     width 8/3·dim have as many parameters as two of 4·dim.

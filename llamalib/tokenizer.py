@@ -11,8 +11,8 @@ import tiktoken
 from .checks import expect
 from .files import reject_lookalikes
 
-# Where a text may be cut before any merging: contractions; a word with at
-# most one leading mark or space; up to three digits; marks; line ends; space.
+# The pieces a text is cut into before merging: contractions; a word with one
+# leading mark or space at most; up to 3 digits; marks; line ends; space.
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -89,7 +89,6 @@ class Tokenizer:
 
     ranks: token bytes to rank, 0 … n-1; all 256 single bytes among them.
     special_tokens: name to id; None: `SPECIAL_TOKENS` after the ranks.
-    bos_id, eos_id, eot_id, eom_id: begin of text, end of text, turn, message.
     n_words: ranks and special tokens.  stop_tokens: ids that end a generation.
     vocab_size: rows of the embedding; ids from n_words on decode to nothing.
     """
@@ -153,6 +152,8 @@ class Tokenizer:
         messages: each with "role", one of `ROLES`, and "content", a text.
         Source: Meta's published prompt format of Llama 3.
         """
+        known = self.eot_id is not None
+        expect(known, "<|eot_id|>", self.eot_id, "an id: no chat tokenizer")
         ids = [self.bos_id]
         for role, content in checked_messages(messages):
             ids += self._header(role)

@@ -27,8 +27,7 @@ LINES = {
     "verify": 450,
 }
 FUNCTION_LINES = {"llamalib": 30, "notebooks": 25}
-# Calls that the project promises, whoever uses them. The last two are here
-# because the other functions on texts are.
+# The calls that the project promises, whoever uses them.
 PUBLIC_CALLS = {
     "LLAMA_1B",
     "apply_rotary_emb",
@@ -49,8 +48,6 @@ PUBLIC_CALLS = {
     "repeat_kv",
     "rms_norm",
     "transformer_block",
-    "find_text",
-    "read_documents",
 }
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
@@ -457,6 +454,8 @@ def process_switches(root: Path) -> Iterator[str]:
         if source.room == "commands":
             continue
         names = with_aliases(source)
+        if source.module == "llamalib.viz.play":
+            del names["gc"]  # paused while a picture is drawn, then restored
         for node in ast.walk(source.tree):
             found = []
             if isinstance(node, ast.Call):
@@ -521,7 +520,7 @@ NOT_IN_CORE = {  # each with the modules that may
     "torch.utils.benchmark": set(),
 }
 NOT_IN_PACKAGE = {
-    "ctypes": {"llamalib.formats.checks"},  # madvise, where Linux has it
+    "ctypes": {"llamalib.formats.placing"},  # madvise, where Linux has it
     "subprocess": {"llamalib.__main__"},
     "torch.utils.cpp_extension": set(),
 }

@@ -192,8 +192,18 @@ def test_without_a_gpu_a_sentence():
     assert "Traceback" not in done.stderr
 
 
+SPEEDS = {  # made up, relative to ours
+    "ours bfloat16": 1,
+    "ours compile=True bfloat16": 2,
+    "ours int4": 4,
+    "transformers bfloat16": 5,
+    "llama.cpp bfloat16": 7,
+}
+
+
 def result(**changes):
     """Return a result with made-up figures."""
+    speeds = [SPEEDS.get(r.name, 3) for r in CPU.sections["1b"].rows]
     rows = [
         {
             "name": row.name,
@@ -208,21 +218,22 @@ def result(**changes):
                 "position 32768": 5e9,
                 "batch 32": 2.6e9,
             },
-            "decode": [10.0 * (i + 1), 30.0 * (i + 1), 20.0 * (i + 1)],
+            "decode": [10.0 * speed, 30.0 * speed, 20.0 * speed],
             "first": [0.1, 0.3, 0.2],
             "position 128": [20.0],
         }
-        for i, row in enumerate(CPU.sections["1b"].rows)
+        for row, speed in zip(CPU.sections["1b"].rows, speeds)
     ]
-    rows[2] = rows[2] | {"missing": "there is no such thing"}
-    del rows[2]["decode"], rows[2]["first"]
-    rows[6]["position 8192"] = "it would take an hour"
     section = {
         "rows": rows,
         "new": 32,
         "bandwidth": {"decode": [50e9, 100e9, 75e9]},
         "busy": 0.01,
     }
+    int8, cpp = (report.by_name(section, n) for n in (report.INT8, report.CPP))
+    int8["missing"] = "there is no such thing"
+    del int8["decode"], int8["first"]
+    cpp["position 8192"] = "it would take an hour"
     machine = generation.describe("cpu", 2)
     made = {"device": "cpu", "machine": machine, "sections": {"1b": section}}
     return made | changes
@@ -249,7 +260,8 @@ def test_targets():
     """Each by default and with compile=True; one of the two decides."""
     made = result()
     one = made["sections"]["1b"]
-    ours, best, _, int4, hf, _, cpp, *_ = one["rows"]
+    names = report.OURS, report.COMPILED, report.INT4, report.HF, report.CPP
+    ours, best, int4, hf, cpp = (report.by_name(one, name) for name in names)
     text = report.document(made)
     target = cells(text, "decode ÷ transformers")[1:]
     assert target == ["**0.20**", "0.40", "≥ 1.9", "**no**"]
@@ -280,10 +292,11 @@ def test_targets():
 
 def test_targets_on_a_gpu():
     made = result()
-    on_cpu = made["sections"]["1b"]["rows"]
+    on_cpu = made["sections"]["1b"]
     rows = [
         {**row, "name": spec.name, "batch 1": [10.0], "batch 32": [160.0]}
-        for row, spec in zip(on_cpu[:2] + on_cpu[4:], CUDA.sections["1b"].rows)
+        for spec in CUDA.sections["1b"].rows
+        for row in [report.by_name(on_cpu, spec.name) or on_cpu["rows"][0]]
     ]
     rows[1]["batch 32"] = [149.0]
     made = report.nothing("cuda") | {
@@ -326,7 +339,8 @@ def test_the_pictures_numbers():
     fig = picture.draw(made)
     left, right = fig.axes
     names = [label.get_text() for label in left.get_yticklabels()]
-    assert "ours int8" not in names and len(names) == 8
+    rows = made["sections"]["1b"]["rows"]
+    assert names == [r["name"] for r in rows if r["name"] != report.INT8]
     assert left.patches[0].get_width() == 20
     # 20 of 100 tokens/s: 67 % of 75 GB/s; a row's own, where it has one
     assert left.get_lines()[0].get_xdata() == pytest.approx([30, 30])

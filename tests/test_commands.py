@@ -34,15 +34,22 @@ def test_run_continues_the_capital_of_france():
     assert "tokens per second" in speed
 
 
-@pytest.mark.parametrize(
-    "prompt", ['A "quoted" $HOME $\\foo$ \\ 🙂 prompt', "", "one\ntwo"]
-)
-def test_run_continues_any_prompt(prompt):
-    code, out, err = run("run", LLAMA_PROMPT=prompt)
-    assert code == 0, err
+NASTY = 'A "quoted" $HOME $\\foo$ \\ prompt'
+
+
+@pytest.mark.parametrize("prompt", [NASTY, "", "one\ntwo"])
+def test_run_continues_any_prompt(prompt, monkeypatch, capsys):
+    monkeypatch.setenv("MPLBACKEND", "")  # restored afterwards
+    monkeypatch.setenv("LLAMA_PROMPT", "another")
+    assert main(["run", "--prompt", prompt]) == 0
+    out = capsys.readouterr().out
     assert out.startswith(f"prompt       | {prompt}\ncontinuation | ")
-    by_option = run("run", "--prompt", prompt)[1]
-    assert by_option.split("\nspeed")[0] == out.split("\nspeed")[0]
+
+
+def test_run_takes_the_prompt_from_the_environment():
+    code, out, err = run("run", LLAMA_PROMPT=NASTY + " 🙂")
+    assert code == 0, err
+    assert out.startswith(f"prompt       | {NASTY} 🙂\ncontinuation | ")
 
 
 def test_make_hands_a_prompt_on_unchanged():

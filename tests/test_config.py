@@ -1,9 +1,9 @@
 import json
 
 import pytest
-from helpers import SMALL, small_config
 
 from llamalib import ModelArgs
+from tests.helpers import SMALL, small_config
 
 # The published configurations: dim, layers, heads, KV heads, multiple_of,
 # ffn_dim_multiplier, scaled RoPE; then hidden dim and scaling factor.

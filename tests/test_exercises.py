@@ -59,6 +59,24 @@ WRONG = [
 ]
 
 
+def run(path, names):
+    """Run a notebook, except its cells tagged `long` and what needs them.
+
+    Those train or measure for seconds, and no exercise needs them. That
+    every cell runs is tested by nbval.
+    """
+    skipped = False
+    for tags, source in cells_of(path):
+        if "long" in tags:
+            skipped = True
+            continue
+        try:
+            exec(compile(source, path.name, "exec"), names)
+        except Exception:
+            if not skipped:
+                raise
+
+
 @pytest.fixture(scope="module")
 def namespaces():
     """Each notebook's names after its last cell, made on demand."""
@@ -69,8 +87,7 @@ def namespaces():
             path = PATHS[stem]
             names = {"__name__": "__main__", "display": lambda *_: None}
             with contextlib.redirect_stdout(io.StringIO()):
-                for _, source in cells_of(path):
-                    exec(compile(source, path.name, "exec"), names)
+                run(path, names)
             plt.close("all")
             made[stem] = names
         return dict(made[stem])

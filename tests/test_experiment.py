@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import random_llama, small_ranks
 
 import llamalib
-from llamalib import Tokenizer, break_it, experiment
+from llamalib import Tokenizer, break_it
+from llamalib.course import experiment
+from tests.helpers import random_llama, small_ranks
 
 PROMPT = "The capital of France is"
 

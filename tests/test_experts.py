@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from helpers import random_llama, small_config
-from taught import namespace, taught
 
 from llamalib import ModelArgs, feed_forward
 from llamalib.course.experiment import replaced
+from tests.helpers import random_llama, small_config
+from tests.taught import namespace, taught
 
 NOTEBOOK = "C_mixture_of_experts"
 split_experts, copy_experts, route, mixture_feed_forward = taught(

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 import torch
-from helpers import random_llama
 
 import llamalib
 from llamalib.files import ROOT
+from tests.helpers import random_llama
 
 PROMPT = [1, 2, 3]
 

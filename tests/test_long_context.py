@@ -5,8 +5,6 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import random_ids, random_llama, small_config
-from taught import taught
 from torch.utils.flop_counter import FlopCounterMode
 
 from llamalib import (
@@ -16,6 +14,8 @@ from llamalib import (
     causal_mask,
     precompute_freqs_cis,
 )
+from tests.helpers import random_ids, random_llama, small_config
+from tests.taught import taught
 
 frequencies, turns_at, final_states, position_losses, window_mask = taught(
     "D_long_context",

@@ -130,7 +130,7 @@ def compressed(folder):
     (folder / "new").rename(folder / PTH)
 
 
-def beside(folder):
+def nested(folder):
     """Put two checkpoints into subfolders."""
     shutil.copytree(folder, folder / "two" / "original")
     shutil.copytree(folder / "two" / "original", folder / "three")
@@ -176,7 +176,7 @@ TABLE = {
         "has no file consolidated.00.pth, it holds: consolidated.00.pth",
     ),
     "two folders": (
-        beside,
+        nested,
         WRONG,
         "several checkpoints: name .*three or .*original",
     ),
@@ -275,7 +275,7 @@ TABLE = {
             )
         ),
         WRONG,
-        "output.weight is .*; expected dense floats .* in order",
+        "output.weight is .* contiguous: False'; expected contiguous",
     ),
     "compressed": (
         compressed,
@@ -295,7 +295,7 @@ TABLE = {
     "tensor of whole numbers": (
         tensors(lambda t: t.update({WQ: t[WQ].to(torch.int8)})),
         WRONG,
-        f"{WQ} is 'torch.int8, .*expected dense floats of 16 or 32 bits",
+        f"{WQ} is 'torch.int8, .*expected contiguous floats",
     ),
     "params not JSON": (
         holds(PARAMS, b"{dim: 64}"),
@@ -321,7 +321,7 @@ TABLE = {
     "a key missing": (
         params("n_heads"),
         WRONG,
-        "params.json: missing keys is .'n_heads'.; expected dim, n_layers",
+        "params.json: the list of missing keys is .'n_heads'.; expected dim, n_layers",
     ),
     "a key too many": (params(window=3), WRONG, "unknown keys is .'window'"),
     "a number as a string": (
@@ -333,6 +333,11 @@ TABLE = {
         params(n_layers=-2),
         WRONG,
         "n_layers is -2; expected a whole number from 1",
+    ),
+    "a billion layers": (
+        params(n_layers=10**9),
+        WRONG,
+        "the number of layers is 1000000000; expected less: .* 21 tensors",
     ),
     "no finite number": (
         params(norm_eps=float("nan")),
@@ -496,21 +501,24 @@ def llama():
 
 
 GENERATE = {
-    "an id too large": (dict(prompt_ids=[1, 556]), "hold 556; expected 0 to"),
-    "a negative id": (dict(prompt_ids=[-1]), "hold -1; expected 0 to 555"),
+    "an id too large": (dict(prompt_ids=[1, 556]), "an id in prompt_ids is 556; expected 0 to"),
+    "a negative id": (dict(prompt_ids=[-1]), "is -1; expected 0 to 555"),
     "ids with a point": (
         dict(prompt_ids=[1.0]),
         "are torch.float32; expected",
     ),
-    "a text for ids": (dict(prompt_ids="abc"), "are 'abc'; expected ids"),
-    "an empty prompt": (dict(prompt_ids=[]), "at least one id"),
+    "a text for ids": (dict(prompt_ids="abc"), "is 'abc'; expected .T,. ids"),
+    "an empty prompt": (
+        dict(prompt_ids=[]),
+        r"is \[\]; expected \(T,\) ids",
+    ),
     "two dimensions": (
         dict(prompt_ids=[[1]]),
-        r"shape \(1, 1\); expected one",
+        r"is \[\[1\]\]; expected \(T,\) ids",
     ),
     "a long prompt": (
         dict(prompt_ids=[1] * 8192),
-        "prompt has 8192 tokens .*made for 8192 positions, so at most 0",
+        "at most 0: the prompt has 8192 tokens of 8192 positions",
     ),
     "no new tokens": (dict(max_new_tokens=0), "max_new_tokens is 0; expected"),
     "fewer than none": (dict(max_new_tokens=-3), "max_new_tokens is -3"),
@@ -539,8 +547,8 @@ def test_a_generation(llama, mistake):
 @pytest.mark.parametrize(
     "ids, said",
     [
-        (torch.tensor([1, 556]), "tokens hold 556; expected 0 to 555"),
-        (torch.tensor([-1]), "tokens hold -1; expected"),
+        (torch.tensor([1, 556]), "an id in tokens is 556; expected 0 to 555"),
+        (torch.tensor([-1]), "an id in tokens is -1; expected"),
         (torch.tensor([1.0]), "tokens are torch.float32"),
         (
             torch.tensor([], dtype=torch.int64),

@@ -4,16 +4,16 @@ from itertools import product
 
 import pytest
 import torch
-from helpers import (
+
+import llamalib
+from llamalib import LLAMA_1B, attention, sdpa_attention
+from tests.helpers import (
     needs_cuda,
     random_ids,
     random_llama,
     small_config,
     to_transformers,
 )
-
-import llamalib
-from llamalib import LLAMA_1B, attention, sdpa_attention
 
 FACTORS = {"plain": None, "x8": 8.0, "x32": 32.0}
 CASES = list(product((1, 2, 8), FACTORS, (1, 3), (True, False)))
@@ -222,7 +222,7 @@ def test_layers_are_indexed_printed_and_hooked():
     assert not torch.allclose(llama(tokens), before)
     hook.remove()
     assert torch.equal(llama(tokens), before)
-    with pytest.raises(RuntimeError, match="attention or feed_forward"):
+    with pytest.raises(RuntimeError, match="its attention or its feed_forward"):
         llama.layers[0].attention.wq.register_forward_hook(print)
 
 

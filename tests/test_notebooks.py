@@ -1,6 +1,7 @@
 """Properties of every committed notebook."""
 
 import ast
+import contextlib
 import io
 import json
 import re
@@ -8,11 +9,12 @@ import tokenize
 
 import pytest
 import torch
-from helpers import random_llama, small_config, write_checkpoint
+from matplotlib import pyplot as plt
 
 import llamalib
-from llamalib.__main__ import all_notebooks, executed
+from llamalib.__main__ import all_notebooks
 from llamalib.files import ROOT
+from tests.helpers import random_llama, small_config, write_checkpoint
 
 NOTEBOOKS = all_notebooks()
 APPENDIX = [path for path in NOTEBOOKS if path.parent.name == "appendix"]
@@ -77,20 +79,31 @@ def test_runs_on_a_checkpoint_of_other_proportions(
     path, tmp_path, monkeypatch, name, shards, tied
 ):
     """No cell depends on the pocket Llama: random weights, other sizes."""
-    if path in APPENDIX and shards == 1:
-        pytest.skip("an appendix takes a minute: one checkpoint is enough")
+    both = path.stem[:2] in ("00", "01", "09")  # they read the files
+    if not both and (NOTEBOOKS.index(path) % 2 == 0) == tied:
+        pytest.skip("one of the two checkpoints is enough")
     config = small_config(
         dim=48, n_layers=3, n_heads=6, n_kv_heads=3, use_scaled_rope=True
     )
     llama = random_llama(config, tied=tied)
     write_checkpoint(tmp_path / name, llama, shards=shards)
     monkeypatch.setenv("LLAMA_DIR", str(tmp_path / name))
-    printed = [o.get("text", "") for o in outputs(executed(path).cells)]
-    printed = "".join(printed)
+    printed = printed_by(path)
     assert name in printed
     if path.stem == "09_generate":  # only an Instruct model gets a dialogue
         is_chat = "'<|start_header_id|>'" in printed
         assert is_chat == ("Instruct" in name)
+
+
+def printed_by(path):
+    """Run a notebook in this process, without a kernel of its own."""
+    names = {"__name__": "__main__", "display": lambda *_: None}
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for cell in code(cells):
+            exec("".join(cell["source"]), names)
+            plt.close("all")
+    return printed.getvalue()
 
 
 def test_a_widget_leaves_a_still_picture(path, cells):

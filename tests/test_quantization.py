@@ -4,19 +4,17 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import random_llama, small_config, write_checkpoint
 
 import llamalib
-from llamalib import quantization
 from llamalib.fast.quantize import (
-    QuantizedWeight,
-    dequantize_groups,
-    dequantize_rows,
     pack_nibbles,
     quantize_groups,
     quantize_rows,
     unpack_nibbles,
 )
+from llamalib.fast.step import CompiledDecode
+from llamalib.fast.weight import WAYS, FastWeight, fits_kernel
+from tests.helpers import random_llama, small_config, write_checkpoint
 
 FLOATS = torch.float32, torch.bfloat16, torch.float16
 
@@ -24,6 +22,23 @@ FLOATS = torch.float32, torch.bfloat16, torch.float16
 def some(*shape, seed=0, dtype=torch.float32):
     chance = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=chance).to(dtype)
+
+
+def dequantize_rows(q, scale):
+    return q.float() * scale.float()[:, None]
+
+
+def dequantize_groups(q, scale):
+    groups = q.unflatten(-1, (scale.shape[-1], -1))
+    return (groups.float() * scale.float()[..., None]).flatten(-2)
+
+
+def by_kernel(w):
+    """The same, multiplied by PyTorch's kernel where there is one."""
+    ways = dict.fromkeys(("1 row", "few rows", "more rows"), "kernel")
+    made = FastWeight(w.numbers, w.scale, ways)
+    made.make_copy()
+    return made
 
 
 def nearest(numbers, step, top):
@@ -39,8 +54,8 @@ def test_a_row_stands_on_the_nearest_steps(dtype):
     q, scale = quantize_rows(w)
     assert (q.dtype, scale.dtype, scale.shape) == (torch.int8, dtype, (7,))
     assert (q.abs().amax(1) >= 126).all() and q.min() >= -127
-    wanted = nearest(w, scale[:, None].expand(w.shape), 127)
-    assert (dequantize_rows(q, scale) - wanted).abs().max() < 1e-6
+    expected = nearest(w, scale[:, None].expand(w.shape), 127)
+    assert (dequantize_rows(q, scale) - expected).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -50,9 +65,9 @@ def test_so_does_a_group(dtype):
     q, scale = quantize_groups(w)
     assert (q.shape, scale.shape) == ((5, 96), (5, 3))
     assert q.abs().max() == 7
-    wanted = nearest(w, scale.repeat_interleave(32, 1), 7)
-    error = (dequantize_groups(q, scale) - wanted).abs().max()
-    assert error < 1e-6 * wanted.abs().max()
+    expected = nearest(w, scale.repeat_interleave(32, 1), 7)
+    error = (dequantize_groups(q, scale) - expected).abs().max()
+    assert error < 1e-6 * expected.abs().max()
 
 
 def test_zeros_stay_zeros():
@@ -82,7 +97,7 @@ def test_nibbles_come_back():
 class TestWeight:
     def test_stands_for_the_floats(self, kind, dtype):
         w = some(300, 64, dtype=dtype)
-        kept = QuantizedWeight.of(w, kind)
+        kept = FastWeight.of(w, kind)
         assert (kept.shape, kept.dtype, kept.kind) == (w.shape, dtype, kind)
         pair = quantize_rows(w) if kind == "int8" else quantize_groups(w)
         back = dequantize_rows if kind == "int8" else dequantize_groups
@@ -96,29 +111,20 @@ class TestWeight:
 
     @pytest.mark.parametrize("rows", [1, 3, 20, 70])
     def test_multiplies(self, kind, dtype, rows):
-        w = QuantizedWeight.of(some(320, 128, dtype=dtype), kind)
+        w = FastWeight.of(some(320, 128, dtype=dtype), kind)
         x = some(2, rows, 128, seed=1, dtype=dtype)
-        wanted = x.float() @ w.rows().float().T
-        error = (F.linear(x, w).float() - wanted).abs().max()
-        assert error < 0.01 * wanted.abs().max()
+        expected = x.float() @ w.rows().float().T
+        error = (F.linear(x, w).float() - expected).abs().max()
+        assert error < 0.01 * expected.abs().max()
         assert F.linear(x, w).dtype == dtype
 
     def test_looks_rows_up(self, kind, dtype):
-        w = QuantizedWeight.of(some(50, 32, dtype=dtype), kind)
+        w = FastWeight.of(some(50, 32, dtype=dtype), kind)
         ids = torch.tensor([[3, 49], [0, 3]])
-        wanted, asked, rows = w.rows()[ids], [], QuantizedWeight.rows
-
-        def noting(w, which=slice(None)):
-            asked.append(which)
-            return rows(w, which)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(QuantizedWeight, "rows", noting)
-            assert torch.equal(F.embedding(ids, w), wanted)
-        assert [each.tolist() for each in asked] == [[3, 49, 0, 3]]
+        assert torch.equal(F.embedding(ids, w), w.rows()[ids])
 
     def test_copies_are_quantized_too(self, kind, dtype):
-        w = QuantizedWeight.of(some(50, 32, dtype=dtype), kind)
+        w = FastWeight.of(some(50, 32, dtype=dtype), kind)
         parameter = torch.nn.Parameter(w, requires_grad=False)
         copies = [w.clone(), w.detach(), w.cpu(), parameter.data]
         copies += [copy.deepcopy(parameter), pickle.loads(pickle.dumps(w))]
@@ -130,39 +136,21 @@ class TestWeight:
         assert (as_float.rows() - w.rows().float()).abs().max() < 0.02
 
     def test_gradients_go_through(self, kind, dtype):
-        w = QuantizedWeight.of(some(6, 32, dtype=dtype), kind)
+        w = FastWeight.of(some(6, 32, dtype=dtype), kind)
         x = some(2, 32, seed=2, dtype=dtype).requires_grad_()
         F.linear(x, w).sum().backward()
-        wanted = w.rows().sum(0).expand(2, -1)
-        assert (x.grad - wanted).abs().max() < 0.05
+        expected = w.rows().sum(0).expand(2, -1)
+        assert (x.grad - expected).abs().max() < 0.05
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])
-def test_every_way_gives_the_product(kind):
-    w = QuantizedWeight.of(some(320, 128, dtype=torch.bfloat16), kind)
+@pytest.mark.parametrize("way", ["linear", "row blocks", "kernel"])
+def test_every_way_gives_the_product(kind, way):
+    w = by_kernel(FastWeight.of(some(320, 128, dtype=torch.bfloat16), kind))
     x = some(3, 128, seed=1, dtype=torch.bfloat16)
-    wanted = x.float() @ w.rows().float().T
-    ways = [quantization.by_floats, quantization.in_strips]
-    if quantization.kernel_is_right(x, w):
-        ways.append(quantization.by_kernel)
-    for way in ways:
-        error = (way(x, w).float() - wanted).abs().max()
-        assert error < 0.01 * wanted.abs().max(), way.__name__
-
-
-def test_a_kernel_that_is_wrong_is_not_taken(monkeypatch):
-    w = QuantizedWeight.of(some(320, 128, dtype=torch.bfloat16), "int8")
-    x = some(3, 128, seed=1, dtype=torch.bfloat16)
-    monkeypatch.setattr(
-        quantization, "by_kernel", lambda x, w: 1.2 * (x @ w.rows().T)
-    )
-    assert not quantization.kernel_is_right(x, w)
-
-    def missing(x, w):
-        raise NotImplementedError("no kernel for this processor")
-
-    monkeypatch.setattr(quantization, "by_kernel", missing)
-    assert not quantization.kernel_is_right(x, w)
+    expected = x.float() @ w.rows().float().T
+    error = (WAYS[way](x, w).float() - expected).abs().max()
+    assert error < 0.01 * expected.abs().max()
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "not"])
@@ -180,7 +168,7 @@ class TestLoad:
         assert llama.quantized == kind and f"{kind} for torch" in repr(llama)
         for name, w in llama.weights().items():
             if w.dim() == 1:
-                assert not isinstance(w, QuantizedWeight)
+                assert not isinstance(w, FastWeight)
             else:
                 inside = name.startswith("layers.")
                 assert w.kind == (kind if inside else "int8"), name
@@ -209,10 +197,10 @@ class TestLoad:
         )
         ids, how = [5, 6, 7], dict(max_new_tokens=8, stop=(), compile=compile)
         found = list(llamalib.generate(llama, ids, **how))
-        wanted = list(ids)
+        expected = list(ids)
         for _ in range(8):
-            wanted.append(llama(torch.tensor(wanted))[-1].argmax().item())
-        assert found == wanted[3:]
+            expected.append(llama(torch.tensor(expected))[-1].argmax().item())
+        assert found == expected[3:]
         together = llamalib.generate_batch(llama, [ids, ids[:2]], **how)
         assert together[0] == found
 
@@ -220,11 +208,10 @@ class TestLoad:
         llama = llamalib.load(
             folder, device="cpu", dtype=torch.bfloat16, quantize="int4"
         )
-        way = quantization.quickest_way(1, torch.bfloat16, "int4")
         for w in llama.parameters():
             if w.dim() == 2 and w.kind == "int4":
-                ready = w._in_kernels_order is not None
-                assert ready == (way is quantization.by_kernel)
+                ready = w.copy is not None
+                assert ready == (llama.ways["1 row"] == "kernel")
 
     def test_bytes_of_a_step(self, folder):
         llama = llamalib.load(folder, device="cpu", quantize="int8")
@@ -250,14 +237,14 @@ class TestLoad:
     def test_cannot_be_compiled_or_saved(self, folder, tmp_path):
         llama = llamalib.load(folder, device="cpu", quantize="int4")
         with pytest.raises(ValueError, match="int4.*without quantize"):
-            llamalib.CompiledDecode(llama, 8)
+            CompiledDecode(llama, 8)
         with pytest.raises(ValueError, match="int4.*without quantize"):
             llamalib.save(llama, tmp_path / "new")
         assert not (tmp_path / "new").exists()
 
     @pytest.mark.parametrize("kind", ["int5", 8, True, ""])
     def test_bad_kind(self, folder, kind):
-        with pytest.raises(ValueError, match="wanted 'int8' or 'int4'"):
+        with pytest.raises(ValueError, match="expected 'int8' or 'int4'"):
             llamalib.load(folder, quantize=kind)
 
 
@@ -270,23 +257,23 @@ def test_rows_that_no_group_fits_have_eight_bits(tmp_path):
     assert llama(torch.arange(5)).isfinite().all()
 
 
-def test_on_the_pocket_eight_bits_change_nothing(pocket):
+def test_on_the_pocket_eight_bits_change_nothing(pocket, pocket_folder):
     from llamalib.course.experiment import STORY, loss
 
     ids = pocket.tokenizer.encode("The capital of France is", bos=1, eos=0)
-    wanted = list(llamalib.generate(pocket, ids, max_new_tokens=20))
+    expected = list(llamalib.generate(pocket, ids, max_new_tokens=20))
     for kind, most in (("int8", 0.01), ("int4", 0.05)):
         llama = llamalib.load(
-            llamalib.checkpoint.ROOT / "data" / "pocket-llama",
+            pocket_folder,
             device="cpu",
             dtype=torch.float32,
             quantize=kind,
         )
         assert abs(loss(llama, STORY) - loss(pocket, STORY)) < most
         found = list(llamalib.generate(llama, ids, max_new_tokens=20))
-        assert found[:1] == wanted[:1]
+        assert found[:1] == expected[:1]
         if kind == "int8":
-            assert found == wanted
+            assert found == expected
 
 
 def test_a_number_that_is_none_stays_none():
@@ -294,7 +281,7 @@ def test_a_number_that_is_none_stays_none():
         w = some(4, 64)
         w[1, 3] = bad
         for kind in ("int8", "int4"):
-            found = QuantizedWeight.of(w, kind).rows()
+            found = FastWeight.of(w, kind).rows()
             assert not found[1, :32].isfinite().all()
             assert found[[0, 2, 3]].isfinite().all()
 
@@ -303,12 +290,12 @@ def test_a_number_that_is_none_stays_none():
 @pytest.mark.parametrize("shape", [(64, 172), (300, 96), (33, 64), (16, 31)])
 def test_shapes_that_no_kernel_takes(kind, shape):
     """They would end the process."""
-    w = QuantizedWeight.of(some(*shape, dtype=torch.bfloat16), kind)
-    w.prepare()
+    w = by_kernel(FastWeight.of(some(*shape, dtype=torch.bfloat16), kind))
+    assert not fits_kernel(w)
     x = some(1, shape[1], seed=1, dtype=torch.bfloat16)
-    wanted = x.float() @ w.rows().float().T
-    error = (F.linear(x, w).float() - wanted).abs().max()
-    assert error < 0.02 * wanted.abs().max()
+    expected = x.float() @ w.rows().float().T
+    error = (F.linear(x, w).float() - expected).abs().max()
+    assert error < 0.02 * expected.abs().max()
 
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])
@@ -325,8 +312,8 @@ def test_a_model_with_such_shapes(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])
 def test_nothing_is_written_and_lost(kind):
-    w = QuantizedWeight.of(some(32, 64), kind)
-    other = QuantizedWeight.of(some(32, 64, seed=1), kind)
+    w = FastWeight.of(some(32, 64), kind)
+    other = FastWeight.of(some(32, 64, seed=1), kind)
     before = w.rows()
     writes = [
         lambda: w.zero_(),
@@ -336,7 +323,7 @@ def test_nothing_is_written_and_lost(kind):
         lambda: torch.nn.init.normal_(w),
     ]
     for each in writes:
-        with pytest.raises(RuntimeError, match="QuantizedWeight.of"):
+        with pytest.raises(RuntimeError, match="FastWeight.of"):
             each()
     assert torch.equal(w.rows(), before)
     w.copy_(other)
@@ -352,7 +339,7 @@ def test_a_state_of_floats_is_not_half_loaded(folder):
 
 
 def test_lists_of_it():
-    w = QuantizedWeight.of(some(4, 32), "int8")
+    w = FastWeight.of(some(4, 32), "int8")
     twice = w.rows().repeat(2, 1)
     assert torch.equal(torch.cat([w, w]), twice)
     assert torch.equal(torch.cat(tensors=[w, w]), twice)
@@ -363,8 +350,8 @@ def test_lists_of_it():
     "w, kind", [(some(4), "int8"), (some(2, 2).int(), "int8"), (some(2, 2), 8)]
 )
 def test_what_cannot_be_quantized(w, kind):
-    with pytest.raises(ValueError, match="wanted"):
-        QuantizedWeight.of(w, kind)
+    with pytest.raises(ValueError, match="expected"):
+        FastWeight.of(w, kind)
 
 
 def test_room_on_a_gpu(monkeypatch):

@@ -1,8 +1,8 @@
 import pytest
 import torch
-from helpers import random_llama
 
 from llamalib import bytes_per_step, memory_bandwidth
+from tests.helpers import random_llama
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -8,9 +8,9 @@ import inspect
 import types
 
 import pytest
-from taught import notebooks, tagged
 
 from llamalib.files import ROOT
+from tests.taught import notebooks, tagged
 
 
 def globals_of(code):

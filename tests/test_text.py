@@ -1,13 +1,10 @@
-"""Files of text, the project's own text, and packed rows: llamalib.course.text."""
+"""Files of text, the project's own text, and packed rows."""
 
 import sys
 
 import pytest
-from conftest import published
-from taught import taught
 
-from llamalib import text
-from llamalib.files import ROOT
+from llamalib.course import text
 from llamalib.course.text import (
     find_text,
     load_corpus,
@@ -15,6 +12,9 @@ from llamalib.course.text import (
     pack_rows,
     read_documents,
 )
+from llamalib.files import ROOT
+from tests.conftest import published
+from tests.taught import taught
 
 
 @pytest.fixture

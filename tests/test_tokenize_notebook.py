@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import regex
-from conftest import published
-from helpers import small_ranks
 
 from llamalib import Tokenizer
 from llamalib.files import ROOT
 from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, read_ranks
+from tests.conftest import published
+from tests.helpers import small_ranks
 
 NOTEBOOK = ROOT / "notebooks" / "01_tokenize.ipynb"
 DOCUMENT_000 = [1, 15043, 29892, 445, 338, 263, 1243, 10541, 29889, 2]

@@ -3,11 +3,11 @@ import os
 import random
 
 import pytest
-from conftest import published
-from helpers import small_ranks, write_tokenizer
 
 from llamalib import Tokenizer
 from llamalib.tokenizer import SPECIAL_TOKENS, split_long_runs
+from tests.conftest import published
+from tests.helpers import small_ranks, write_tokenizer
 
 EMOJI = "👩‍👩‍👧‍👦 🇫🇷 ❤️ 🙂🙃"
 CJK = "日本語と中文, 그리고 한국어。"

@@ -8,18 +8,18 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import (
+
+import llamalib
+from llamalib import causal_mask, forward
+from llamalib.files import ROOT
+from tests.helpers import (
     random_ids,
     random_llama,
     small_config,
     small_ranks,
     to_transformers,
 )
-from taught import taught
-
-import llamalib
-from llamalib import causal_mask, forward
-from llamalib.files import ROOT
+from tests.taught import taught
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))
 

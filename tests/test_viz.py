@@ -8,11 +8,11 @@ import ipywidgets
 import matplotlib
 import numpy as np
 import pytest
-from helpers import random_llama
 
 from llamalib.__main__ import all_notebooks
 from llamalib.viz import base, charts, model_map
 from llamalib.viz.play import Play
+from tests.helpers import random_llama
 
 MATHEMATICS = r"$HOME_$USER $\foo$"  # matplotlib cannot parse it
 

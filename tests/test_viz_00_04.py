@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import random_llama, small_config, small_ranks
 from matplotlib.text import Annotation
 
 from llamalib import (
@@ -17,6 +16,7 @@ from llamalib import (
 )
 from llamalib.viz import nb00, nb01, nb02, nb03, nb04
 from llamalib.viz.base import visible
+from tests.helpers import random_llama, small_config, small_ranks
 
 MAKE = {
     "tensors": (nb00.tensors, ()),

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from helpers import random_llama, small_config, small_ranks
 from matplotlib.colors import to_hex, to_rgba
 from pytest import approx
 
 import llamalib
 from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
-from llamalib.experiment import STORY, loss, replaced
+from llamalib.course.experiment import STORY, loss, replaced
 from llamalib.viz import nb05, nb06, nb07, nb08, nb09
 from llamalib.viz.base import COLOURS, GROUPS
 from llamalib.viz.play import token_texts
+from tests.helpers import random_llama, small_config, small_ranks
 
 PROMPT = "The capital of France is"
 LABELS = ["The", " cat", "\n"]

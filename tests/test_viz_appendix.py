@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import matplotlib
 import pytest
 import torch
-from helpers import random_ids, random_llama, small_ranks
 from IPython.display import DisplayHandle
 from matplotlib import pyplot as plt
 
@@ -13,6 +12,7 @@ from llamalib import Tokenizer, attention_maps
 from llamalib.model import record
 from llamalib.viz import nbA, nbB, nbC, nbD
 from llamalib.viz.base import visible
+from tests.helpers import random_ids, random_llama, small_ranks
 
 MATHEMATICS = r"$HOME_$USER $\foo$"  # matplotlib cannot parse it
 TEXT = "The capital of France is Paris. 2 + 3 = 5"

@@ -1,39 +1,35 @@
-r"""One decode step with nothing left to decide, compiled and replayed.
+r"""The decode step with every shape fixed, compiled by PyTorch.
 
-A large GPU reads the weights of Llama 3.2-1B in about a millisecond; Python
-cannot even start the hundreds of operations of a step in that time. So the
-step is written once more, with every shape fixed: a compiler joins its small
-operations, and a CUDA graph starts them all by one call. What changes from
-step to step, the token and its column, lies in memory that stays where it is.
+A large GPU reads the 1B's weights in a millisecond; Python cannot start a
+step's hundreds of operations in that time. PyTorch's compiler fuses them,
+and a CUDA graph starts them with one call. What changes from step to step,
+the token and its column, is in memory that never moves; so are the weights,
+which are read where they are: there is no second copy.
 
-Shapes: `B` batch, `S` columns of the cache that are looked at, `D` model
-dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden dim,
-`V` vocabulary, `L` layers.
+Shapes: `B` batch, `S` columns of the cache that are read, `L` layers.
 """
 
 import math
-import threading
 import types
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..checks import expect
+from ..model import BLOCK_WEIGHTS
 from ..rmsnorm import rms_norm
+from .one_query import grouped_attention
 
-_handing_out = threading.Lock()
-FEWEST = 256  # columns that a step looks at
-STEP = 1024  # more columns at a time, behind a long text
+FEWEST = 256  # columns that a step reads
+STEP = 1024  # granularity of columns in a long text
 
 
 def columns_for(column: int) -> int:
-    r"""How many columns a step looks at that writes to this one.
+    """Return how many columns a step reads that writes to this one.
 
-    Not just so many as there are: for each number of them a step is compiled
-    and recorded anew. Twice as many each time while a text is short, where
-    they weigh little beside the weights; behind 4096, where they do not, at
-    most a quarter more than the text has.
+    Each number is compiled on its own, so there are few; beyond 4096 they
+    are at most a quarter more than the text has.
     """
     more = 2 ** column.bit_length()
     if more <= STEP:
@@ -42,134 +38,34 @@ def columns_for(column: int) -> int:
     return (column // step + 1) * step
 
 
-class BlockWeights(NamedTuple):
-    """One block's tensors, those that read the same input as one."""
-
-    attention_norm: Tensor  # (D,)
-    wqkv: Tensor  # (H·hd + 2·KV·hd, D)
-    wo: Tensor  # (D, H·hd)
-    ffn_norm: Tensor  # (D,)
-    w13: Tensor  # (2·F, D)
-    w2: Tensor  # (D, F)
+def floats(w: Tensor) -> Tensor:
+    """Return the plain tensor that a 16-bit weight stores."""
+    return getattr(w, "numbers", w.data)
 
 
-def side_by_side(parameters: list[Tensor]) -> Tensor:
-    r"""Matrices (M_i, K) as one (ΣM_i, K), without a second copy.
-
-    The parameters become views of the one matrix, and keep their names,
-    shapes and values. Where they lie so already, nothing is moved.
-    """
-    first, K = parameters[0], parameters[0].shape[1]
-    rows = sum(len(p) for p in parameters)
-    place = first.data_ptr()
-    for p in parameters:
-        if p.data_ptr() != place or not p.is_contiguous():
-            break
-        place += p.nbytes
-    else:
-        start = first.storage_offset()
-        size = (start + rows * K) * first.itemsize
-        if first.untyped_storage().nbytes() >= size:
-            return first.data.as_strided((rows, K), (K, 1))
-    # not of this moment's kind but of the weights': they may be trained later
-    with torch.inference_mode(first.is_inference()):
-        together = torch.cat([p.data for p in parameters])
-    start = 0
-    for p in parameters:
-        p.data = together[start : start + len(p)]
-        start += len(p)
-    return together
-
-
-def block_weights(llama) -> list[BlockWeights]:
-    """Of every layer."""
-    w = llama.weights()
-    blocks = []
-    for layer in range(llama.config.n_layers):
-        a, f = (
-            f"layers.{layer}.{part}" for part in ("attention", "feed_forward")
-        )
-        qkv = [w[f"{a}.{name}.weight"] for name in ("wq", "wk", "wv")]
-        w13 = [w[f"{f}.{name}.weight"] for name in ("w1", "w3")]
-        blocks.append(
-            BlockWeights(
-                w[f"layers.{layer}.attention_norm.weight"].data,
-                side_by_side(qkv),
-                w[f"{a}.wo.weight"].data,
-                w[f"layers.{layer}.ffn_norm.weight"].data,
-                side_by_side(w13),
-                w[f"{f}.w2.weight"].data,
-            )
-        )
-    return blocks
+def block_weights(llama) -> list[list[Tensor]]:
+    """Return the tensors of every layer, in the order of BLOCK_WEIGHTS."""
+    w = {name: floats(each) for name, each in llama.weights().items()}
+    return [
+        [w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS]
+        for layer in range(llama.config.n_layers)
+    ]
 
 
 def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
-    r"""`apply_rotary_emb` in real numbers, for a compiler.
-
-    PyTorch's makes no code for complex ones.
-
-    Args:
-        x: (B, n, hd), n heads.
-        turn: (B, 1, hd/2, 2) float32, cos and sin of each pair's angle.
-
-    Returns:
-        (B, n, hd) in the dtype of x.
-    """
+    """Rotate pairs of x (B, n, hd) in real numbers: compilers need that."""
     a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # (B, n, hd/2)
     cos, sin = turn.unbind(-1)  # (B, 1, hd/2)
     turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
     return turned.flatten(-2).type_as(x)
 
 
-def grouped_attention(
-    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
-) -> Tensor:
-    r"""`attention` of one query a head, no key or value repeated.
+def start_step(token, column, padding, turns, embedding, S):
+    """Compute the first block's input x (B, D) and what all blocks need.
 
-    The query heads of a group are so many queries of their one KV head:
-    its keys and values are read once for all of them. In plain operations,
-    for a compiler.
-
-    Args:
-        xq: (..., 1, H, hd).
-        xk, xv: (..., S, KV, hd).
-        mask: (1, S) or (..., 1, 1, S), added to the scores; None: no mask.
-
-    Returns:
-        (..., 1, H·hd).
-    """
-    k, v = xk.transpose(-3, -2), xv.transpose(-3, -2)  # (..., KV, S, hd)
-    # G = H/KV queries a group: (..., KV, G, hd)
-    q = xq.squeeze(-3).unflatten(-2, (k.shape[-3], -1))
-    scores = q @ k.transpose(-2, -1)  # (..., KV, G, S)
-    scores = scores.float() / math.sqrt(q.shape[-1])
-    if mask is not None:
-        scores = scores + mask
-    weights = torch.softmax(scores, dim=-1).type_as(q)  # (..., KV, G, S)
-    return (weights @ v).flatten(-3).unsqueeze(-2)  # (..., 1, H·hd)
-
-
-def start_step(
-    token: Tensor,
-    column: Tensor,
-    padding: Tensor,
-    turns: Tensor,
-    embedding: Tensor,
-    S: int,
-) -> tuple[Tensor, Tensor, Tensor]:
-    r"""What the first block is given, and what every block needs.
-
-    Args:
-        token: (B,) int64.
-        column: (1,) int64, where the token's keys and values are written.
-        padding: (B,) int64, each row's columns without text.
-        turns: (positions, hd/2, 2) float32, cos and sin.
-        embedding: (V, D).
-        S: columns of the cache.
-
-    Returns:
-        x (B, D); mask (B, 1, 1, S) float32; turn (B, 1, hd/2, 2).
+    Takes token (B,), column (1,) to write to, columns of padding per row
+    (B,), turns (positions, hd/2, 2), each pair's cosine and sine, and the
+    embedding (V, D).
     """
     columns = torch.arange(S, device=token.device)  # (S,)
     unseen = (columns > column) | (columns < padding[:, None])  # (B, S)
@@ -178,108 +74,64 @@ def start_step(
     return F.embedding(token, embedding), mask, turn
 
 
-def decode_block(
-    x: Tensor,
-    block: BlockWeights,
-    k: Tensor,
-    v: Tensor,
-    column: Tensor,
-    mask: Tensor,
-    turn: Tensor,
-    eps: float,
-) -> Tensor:
-    r"""`transformer_block` for one token a row.
+def decode_block(x, block, k, v, column, mask, turn, eps):
+    """Run `transformer_block` for one token per row, x (B, D).
 
-    Args:
-        x: (B, D).
-        block: its weights.
-        k, v: (B, KV, S, hd), its keys and values; written to.
-        column, mask, turn: see `start_step`.
-        eps: of its norms.
-
-    Returns:
-        (B, D).
+    Its keys and values k and v, (B, KV, S, hd), are written to.
     """
-    KV, hd = k.shape[1], k.shape[3]
-    h = rms_norm(x, block.attention_norm, eps)  # (B, D)
-    heads = F.linear(h, block.wqkv).unflatten(-1, (-1, hd))
-    xq, xk, xv = heads.split([heads.shape[1] - 2 * KV, KV, KV], dim=1)
+    norm1, wq, wk, wv, wo, norm2, w1, w2, w3 = block
+    hd = k.shape[3]
+    h = rms_norm(x, norm1, eps)  # (B, D)
+    xq = F.linear(h, wq).unflatten(-1, (-1, hd))  # (B, H, hd)
+    xk = F.linear(h, wk).unflatten(-1, (-1, hd))  # (B, KV, hd)
+    xv = F.linear(h, wv).unflatten(-1, (-1, hd))  # (B, KV, hd)
     xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
     k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
     v.index_copy_(2, column, xv[:, :, None])
-    a = grouped_attention(
-        xq[:, None], k.transpose(1, 2), v.transpose(1, 2), mask
-    )  # (B, 1, H·hd)
-    x = x + F.linear(a[:, 0], block.wo)  # (B, D)
-    h = rms_norm(x, block.ffn_norm, eps)  # (B, D)
-    gate, up = F.linear(h, block.w13).chunk(2, dim=-1)  # (B, F)
-    return x + F.linear(F.silu(gate) * up, block.w2)  # (B, D)
+    keys, values = k.transpose(1, 2), v.transpose(1, 2)  # (B, S, KV, hd)
+    a = grouped_attention(xq[:, None], keys, values, mask)  # (B, 1, H·hd)
+    x = x + F.linear(a[:, 0], wo)  # (B, D)
+    h = rms_norm(x, norm2, eps)  # (B, D)
+    gate, up = F.linear(h, w1), F.linear(h, w3)  # (B, F)
+    return x + F.linear(F.silu(gate) * up, w2)  # (B, D)
 
 
-def finish_step(x: Tensor, norm: Tensor, output: Tensor, eps: float) -> Tensor:
-    r"""Scores of the next token: (B, D) to (B, V) float32."""
+def finish_step(x, norm, output, eps):
+    """Return the logits of the next token: (B, D) to (B, V) float32."""
     return F.linear(rms_norm(x, norm, eps), output).float()
 
 
-def decode_step(
-    token: Tensor,
-    column: Tensor,
-    padding: Tensor,
-    keys: list[Tensor],
-    values: list[Tensor],
-    turns: Tensor,
-    embedding: Tensor,
-    blocks: list[BlockWeights],
-    norm: Tensor,
-    output: Tensor,
-    eps: float,
-    parts=(start_step, decode_block, finish_step),
-) -> Tensor:
-    r"""`decode_one` with nothing left to decide.
+def decode_step(token, column, padding, cache, model, parts=None):
+    """Run `decode_one`; the cache has L keys and L values (B, KV, S, hd).
 
-    Args:
-        token, column, padding, turns, embedding: see `start_step`.
-        keys, values: L tensors (B, KV, S, hd); written to.
-        blocks, norm, output, eps: the model.
-        parts: its three functions, or the same compiled.
-
-    Returns:
-        (B, V) float32.
+    parts are the step's three functions, if compiled.
     """
-    start, run_block, finish = parts
-    S = keys[0].shape[2]
+    start, run_block, finish = parts or (start_step, decode_block, finish_step)
+    turns, embedding, blocks, norm, output, eps = model
+    S = cache[0][0].shape[2]
     x, mask, turn = start(token, column, padding, turns, embedding, S)
-    for block, k, v in zip(blocks, keys, values):
+    for block, k, v in zip(blocks, *cache):
         x = run_block(x, block, k, v, column, mask, turn, eps)  # (B, D)
     return finish(x, norm, output, eps)  # (B, V)
 
 
 class CompiledDecode:
-    r"""`decode_one`, compiled; on CUDA recorded and then replayed.
+    r"""`decode_one`, compiled; on CUDA captured and then replayed.
 
-    Once for each number of columns that it looks at (`columns_for`). It has a
-    KV cache of its own, for `prefill` to fill. To compile takes seconds and
-    more: `borrow` hands the last one out again.
-
-    Args:
-        llama: its q, k and v matrices, and its w1 and w3, are laid side by
-            side in memory; their names and values stay.
-        max_seq_len: of the cache, at least.
-        batch_size: B.
-
-    Attributes:
-        cache: a KVCache.
+    It compiles once for each number of columns (`columns_for`), in seconds.
+    `prefill` fills its `cache`, which has room for max_seq_len positions or
+    more. It raises ValueError if the weights are quantized, and RuntimeError
+    on a CPU without a C++ compiler.
     """
 
     def __init__(self, llama, max_seq_len: int, batch_size: int = 1):
-        if llama.quantized:
-            raise ValueError(
-                f"the weights are {llama.quantized}, and what is compiled "
-                "reads floats; load the model without quantize"
-            )
+        expected = "None: what is compiled reads floats; load without quantize"
+        kind = llama.quantized
+        expect(kind is None, "llama.quantized", kind, expected)
+        require_compiler(llama.device)
         self.llama = llama
         size = columns_for(max_seq_len - 1)
-        # not of inference mode alone, whoever calls: they are written to later
+        # not inference tensors, whoever calls: they are written to later
         with torch.inference_mode(False), torch.no_grad():
             self.cache = llama.new_cache(size, batch_size)
             self.token = torch.zeros(
@@ -287,34 +139,36 @@ class CompiledDecode:
             )
             self.column = torch.zeros_like(self.token[:1])
             self.padding = torch.zeros_like(self.token)
-        self.steps = {}  # S: what runs a step that looks at S columns
-        self.finish = compiled_anew(finish_step)  # whatever S is
-        self.aside = None  # a CUDA stream to record on
-        self.blocks = block_weights(llama)  # this may move them
-        self.places = places(llama)
+        self.steps = {}  # by S: what runs a step that reads S columns
+        self.on_cuda = llama.device.type == "cuda"
+        self.finish = self.compile(finish_step)  # for any S
+        self.capture_stream = None
+        w = llama.weights()
+        self.weights = (
+            floats(w["tok_embeddings.weight"]),
+            block_weights(llama),
+            floats(w["norm.weight"]),
+            floats(w["output.weight"]),
+            llama.config.norm_eps,
+        )
+        self.addresses = weight_addresses(llama)
 
     @classmethod
     def borrow(cls, llama, max_seq_len, batch_size=1, padding=None):
-        r"""One with an empty cache: the model's last, if that fits.
-
-        Args:
-            llama, max_seq_len, batch_size: as above.
-            padding: see KVCache.
-        """
-        with _handing_out:
-            self, llama.compiled = llama.compiled, None
-        fits = (
+        """Return one with an empty cache: the model's last, if it fits."""
+        # one operation, so that two threads never get the same one
+        self = vars(llama).pop("compiled", None)
+        llama.compiled = None
+        if not (
             self is not None
             and self.cache.max_seq_len >= max_seq_len
             and len(self.token) == batch_size
-            and self.places == places(llama)
-        )
-        if not fits:
-            self = None  # its memory is free before more is asked for
+            and self.addresses == weight_addresses(llama)
+        ):
+            self = None  # frees its memory before more is allocated
             self = cls(llama, max_seq_len, batch_size)
-        else:  # what is not seen weighs 0, but 0 times infinity is no number
-            self.cache.k.zero_()
-            self.cache.v.zero_()
+        self.cache.k.zero_()  # hidden columns weigh 0, but 0 times infinity
+        self.cache.v.zero_()  # is not 0
         self.llama = llama
         self.cache.reset(padding)
         self.padding.zero_()
@@ -323,104 +177,122 @@ class CompiledDecode:
         return self
 
     def give_back(self) -> None:
-        """To be borrowed again."""
-        llama, self.llama = self.llama, None  # no circle that keeps both
+        """Keep it in the model for the next `borrow`."""
+        llama, self.llama = self.llama, None  # no reference cycle
         llama.compiled = self
 
     def __reduce__(self):
         return type(None), ()  # a copy of the model compiles its own
 
     def __call__(self, token: Tensor) -> Tensor:
-        """One more token: (B,) int64 in, the next one's logits (B, V) out."""
-        column = self.cache.length
-        if column >= self.cache.max_seq_len:
-            raise ValueError(
-                f"position {column} does not fit a cache of "
-                f"{self.cache.max_seq_len} positions; make it with a larger "
-                "max_seq_len"
-            )
+        """Run one token per row: ids (B,) in, logits (B, V) of the next."""
+        column, most = self.cache.length, self.cache.max_seq_len
+        expected = f"less than {most}; make it with a larger max_seq_len"
+        expect(column < most, "position", column, expected)
         self.token.copy_(token)
         self.column.fill_(column)
         S = columns_for(column)
         if S not in self.steps:
-            self.steps[S] = self.prepared(S)
+            self.steps[S] = self.make_step(S)
         logits = self.steps[S]()
         self.cache.advance(1)
         return logits
 
-    def prepared(self, S: int):
-        """A function without arguments that runs the step on S columns."""
-        arguments = self.arguments(S)
-        # one for each S: what is compiled for any size is slower for this;
+    def make_step(self, S: int):
+        """Return a function without arguments that runs a step."""
+        turns = self.llama.freqs_cis_for(0, self.cache.max_seq_len)
+        parts = self.cache.k[..., :S, :], self.cache.v[..., :S, :]
+        cache = [part.unbind() for part in parts]
+        model = (torch.view_as_real(turns), *self.weights)
+        where = self.token, self.column, self.padding, cache, model
         # a block is compiled once, not L times
-        parts = [compiled_anew(start_step), compiled_anew(decode_block)]
-        parts.append(self.finish)
+        functions = self.compile(start_step), self.compile(decode_block)
+        functions += (self.finish,)
 
         def step():
-            return decode_step(*arguments, parts)
+            return decode_step(*where, functions)
 
-        if self.token.device.type != "cuda":
+        if not self.on_cuda:
             return step
         with torch.cuda.device(self.token.device):
-            # its own, of this GPU: PyTorch's is of the first that recorded
-            self.aside = self.aside or torch.cuda.Stream()
-            return recorded(step, self.aside)
+            # its own: PyTorch's default is of the first GPU that captured
+            self.capture_stream = self.capture_stream or torch.cuda.Stream()
+            return capture_cuda_graph(step, self.capture_stream)
 
-    def arguments(self, S: int) -> tuple:
-        """Of `decode_step`: tensors that stay where they are."""
-        w = self.llama.weights()
-        k, v = self.cache.k[..., :S, :], self.cache.v[..., :S, :]
-        turns = self.llama.freqs_cis_for(0, self.cache.max_seq_len)
-        return (
-            self.token,
-            self.column,
-            self.padding,
-            list(k.unbind()),
-            list(v.unbind()),
-            torch.view_as_real(turns),
-            w["tok_embeddings.weight"].data,
-            self.blocks,
-            w["norm.weight"].data,
-            w["output.weight"].data,
-            self.llama.config.norm_eps,
+    def compile(self, function):
+        """Compile one of the step's functions, for this model alone."""
+        # On a GPU a product with one row becomes a sum, which is fused with
+        # the norm before it and with what follows. So it does on a CPU, by
+        # FOR_CPU; there, "realize" stores a norm's result for all rows.
+        F, options = torch.nn.functional, {"coordinate_descent_tuning": True}
+        if not self.on_cuda:
+            F, options = FOR_CPU, {
+                "realize_opcount_threshold": 8,
+                "cpp.enable_floating_point_contract_flag": "fast",
+            }
+        # PyTorch keeps what it compiled by a function's code, and gives up
+        # after eight variants; another model is not a variant of this one
+        code, names = function.__code__.replace(), function.__globals__
+        copy = types.FunctionType(code, names | {"F": F})
+        return torch.compile(
+            copy, fullgraph=True, dynamic=False, options=options
         )
 
 
-def places(llama) -> list:
-    """Where the weights lie, and where what is recorded reads them."""
+def weight_addresses(llama) -> list:
+    """Return where the weights are, as a step was compiled for."""
     return [(w.data_ptr(), w.dtype) for w in llama.weights().values()]
 
 
-def compiled_anew(function):
-    r"""torch.compile, with a memory of its own.
+def require_compiler(device) -> None:
+    """Raise RuntimeError if this device needs a C++ compiler to compile."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
 
-    PyTorch keeps what it has compiled by a function's code, and gives up
-    after eight variants of it: another model is no variant of this one.
+    try:
+        if device.type == "cpu":
+            get_cpp_compiler()
+    except RuntimeError:
+        raise RuntimeError(
+            "compile=True on a CPU needs a C++ compiler, and none was found: "
+            "install g++ or clang++ (on Debian and Ubuntu by `apt install "
+            "g++`, on macOS by `xcode-select --install`), or set CXX to one"
+        ) from None
+
+
+def linear_as_sums(x: Tensor, w: Tensor) -> Tensor:
+    """Compute x @ w.T, (B, M); with one row as sums, for a CPU's compiler.
+
+    PyTorch's own product reads 16-bit weights at half of the memory's speed.
     """
-    code = function.__code__.replace()
-    copy = types.FunctionType(code, function.__globals__, function.__name__)
-    # the one row of a decode step is then no matrix product but a sum, which
-    # the compiler joins with the norm before it and what comes after
-    options = {"coordinate_descent_tuning": True}
-    return torch.compile(copy, fullgraph=True, dynamic=False, options=options)
+    if len(x) > 1 or w.dtype == torch.float32:
+        return F.linear(x, w)
+    products = w.float() * x.float()  # (M, K), never stored
+    piece = math.gcd(w.shape[1], 512)  # short sums run in parallel
+    sums = products.unflatten(-1, (-1, piece)).sum(-1)
+    return sums.sum(-1)[None].type_as(x)  # (1, M)
 
 
-def recorded(step, aside):
-    """A CUDA graph of the step: all its kernels by one call."""
+FOR_CPU = types.SimpleNamespace(
+    linear=linear_as_sums, embedding=F.embedding, silu=F.silu
+)
+
+
+def capture_cuda_graph(step, stream):
+    """Capture a step as a CUDA graph: all its kernels in one call."""
     with torch.inference_mode(False), torch.no_grad():
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # compiled and warm beforehand
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # compiled and warm beforehand
             for _ in range(3):
                 step()
-        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        how = dict(stream=aside, capture_error_mode="thread_local")
-        with torch.cuda.graph(graph, **how):
+        options = dict(stream=stream, capture_error_mode="thread_local")
+        with torch.cuda.graph(graph, **options):
             logits = step()
 
     def replay():
         graph.replay()
         return logits.clone()  # the next replay writes over them
 
-    replay.reads = step  # its arguments, where the recording reads them
+    replay.reads = step  # keeps its arguments where the graph reads them
     return replay

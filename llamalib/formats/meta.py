@@ -119,11 +119,9 @@ def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
         asked = f"{shapes[name]}, in {n_shards} shard(s): is one missing?"
         expect(fits, f"the shape of {place}", shape, asked)
         is_plain = tensor.layout == torch.strided and tensor.is_contiguous()
-        is_plain = is_plain and tensor.dtype in DTYPES
-        found = f"{tensor.dtype}, {tensor.layout}"
-        expect(
-            is_plain, place, found, "dense floats of 16 or 32 bits in order"
-        )
+        found = f"{tensor.dtype}, {tensor.layout}, contiguous: {is_plain}"
+        ok = is_plain and tensor.dtype in DTYPES
+        expect(ok, place, found, "contiguous floats of 16 or 32 bits")
 
 
 def check_fits(shard, first, file: Path) -> None:
@@ -159,7 +157,9 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
     folder = Path(folder)
     check_can_save(llama, folder, tokenizer_file)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {n: w.detach().cpu() for n, w in llama.weights().items()}
+    w = llama.weights()
+    # as plain tensors, also where `fast` multiplies in its own way
+    tensors = {n: getattr(w[n], "numbers", w[n]).detach().cpu() for n in w}
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
     # write all, then rename all: an error leaves the old files as they were

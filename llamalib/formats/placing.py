@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..checks import expect
+from ..fast import fast_weight
 from .meta import DTYPES, shard_axis
 
 MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", 4)
@@ -26,7 +27,7 @@ def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
         try:
             tensors[name] = join(name, parts, device, dtype)
             if quantize and tensors[name].dim() == 2:
-                tensors[name] = quantized(name, tensors[name], quantize)
+                tensors[name] = fast_weight(name, tensors[name], quantize)
         except RuntimeError as error:
             if "memory" not in str(error):
                 raise
@@ -52,16 +53,6 @@ def join(name: str, parts: list[Tensor], device, dtype) -> Tensor:
     for target, part in zip(whole.chunk(len(parts), axis), parts):
         target.copy_(part)
     return whole
-
-
-def quantized(name: str, weight: Tensor, kind: str):
-    """Return a matrix in 8 or 4 bits; outside of the blocks always in 8."""
-    from ..fast.quantize import QuantizedWeight
-
-    in_block = name.startswith("layers.")
-    weight = QuantizedWeight.of(weight, kind if in_block else "int8")
-    weight.prepare()
-    return weight
 
 
 def release_pages(tensor: Tensor, folder: Path) -> None:
