@@ -31,6 +31,7 @@ def legend_texts(legend):
 def test_visible():
     assert base.visible(" a\n") == "␣a⏎"
     assert base.visible("") == "∅"
+    assert base.plain(base.visible("$")) == r"\$"  # escaped once
     assert base.visible("水") == "⟨6C34⟩"  # the font has no such glyph
     assert base.visible("<|reserved_special_token_7|>") == "<|reserv…n_7|>"
 

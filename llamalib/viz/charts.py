@@ -72,7 +72,7 @@ def mark_x(ax, x, text="", end=False, size=9):
 
 
 def mark_y(ax, y, text="", end=False, dy=2, size=9, **style):
-    """Draw a dotted horizontal line; its text is `dy` points above."""
+    """Draw a horizontal line; its text is `dy` points up, right if `end`."""
     ax.axhline(y, **dict(color="#777777", ls=":", lw=1.2, zorder=0) | style)
     x, ha = (1.0, "right") if end else (0.01, "left")
     where = dict(ha=ha, va="bottom" if dy >= 0 else "top", fontsize=size)

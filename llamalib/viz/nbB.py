@@ -139,7 +139,7 @@ def quantized_row(numbers, kept, values, errors, name):
     _kept(left, numbers, kept, 7)
     finish(left, name, "number of the row")
     add_legend(left, "lower right", ncols=2)
-    both, limit = dict(numbers=values, errors=errors), abs(values).max()
+    both, limit = dict(numbers=values, errors=errors), abs(values).max().item()
     edges, tones = np.linspace(-limit, limit, 41), ("other", "token")
     histograms(right, both, edges, tones, fill=True, alpha=0.7)
     return finish(right, "", "value", "how many", yscale="log", legend="best")
