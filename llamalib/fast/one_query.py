@@ -7,7 +7,7 @@ import torch
 from ..gqa import sdpa_attention
 
 LONG = 1024  # positions from which `grouped_attention` is faster
-PIECE = 4096  # positions of keys or values per product
+CHUNK = 4096  # positions of keys or values per product
 
 
 def attend_in_pieces(xq, xk, xv, mask=None):
@@ -31,11 +31,11 @@ def grouped_attention(xq, xk, xv, mask=None):
     q = xq.squeeze(-3) / math.sqrt(xq.shape[-1])  # (..., H, hd)
     # G = H/KV queries a group: (..., KV, G, hd)
     q = q.unflatten(-2, (k.shape[-3], -1))
-    scores = [(part @ q.mT).mT for part in k.split(PIECE, dim=-2)]
+    scores = [(part @ q.mT).mT for part in k.split(CHUNK, dim=-2)]
     scores = torch.cat(scores, dim=-1).float()  # (..., KV, G, S)
     if mask is not None:
         scores = scores + mask
     weights = torch.softmax(scores, dim=-1).type_as(q)  # (..., KV, G, S)
-    parts = zip(weights.split(PIECE, dim=-1), v.split(PIECE, dim=-2))
+    parts = zip(weights.split(CHUNK, dim=-1), v.split(CHUNK, dim=-2))
     out = sum((w @ part).float() for w, part in parts)  # (..., KV, G, hd)
     return out.type_as(q).flatten(-3).unsqueeze(-2)  # (..., 1, H·hd)
