@@ -102,7 +102,7 @@ def driver(tmp_path):
     driver.quit()
 
 
-def wait_for(what, found, seconds=120):
+def wait_for(what, found, seconds=600):
     """Return what `found` returns, as soon as it is true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
