@@ -395,3 +395,19 @@ def test_nothing_is_switched_for_the_whole_process(tmp_path):
         list(llamalib.generate(llama, [1, 2], max_new_tokens=3, stop=()))
         assert process_wide() == before
     assert set(seen) == {torch.backends.mkldnn.enabled}
+
+
+def test_opening_and_answering_import_little():
+    """PyTorch's first dispatch to a subclass imports torch.distributed."""
+    code = f"""
+import sys
+sys.path[:0] = {sys.path[:3]}
+import llamalib
+from tests.test_fast import large_llama
+llama = llamalib.fast.prepare(large_llama())
+assert type(llama.output.weight).__name__ == "FastWeight"
+list(llamalib.generate(llama, [1, 2, 3], max_new_tokens=2))
+print("torch.distributed.tensor" in sys.modules)
+"""
+    done = in_a_process(code)
+    assert done.stdout.split() == ["False"], done.stderr

@@ -67,14 +67,15 @@ def fast_weight(name: str, w, quantize=None, ways=None) -> nn.Parameter:
     kind = None if getattr(w, "kind", None) else quantize
     if kind and not name.startswith("layers."):
         kind = "int8"
-    made = w
     if isinstance(w, FastWeight) and not kind:
         made = FastWeight(w.numbers, w.scale, ways)
     elif w.dim() == 2 and (gains or kind):
         made = FastWeight.of(w, kind, ways)
-    made = nn.Parameter(made, w.requires_grad and not kind)
-    if isinstance(made, FastWeight):
-        made.make_copy()
+    else:
+        return nn.Parameter(w, w.requires_grad)
+    # what nn.Parameter(made) does, without importing torch.distributed
+    made.requires_grad_(w.requires_grad and not kind)._is_param = True
+    made.make_copy()
     return made
 
 

@@ -82,13 +82,13 @@ class FastWeight(Tensor):
         return self.numbers.nbytes + (self.scale.nbytes if self.kind else 0)
 
     def rows(self, which=slice(None)) -> Tensor:
-        """Return some rows, by default all, as floats."""
+        """Return the rows of a slice or of ids (...), as floats (..., K)."""
         numbers = self.numbers[which]
         if self.kind is None:
             return numbers
         scale = self.scale[which]
         if self.kind == "int8":
-            return numbers.to(self.dtype) * scale[:, None]
+            return numbers.to(self.dtype) * scale[..., None]
         groups = unpack_nibbles(numbers).unflatten(-1, (scale.shape[-1], -1))
         return (groups.to(self.dtype) * scale[..., None]).flatten(-2)
 
@@ -117,18 +117,20 @@ class FastWeight(Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func is F.linear and len(args) == 2 and not kwargs:
+        kwargs = kwargs or {}
+        product = func is F.linear and len(args) == 2 and not kwargs
+        if product or func is F.embedding and not kwargs["max_norm"]:
             x, w = args
             learns = x.requires_grad or w.requires_grad
             learns = learns and torch.is_grad_enabled()
             if not (learns or isinstance(x, cls)):
-                return multiply(x, w)
+                return multiply(x, w) if product else w.rows(x)
         if func is Tensor.__setitem__ and getattr(args[0], "kind", None):
             refuse(func.__name__)
         if func in OF_MEMORY and args[0].kind is None:
-            return func(args[0].numbers, *args[1:], **(kwargs or {}))
+            return func(args[0].numbers, *args[1:], **kwargs)
         with plain():
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -138,9 +140,6 @@ class FastWeight(Tensor):
             if func is aten.detach.default:  # the same memory
                 made.copy = w.copy
             return made
-        if func is aten.embedding.default:  # some rows, not all
-            w, ids = args[:2]
-            return w.rows(ids.flatten()).unflatten(0, ids.shape)
         dtype, device = kwargs.get("dtype"), kwargs.get("device")
         if func is aten._to_copy.default and (
             dtype is None or dtype.is_floating_point
