@@ -1,14 +1,15 @@
-r"""How fast Llama 3.2-1B generates: ours beside others, in turn.
+r"""Measure how fast Llama 3.2-1B generates, compared with other libraries.
 
     python bench/generation.py                 # on the CPU, minutes
     python bench/generation.py --device cuda
 
-Every peer runs the same random weights (`checkpoint.py`) in a process of its
-own (`worker.py`), with the same number of threads, and they take turns: a
-machine that is slow for a while is slow for all. The memory's bandwidth is
-measured before each of them, for a decode step can be no quicker than reading
-the weights. Before anything is timed, all must give the same answer. Writes
-`bench/results/generation-DEVICE.json`, and what `report.py` makes of it.
+Every peer runs the same random weights (`checkpoint.py`) in its own process
+(`worker.py`), with the same number of threads. The peers take turns, so that a
+machine that is slow for a while is slow for all. A decode step cannot be
+faster than reading the weights, so the memory bandwidth is measured before
+each turn. All peers must give the same answer before anything is timed. Writes
+`bench/results/generation-DEVICE.json`, and the report that `report.py` makes
+of it.
 """
 
 import argparse
@@ -37,11 +38,11 @@ from bench.worker import vocabulary_ids  # noqa: E402
 from llamalib.fast import fast_weight  # noqa: E402
 
 LONG = 24  # ids of the prompt whose answer is compared
-# The most that logits may differ from ours: the norm of the difference over
-# the norm of ours. Rounding to bfloat16 makes a hundredth, to 8 bits (of what
-# the weights are multiplied by, too) less than a tenth.
-# Of 4 bits a number there is more: each matrix is off by a tenth, and random
-# weights let it grow; numbers that have nothing to do with ours are 1.4 away.
+# The largest accepted distance of logits from ours: the norm of the difference
+# divided by the norm of ours. Rounding to bfloat16 gives about 0.01. Rounding
+# to 8 bits gives less than 0.1, also where the activations are rounded.
+# With 4 bits each matrix is off by a tenth, and random weights amplify that;
+# unrelated numbers are 1.4 apart.
 TOLERANCE = {
     "bfloat16": 0.05,
     "float32": 0.05,
@@ -50,15 +51,15 @@ TOLERANCE = {
     "int4": 1.0,
 }
 WEIGHT_BYTES = {"bfloat16": 2, "float32": 4, "q8_0": 34 / 32}
-PATIENCE = 300  # seconds for any answer; compiling has no other end
+PATIENCE = 300  # seconds to wait for an answer; compiling may hang
 
 
 class Disagreement(Exception):
-    """A peer computes something else: its speed would say nothing."""
+    """A peer computes something else, so its speed means nothing."""
 
 
 class Worker:
-    """The parent's end of one peer's process.
+    """The process of one peer, as its parent sees it.
 
     Attributes:
         missing: why the peer is not measured; None while it is.
@@ -76,7 +77,7 @@ class Worker:
         )
 
     def ask(self, do: str, patience=PATIENCE, **arguments):
-        """The answer, or why there is none, as a text."""
+        """Return the answer, or as a text why there is none."""
         if self.missing is not None:
             return self.missing
         command = json.dumps({"do": do, **arguments}) + "\n"
@@ -93,7 +94,7 @@ class Worker:
         return answer.get("missing") or answer["error"]
 
     def line(self, patience: float) -> bytes:
-        """The next line of the process, or TimeoutError, or EOFError."""
+        """Return its next line; raise TimeoutError or EOFError."""
         until = time.monotonic() + patience
         pipe = self.process.stdout.fileno()
         with selectors.DefaultSelector() as selector:
@@ -109,7 +110,7 @@ class Worker:
         return bytes(line)
 
     def give_up(self, why: str) -> str:
-        """Measure it no more."""
+        """Stop the process, and note why."""
         self.missing = why
         self.stop()
         return why
@@ -123,12 +124,12 @@ class Worker:
 
 
 def say(*words) -> None:
-    """Progress, where it is no part of a result."""
+    """Print progress to stderr."""
     print(*words, file=sys.stderr, flush=True)
 
 
 def read_once(source: Path, beside: Path) -> None:
-    """All files once, so that no load waits for a disk more than another."""
+    """Read all files once, so that no peer waits for the disk."""
     for file in [*Path(source).iterdir(), *Path(beside).rglob("*")]:
         if file.is_file():
             with file.open("rb", buffering=0) as f:
@@ -137,7 +138,7 @@ def read_once(source: Path, beside: Path) -> None:
 
 
 def load(worker, source, beside, device, threads) -> dict:
-    """Start a peer; its row of the result, begun."""
+    """Load a peer, and return the beginning of its row."""
     row = worker.row
     found = {"name": row.name, "dtype": row.dtype}
     answer = worker.ask(
@@ -162,52 +163,52 @@ def load(worker, source, beside, device, threads) -> dict:
     return found
 
 
-def distance(found: list[float], wanted: list[float]) -> float:
-    """The norm of the difference over the norm of what is wanted."""
-    found, wanted = torch.tensor(found), torch.tensor(wanted)
-    return ((found - wanted).norm() / wanted.norm()).item()
+def distance(found: list[float], expected: list[float]) -> float:
+    """Return the norm of the difference over the norm of `expected`."""
+    found, expected = torch.tensor(found), torch.tensor(expected)
+    return ((found - expected).norm() / expected.norm()).item()
 
 
 def check_agreement(answers: dict[str, dict], dtypes: dict[str, str]) -> dict:
-    r"""That all peers give the first one's answer.
+    r"""Check that all peers give the answer of the first one.
 
     Args:
         answers: by name, {"logits": some (V,), "id": the first greedy id};
-            of a peer without a cache the id alone.
+            a peer without a cache gives no logits.
         dtypes: by name, of the weights.
 
     Returns:
-        by name, how far its logits are from the first one's, at the most.
+        by name, the largest distance of its logits from the first one's.
 
     Raises:
         Disagreement: naming the peer, and what differs.
     """
     first, reference = next(iter(answers.items()))
-    wanted = torch.tensor(reference["logits"])  # (n, V)
-    rms = wanted[0].square().mean().sqrt()
+    expected = torch.tensor(reference["logits"])  # (n, V)
+    rms = expected[0].square().mean().sqrt()
     far = {}
     for name, answer in answers.items():
         most = TOLERANCE[dtypes[name]]
-        less = wanted[0].max() - wanted[0, answer["id"]]
-        if less > 2 * most * rms:  # less: rounding may exchange the two
+        gap = expected[0].max() - expected[0, answer["id"]]
+        if gap > 2 * most * rms:  # rounding cannot have swapped the two
             raise Disagreement(
-                f"{name} goes on with id {answer['id']}, whose logit is "
-                f"{less:.2f} under that of {first}'s {reference['id']}"
+                f"{name} chooses id {answer['id']}, whose logit is "
+                f"{gap:.2f} below that of {first}'s id {reference['id']}"
             )
         if not answer["logits"]:
             continue
         pairs = zip(answer["logits"], reference["logits"])
         far[name] = max(distance(*pair) for pair in pairs)
-        if not far[name] <= most:  # not a number, too
+        if not far[name] <= most:  # true of NaN too
             raise Disagreement(
-                f"{name}: its logits are {far[name]:.3f} from those of "
-                f"{first}, of {first}'s norm; at most {most} is rounding"
+                f"{name}: the relative distance of its logits from those of "
+                f"{first} is {far[name]:.3f}; rounding explains {most}"
             )
     return far
 
 
 def agree(workers, rows) -> None:
-    """Ask all for their answer and note how far each is from the first's."""
+    """Ask all for an answer, and note its distance from the first one's."""
     answers = {}
     for worker, row in turns(workers, rows, 0):
         prompt, forced = vocabulary_ids(LONG), vocabulary_ids(2, start=50)
@@ -224,7 +225,7 @@ def agree(workers, rows) -> None:
 
 
 def turns(workers, rows, n: int):
-    """Pairs of worker and row, another one first in every round n."""
+    """Return pairs of worker and row; each round n starts with another."""
     pairs = [p for p in zip(workers, rows) if p[0].missing is None]
     n %= max(1, len(pairs))
     return pairs[n:] + pairs[:n]
@@ -240,7 +241,7 @@ def note(row: dict, what: str, answer, key: str) -> None:
 
 
 def pressure() -> float | None:
-    """Seconds in which some program waited for a processor, so far."""
+    """Return the seconds that programs have waited for a processor."""
     try:
         text = Path("/proc/pressure/cpu").read_text()
     except OSError:
@@ -250,14 +251,18 @@ def pressure() -> float | None:
 
 
 def generate_rounds(section, workers, rows, clock):
-    """Generation in turn. The bandwidth of each round, and the part of the
-    time in which a program waited for a processor, or None."""
+    """Let all generate in turn.
+
+    Returns:
+        the bandwidth of each round, and the share of the time in which a
+        program waited for a processor, or None where that is not known.
+    """
     prompt = vocabulary_ids(PROMPT)
     bandwidth, start, waited = [], time.monotonic(), pressure()
     for n in range(section.rounds):
         speeds = []
         for worker, row in turns(workers, rows, n):
-            # before each: memory that others use too is not always as quick
+            # before each, because other programs use the memory too
             speeds.append(clock())
             row.setdefault("bandwidth", []).append(speeds[-1])
             answer = worker.ask("generate", prompt=prompt, n=section.new)
@@ -272,10 +277,10 @@ def generate_rounds(section, workers, rows, clock):
 
 
 def other_rounds(task, do, values, key, workers, rows, rounds, clock, **more):
-    """The rounds of one task for each value, e.g. of each position."""
+    """Run the rounds of one task for each value, e.g. each position."""
     bandwidth = {}
     for value in values:
-        # what is slow less often
+        # fewer rounds of what takes long
         times = rounds if task == "prefill" else min(rounds, 2)
         times = 1 if task == "prefill" and value > 1024 else times
         for n in range(times):
@@ -290,9 +295,9 @@ def other_rounds(task, do, values, key, workers, rows, rounds, clock, **more):
 
 
 def step_bytes(llama, row: Row, length: int, rows: int = 1) -> float:
-    r"""Bytes that one decode step of a peer reads, see `bytes_per_step`.
+    r"""Return the bytes that a decode step reads, see `bytes_per_step`.
 
-    llama.cpp holds its cache in 16 bits, whatever the weights.
+    The cache of llama.cpp always has 16 bits per number.
     """
     size = llama.dtype.itemsize
     weights = llamalib.bytes_per_step(llama, 0, rows) / size
@@ -305,7 +310,7 @@ def step_bytes(llama, row: Row, length: int, rows: int = 1) -> float:
 
 
 def weight_bytes(llama, dtype: str) -> float:
-    """Bytes a number of the weights takes, with its part of the scales."""
+    """Return the bytes per number of the weights, scales included."""
     if dtype in WEIGHT_BYTES:
         return WEIGHT_BYTES[dtype]
     kept = 0
@@ -316,7 +321,7 @@ def weight_bytes(llama, dtype: str) -> float:
 
 
 def all_step_bytes(llama, section: Section, row: Row) -> dict[str, float]:
-    """For every decode figure of a row, the bytes of one of its steps."""
+    """Return the bytes of one step, for each decode figure of a row."""
     middle = PROMPT + section.new // 2
     found = {"decode": step_bytes(llama, row, middle)}
     for position in section.positions:
@@ -327,7 +332,7 @@ def all_step_bytes(llama, section: Section, row: Row) -> dict[str, float]:
 
 
 def watch_memory(section, worker, llama) -> dict:
-    """What the first peer's memory does: the cache, and many generations."""
+    """Measure the cache, and how memory grows over many generations."""
     found = {}
     if section.repeats:
         n = 16 if section.checkpoint == "pocket" else 2
@@ -351,7 +356,7 @@ def watch_memory(section, worker, llama) -> dict:
 
 
 def measure(section, source, beside, device, threads, verbose=False) -> dict:
-    """One section, from starting its peers to ending them."""
+    """Measure one section, from starting its peers to stopping them."""
     llama = llamalib.load(source, device="cpu")
     read_once(source, beside)
     machine = Worker(Row("bandwidth", "float32"), threads, verbose)
@@ -408,7 +413,7 @@ def measure(section, source, beside, device, threads, verbose=False) -> dict:
 
 
 def version(package: str) -> str | None:
-    """Of an installed package."""
+    """Return the version of an installed package, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -416,7 +421,7 @@ def version(package: str) -> str | None:
 
 
 def describe(device: str, threads: int) -> dict:
-    """The machine, as far as it explains figures."""
+    """Return what describes the machine that was measured."""
     found = {
         "day": datetime.date.today().isoformat(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -435,7 +440,7 @@ def describe(device: str, threads: int) -> dict:
 
 
 def prepare(name: str) -> tuple[Path, Path]:
-    """Meta's files of a checkpoint, and what the other peers open."""
+    """Write a checkpoint; return Meta's files, and those of the peers."""
     beside = checkpoint.BUILD / name
     if name == "pocket":
         source, kinds = checkpoint.POCKET, ("f32",)
@@ -448,7 +453,7 @@ def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", choices=PLANS, default="cpu")
     parser.add_argument("--threads", type=int, default=None)
-    parser.add_argument("--only", nargs="*", help="sections, not all")
+    parser.add_argument("--only", nargs="*", help="only these sections")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args(argv)
     if options.device == "cuda" and not torch.cuda.is_available():

@@ -5,7 +5,8 @@ r"""How long a checkpoint takes to open, and how much memory.
 For the random checkpoint of Llama 3.2-1B's shapes that `generation.py` uses,
 in both formats and in two shards, in each dtype, compared with the
 transformers library. Each opening is a process of its own, after the files
-have been read once. Writes `bench/results/opening.md`.
+have been read once. Also measures `import llamalib`. Writes
+`bench/results/opening.md`.
 """
 
 import json
@@ -28,7 +29,8 @@ from tests import reference  # noqa: E402
 RESULT = Path(__file__).resolve().parent / "results" / "opening.md"
 ROUNDS = 3
 DTYPES = ("bfloat16", "float16", "float32")
-MOST_SECONDS, MOST_MEMORY = 1.0, 1.15
+MOST_SECONDS, MOST_MEMORY, MOST_IMPORT = 1.0, 1.15, 1.15
+PACKAGES = "torch, tiktoken"  # those that llamalib imports
 
 # Run in a process of its own: the seconds that opening takes, and the growth
 # of the process's peak memory after opening and after one pass.
@@ -76,6 +78,21 @@ def opened(who: str, folder, dtype: str) -> dict:
     if done.returncode:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def import_seconds() -> tuple[float, float]:
+    """Return the median seconds to import PACKAGES, and llamalib.
+
+    They take turns, each time in a new process.
+    """
+    code = "import time; start = time.perf_counter(); import {}; "
+    code += "print(time.perf_counter() - start)"
+    times = {PACKAGES: [], "llamalib": []}
+    for _ in range(3 * ROUNDS):
+        for what, found in times.items():
+            command = [sys.executable, "-c", code.format(what)]
+            found.append(float(subprocess.check_output(command)))
+    return tuple(map(statistics.median, times.values()))
 
 
 def formats(build=BUILD / "1b") -> dict[str, tuple[str, Path]]:
@@ -134,6 +151,7 @@ def main() -> None:
     where = f"{platform.system()} {platform.machine()}, "
     where += f"torch {torch.__version__}, "
     where += f"{torch.get_num_threads()} threads"
+    packages, ours = import_seconds()
     text = [
         "# How a checkpoint of Llama 3.2-1B's shapes is opened\n",
         f"{where}. Medians of {ROUNDS}, with the files in the page cache. "
@@ -143,6 +161,8 @@ def main() -> None:
         f"{MOST_SECONDS:.0f} s for mapped files, {MOST_MEMORY} × the "
         "weights.\n",
         *lines(formats()),
+        f"\n`import llamalib` takes {ours:.2f} s, {ours / packages:.2f} × "
+        f"`import {PACKAGES}`. Limit: {MOST_IMPORT} ×.",
     ]
     RESULT.write_text("\n".join(text) + "\n", encoding="utf-8")
 

@@ -1,9 +1,9 @@
-r"""Who is measured: one class a peer, all with the same few steps.
+r"""The libraries that are measured: one class per peer, with equal methods.
 
 A peer opens its own format of one checkpoint (see `checkpoint.py`), starts
-an empty cache, prefills a batch of prompts and steps a token at a time, each
-time giving the likeliest next id of every row. How long that takes is
-measured in one place, `worker.py`.
+an empty cache, prefills a batch of prompts, and steps one token at a time.
+Each step returns the most likely next id of every row. `worker.py` measures
+the time.
 
 Shapes: `B` batch, `T` positions, `V` vocabulary.
 """
@@ -20,12 +20,12 @@ from llamalib.fast.step import CompiledDecode
 
 
 class NotMeasured(Exception):
-    """Why a peer cannot be measured, in words for its row."""
+    """A peer cannot be measured; the message says why."""
 
 
 @contextmanager
 def needed(package: str):
-    """A package that is not installed makes a row, not a traceback."""
+    """Raise NotMeasured if a package is not installed."""
     try:
         yield
     except ImportError as error:
@@ -35,7 +35,7 @@ def needed(package: str):
 
 
 class Peer:
-    r"""The steps that each peer has.
+    r"""The methods of each peer.
 
     Args:
         source: a folder of Meta's files.
@@ -51,35 +51,35 @@ class Peer:
 
     @classmethod
     def package(cls):
-        """Import what it runs on; it is no part of the time to load."""
+        """Import its library, which is not timed."""
         return llamalib
 
     def start(self, rows: int, room: int) -> None:
-        """An empty cache for `rows` rows of `room` positions."""
+        """Start an empty cache for `rows` rows of `room` positions."""
         raise NotImplementedError
 
     def prefill_logits(self, prompts):
-        """Prompts of one length, (B, T) ids, to (B, V) logits."""
+        """Run prompts of equal length, (B, T) ids; return (B, V) logits."""
         raise NotImplementedError
 
     def step_logits(self, ids):
-        """One more id a row, (B,) as `prefill` gives them; (B, V) logits."""
+        """Run one more id per row, (B,); return (B, V) logits."""
         raise NotImplementedError
 
     def fill(self, positions: int) -> None:
-        """Act as if so many positions were in the started cache."""
-        raise NotMeasured("its cache is filled by a prefill alone")
+        """Act as if the cache held this number of positions."""
+        raise NotMeasured("only a prefill can fill its cache")
 
     def prefill(self, prompts):
-        """The likeliest next ids (B,), an array or a tensor."""
+        """Return the most likely next ids (B,), an array or a tensor."""
         return self.prefill_logits(prompts).argmax(-1)
 
     def step(self, ids):
-        """What `prefill` or `step` gave in; the next ids (B,) out."""
+        """Run the ids of the last step; return the next ids (B,)."""
         return self.step_logits(ids).argmax(-1)
 
     def generate(self, prompt, n: int):
-        """n greedy ids, each out as soon as it is known."""
+        """Yield n greedy ids, each as soon as it is known."""
         self.start(1, len(prompt) + n)
         ids = self.prefill([prompt])
         yield ids.tolist()[0]
@@ -88,12 +88,12 @@ class Peer:
             yield ids.tolist()[0]
 
     def cache_bytes(self) -> int:
-        """Bytes of the started cache."""
-        raise NotMeasured("it does not say")
+        """Return the bytes of the started cache."""
+        raise NotMeasured("it does not tell")
 
 
 class TorchPeer(Peer):
-    """What the peers that run on torch share."""
+    """The common part of the peers that run on PyTorch."""
 
     def __init__(self, source, beside, dtype, device, threads):
         if dtype not in ("bfloat16", "float32"):
@@ -106,7 +106,7 @@ class TorchPeer(Peer):
 
 
 class Ours(TorchPeer):
-    """llamalib, by what it exports."""
+    """llamalib, through its public functions."""
 
     def __init__(self, source, beside, dtype, device, threads):
         small = dtype if dtype in KINDS else None  # of 8 or 4 bits
@@ -171,7 +171,7 @@ class OursCompiled(Ours):
 
 
 class Naive(Ours):
-    """The loop of notebook 09 without a cache: all positions every time."""
+    """The loop of notebook 09 without a cache: it runs all positions."""
 
     def generate(self, prompt, n):
         ids = list(prompt)
@@ -185,7 +185,7 @@ class Naive(Ours):
 
 
 class Transformers(TorchPeer):
-    """The transformers library: not compiled, its cache grows."""
+    """The transformers library, eager, with its growing cache."""
 
     def __init__(self, source, beside, dtype, device, threads):
         super().__init__(source, beside, dtype, device, threads)
@@ -230,11 +230,11 @@ class Transformers(TorchPeer):
 
 
 class GptFast(Peer):
-    """gpt-fast, whose recipe is a compiled step with a static cache."""
+    """gpt-fast: a compiled step with a static cache."""
 
     @classmethod
     def package(cls):
-        raise NotMeasured("there is no package of it to install")
+        raise NotMeasured("it cannot be installed as a package")
 
 
 class TransformersCompiled(Transformers):
@@ -254,7 +254,7 @@ class TransformersCompiled(Transformers):
 
     def start(self, rows, room):
         room = -(-room // 64) * 64  # fewer shapes
-        # what is compiled belongs to a shape: emptied where it is the same
+        # the compiled step belongs to a shape: reuse its cache
         if self.shape == (rows, room):
             self.cache.reset()
             return
@@ -265,14 +265,14 @@ class TransformersCompiled(Transformers):
 
 
 class LlamaCpp(Peer):
-    """llama.cpp by its own functions, through llama-cpp-python."""
+    """llama.cpp, through the C functions that llama-cpp-python gives."""
 
     FILES = {
         "bfloat16": "bf16.gguf",
         "q8_0": "q8_0.gguf",
         "float32": "f32.gguf",
     }
-    PIECE = 512  # its own n_ubatch: more tokens are not run at once
+    PIECE = 512  # its default n_ubatch: the most tokens it runs at once
 
     def __init__(self, source, beside, dtype, device, threads):
         llama_cpp = self.package()
@@ -283,7 +283,7 @@ class LlamaCpp(Peer):
             raise NotMeasured("no GGUF file: gguf is not installed")
         self.lib, self.threads, self.context = llama_cpp, threads, None
         quiet = llama_cpp.llama_log_callback(lambda *_: None)
-        self.quiet = quiet  # held: C keeps the address alone
+        self.quiet = quiet  # C keeps only the address
         llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
@@ -292,7 +292,7 @@ class LlamaCpp(Peer):
             str(file).encode(), params
         )
         if not self.model:
-            raise RuntimeError(f"llama.cpp does not open {file.name}")
+            raise RuntimeError(f"llama.cpp cannot open {file.name}")
         vocab = llama_cpp.llama_model_get_vocab(self.model)
         self.V = llama_cpp.llama_vocab_n_tokens(vocab)
         self.shape = None
@@ -321,22 +321,22 @@ class LlamaCpp(Peer):
         params.n_threads = params.n_threads_batch = self.threads
         self.context = self.lib.llama_init_from_model(self.model, params)
         if not self.context:
-            raise RuntimeError("llama.cpp makes no context")
+            raise RuntimeError("llama.cpp cannot make a context")
         self.batch = self.lib.llama_batch_init(self.PIECE, 0, 1)
         self.shape = rows, room
 
     def decode(self, tokens):
-        """Run (row, position, id, wanted) of a piece; logits of the wanted.
+        """Run at most PIECE tokens (row, position, id, needed).
 
         Returns:
-            (n, V) float32, n the wanted ones.
+            logits (n, V) float32 of the n tokens that need them.
         """
         import numpy as np
 
         b = self.batch
         b.n_tokens = len(tokens)
-        for i, (row, position, token, wanted) in enumerate(tokens):
-            b.token[i], b.pos[i], b.logits[i] = token, position, wanted
+        for i, (row, position, token, needed) in enumerate(tokens):
+            b.token[i], b.pos[i], b.logits[i] = token, position, needed
             b.n_seq_id[i], b.seq_id[i][0] = 1, row
         code = self.lib.llama_decode(self.context, b)
         if code:
@@ -346,8 +346,8 @@ class LlamaCpp(Peer):
                 self.lib.llama_get_logits_ith(self.context, i),
                 shape=(self.V,),
             )
-            for i, (*_, wanted) in enumerate(tokens)
-            if wanted
+            for i, (*_, needed) in enumerate(tokens)
+            if needed
         ]
         return np.stack(rows) if rows else np.empty((0, self.V), np.float32)
 
@@ -371,7 +371,7 @@ class LlamaCpp(Peer):
         return self.prefill_logits(ids[:, None].tolist())
 
     def fill(self, positions):
-        # nothing but a prefill fills it: one that takes seconds
+        # only a prefill can fill it, and a long one takes too many seconds
         if positions > 4 * self.PIECE:
             super().fill(positions)
         self.prefill([[i % self.V for i in range(positions)]])

@@ -1,14 +1,14 @@
-"""What is measured, on whom, and how often."""
+"""Which rows are measured, with which tasks, how often."""
 
 from dataclasses import dataclass, field
 
-PROMPT = 6  # ids of the short prompt
+PROMPT = 6  # ids in the short prompt
 ALL = ("generate", "prefill", "position", "batch")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One peer with one kind of weights."""
+    """One peer with one kind of weights, and its tasks."""
 
     peer: str
     dtype: str
@@ -21,14 +21,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """Peers that take turns. The first is the one the others agree with.
+    """Peers that take turns; all must agree with the first.
 
     Attributes:
         checkpoint: "1b" or "pocket".
-        new: ids a generation gives.
-        rounds: of a generation; of what takes longer, fewer.
+        new: number of ids per generation.
+        rounds: rounds of generation; slower tasks have fewer.
         prefills, positions, batches: lengths, positions and rows.
-        repeats: generations in a row, whose memory is watched.
+        repeats: generations in a row whose memory is measured.
+        caches: numbers of positions whose cache is measured.
     """
 
     checkpoint: str
@@ -44,7 +45,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Plan:
-    """The sections of a device."""
+    """The sections that are measured on a device."""
 
     device: str
     sections: dict[str, Section] = field(default_factory=dict)
@@ -66,7 +67,7 @@ CPU = Plan(
                 Row("ours", "int8"),
                 Row("ours", "int4", ("generate",)),
                 Row("transformers", "bfloat16"),
-                # compiled for one shape: minutes for each of the others
+                # compiled for one shape; another shape takes minutes
                 Row("transformers compiled", "bfloat16", ("generate",)),
                 Row("llama.cpp", "bfloat16"),
                 Row("llama.cpp", "q8_0"),

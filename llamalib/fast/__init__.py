@@ -62,7 +62,8 @@ def fast_weight(name: str, w, quantize=None, ways=None) -> nn.Parameter:
 
     Outside of the blocks, by Meta's name, no matrix has 4 bits.
     """
-    gains = w.dtype in SIXTEEN_BITS and w.device.type == "cpu"
+    gains = ways is not None and {ways[n] for n in SIZES} != {"linear"}
+    gains = gains and w.dtype in SIXTEEN_BITS and w.device.type == "cpu"
     gains = gains and w.dim() == 2 and w.numel() >= LARGE
     kind = None if getattr(w, "kind", None) else quantize
     if kind and not name.startswith("layers."):
@@ -90,7 +91,7 @@ def default_ways(device, dtype, kind=None, repack=False) -> dict[str, str]:
     elif sixteen_bits and not has_instructions(dtype):
         ways = ["linear", "row blocks", "row blocks"]
     elif sixteen_bits:
-        ways = ["packed"] * 3 if repack else ["columns", "linear", "linear"]
+        ways = ["packed"] * 3 if repack else ways
     ways = {"weights": kind or f"{dtype}"[6:], **dict(zip(SIZES, ways))}
     return ways | {"attention": "pieces" if sixteen_bits else "sdpa"}
 

@@ -212,9 +212,8 @@ class CompiledDecode:
 
     def compile(self, function):
         """Compile one of the step's functions, for this model alone."""
-        # On a GPU a product with one row becomes a sum, which is fused with
-        # the norm before it and with what follows. So it does on a CPU, by
-        # FOR_CPU; there, "realize" stores a norm's result for all rows.
+        # A product with one row becomes a sum, fused with the norm before it
+        # and with what follows: on a GPU by this option, else by FOR_CPU.
         F, options = torch.nn.functional, {"coordinate_descent_tuning": True}
         if not self.on_cuda:
             F, options = FOR_CPU, CPU_OPTIONS
@@ -253,6 +252,7 @@ def linear_as_sums(x: Tensor, w: Tensor) -> Tensor:
     """
     if len(x) > 1 or w.dtype == torch.float32:
         return F.linear(x, w)
+    x = x.as_strided(x.shape, x.stride())  # stored once, for all rows
     products = w.float() * x.float()  # (M, K), never stored
     piece = math.gcd(w.shape[1], 512)  # short sums run in parallel
     sums = products.unflatten(-1, (-1, piece)).sum(-1)
@@ -263,8 +263,9 @@ FOR_CPU = types.SimpleNamespace(
     linear=linear_as_sums, embedding=F.embedding, silu=F.silu
 )
 CPU_OPTIONS = {
-    "realize_opcount_threshold": 8,
     "cpp.enable_floating_point_contract_flag": "fast",
+    # a step's tensors never change, and to compare them takes time
+    "guard_filter_fn": lambda all: ["TENSOR" not in g.guard_type for g in all],
 }
 
 

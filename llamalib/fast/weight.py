@@ -259,8 +259,6 @@ def packed(x: Tensor, w: FastWeight) -> Tensor:
 
 WAYS = {
     "linear": lambda x, w: F.linear(x, w.rows()),
-    # w times a column, which oneDNN does faster for one row
-    "columns": lambda x, w: torch.mm(w.rows(), x.mT).mT,
     "row blocks": row_blocks,
     "packed": packed,
     "kernel": kernel,
