@@ -5,9 +5,7 @@ import contextlib
 import io
 import json
 import os
-import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 from .files import ROOT
@@ -19,13 +17,6 @@ NOTEBOOKS = ROOT / "notebooks"
 APPENDIX = NOTEBOOKS / "appendix"
 GENERATE = NOTEBOOKS / "09_generate.ipynb"
 KERNEL = dict(display_name="Python 3", language="python", name="python3")
-FORMER_ROOMS = {  # of the files of release 0.1.0, which was one flat folder
-    "formats": "checkpoint fetch huggingface shards tokenizer_json",
-    "fast": "compiled native one_query products quantization",
-    "viz": "plots widgets",
-    "in notebooks": "training experts long_context",
-    "commands": "__main__",
-}
 
 
 def main(argv=None) -> int:
@@ -61,6 +52,9 @@ def parser() -> argparse.ArgumentParser:
     convert("target", type=Path)
     lines = add("lines", print_lines, "count llamalib's lines by room")
     lines("revisions", nargs="*", help="commits to compare with")
+    words = add("words", print_words, "count words and minutes by notebook")
+    words("revisions", nargs="*", help="commits to compare with")
+    add("frame", write_frames, "write every notebook's header and footer")
     return whole
 
 
@@ -165,35 +159,24 @@ def convert_folder(source: Path, target: Path) -> None:
 
 def print_lines(revisions: list[str]) -> None:
     """Print a table of lines by room, in commits and in today's files."""
-    counts = [package_lines("-c", "", each) for each in revisions]
-    counts.append(package_lines("--untracked", "-c", ""))
-    rows = [["room", *revisions, "now"], ["---"] * (len(counts) + 1)]
-    for room in sorted(set().union(*counts)):
-        rows.append([room, *(f"{each[room]:,}" for each in counts)])
-    for row in rows:
-        print(f"| {' | '.join(row)} |")
+    from .course import counts
+
+    print(counts.lines_table(revisions))
 
 
-def package_lines(*tree: str) -> Counter:
-    """Return the lines by room of what `git grep` finds with arguments."""
-    command = ["git", "grep", *tree, "--", "llamalib/*.py", "llamalib/*.c"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise ValueError(f"git: {done.stderr.strip()}")
-    counts = Counter()
-    for line in done.stdout.splitlines():
-        path, number = line.split("llamalib/")[-1].rsplit(":", 1)
-        counts.update({room_of(path): int(number), "all": int(number)})
-    return counts
+def print_words(revisions: list[str]) -> None:
+    """Print words, cells and minutes by notebook, in commits and today."""
+    from .course import counts
+
+    print(counts.words_table(all_notebooks(), revisions))
 
 
-def room_of(path: str) -> str:
-    """Return the room of a file, given its path in the package."""
-    first = path.split("/")[0]
-    for room, names in FORMER_ROOMS.items():
-        if first.split(".")[0] in names.split():
-            return room
-    return "core" if first == path else first
+def write_frames() -> None:
+    """Write the header and footer of every notebook of the series."""
+    from .course import series
+
+    for path in all_notebooks():
+        series.write_frame(path)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import sys
 import nbformat
 import pytest
 
-from llamalib.__main__ import execute_in_place, main, room_of
+from llamalib.__main__ import execute_in_place, main
+from llamalib.course.counts import room_of
 from llamalib.files import ROOT
 
 

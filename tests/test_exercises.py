@@ -1,5 +1,10 @@
-"""Each exercise: not done, solved, and with common mistakes."""
+"""Each exercise: not done, solved in several ways, and with mistakes.
 
+A notebook whose checks are in `llamalib.course` has one line in its check
+cell. Its checks must also name every exception and every wrong type.
+"""
+
+import ast
 import contextlib
 import io
 import json
@@ -13,6 +18,7 @@ from llamalib.files import ROOT
 
 SOLUTIONS = ROOT / "notebooks" / "solutions"
 MISTAKES = ROOT / "tests" / "mistakes"
+RIGHT = ROOT / "tests" / "right"
 
 
 def cells_of(path):
@@ -56,6 +62,23 @@ WRONG = [
     (path.stem, number, words, source)
     for path in WITH_EXERCISES
     for number, words, source in sections(MISTAKES / f"{path.stem}.py")
+]
+
+
+def in_course(path):
+    """Return whether the notebook's checks are in `llamalib.course`."""
+    checks = [check for _, check in exercises(path).values()]
+    return all(re.fullmatch(r"course\.check_\d\(.*\)", c) for c in checks)
+
+
+COURSE = [path for path in WITH_EXERCISES if in_course(path)]
+COURSE_CASES = [
+    (path.stem, number) for path in COURSE for number in exercises(path)
+]
+UNUSUAL = [
+    (path.stem, number, words, source)
+    for path in COURSE
+    for number, words, source in sections(RIGHT / f"{path.stem}.py")
 ]
 
 
@@ -118,12 +141,7 @@ def test_not_done(namespaces, stem, number):
 
 @pytest.mark.parametrize("stem, number", CASES)
 def test_the_solution_is_right(namespaces, stem, number):
-    (source,) = (
-        source
-        for n, _, source in sections(SOLUTIONS / f"{stem}.py")
-        if n == number
-    )
-    said = answer(namespaces, stem, number, source)
+    said = answer(namespaces, stem, number, solution(stem, number))
     assert said.startswith(f"Exercise {number}: ✓"), said
 
 
@@ -136,6 +154,92 @@ def test_a_mistake_is_named(namespaces, stem, number, words, source):
     said = answer(namespaces, stem, number, source)
     assert said.startswith(f"Exercise {number}: ✗"), said
     assert words in said, said
+
+
+def solution(stem, number):
+    """Return the source of the project's solution."""
+    found = sections(SOLUTIONS / f"{stem}.py")
+    (source,) = (source for n, _, source in found if n == number)
+    return source
+
+
+@pytest.mark.parametrize(
+    "stem, number, words, source",
+    UNUSUAL,
+    ids=[f"{stem}-{n}-{words[:30]}" for stem, n, words, _ in UNUSUAL],
+)
+def test_an_unusual_right_answer(namespaces, stem, number, words, source):
+    said = answer(namespaces, stem, number, source)
+    assert said.startswith(f"Exercise {number}: ✓"), said
+
+
+def name_of(stem, number):
+    """Return the name of the function that the reader writes."""
+    stub, _ = exercises(PATHS[stem])[number]
+    body = ast.parse(stub).body
+    (name,) = (n.name for n in body if isinstance(n, ast.FunctionDef))
+    return name
+
+
+@pytest.mark.parametrize("stem, number", COURSE_CASES)
+def test_an_exception_is_named(namespaces, stem, number):
+    source = f"def {name_of(stem, number)}(*args, **options):\n"
+    source += "    raise KeyError('on purpose')"
+    said = answer(namespaces, stem, number, source)
+    assert said.startswith(
+        f"Exercise {number}: ✗ your code raises KeyError: 'on purpose'"
+    ), said
+    assert "judge.py" not in said and "course" not in said
+
+
+WRONG_TYPES = "'abc'", "[]", "{}", "-3.5", "object()", "[None]", "(1, 'a')"
+
+
+@pytest.mark.parametrize("value", WRONG_TYPES)
+@pytest.mark.parametrize("stem, number", COURSE_CASES)
+def test_a_wrong_type_is_named(namespaces, stem, number, value):
+    source = f"def {name_of(stem, number)}(*args, **options):\n"
+    source += f"    return {value}"
+    said = answer(namespaces, stem, number, source)
+    assert said.startswith(f"Exercise {number}: ✗"), said
+    assert len(said) < 500, said
+
+
+SPOIL = """
+
+def {name}(*args, _right={name}, **options):
+    result = _right(*args, **options)
+    for each in args:
+        if hasattr(each, "add_"):
+            each.detach().add_(1)
+        elif isinstance(each, list):
+            each.append(each[-1] if each else 0)
+    return result
+"""
+
+
+@pytest.mark.parametrize("stem, number", COURSE_CASES)
+def test_changing_an_argument_is_a_mistake(namespaces, stem, number):
+    source = solution(stem, number)
+    source += SPOIL.format(name=name_of(stem, number))
+    said = answer(namespaces, stem, number, source)
+    if "✓" in said:  # no argument can be changed
+        names = namespaces(stem)
+        seen = []
+        spy = lambda *args, **options: seen.extend(args)  # noqa: E731
+        stub, check = exercises(PATHS[stem])[number]
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(check, names | {name_of(stem, number): spy})
+        assert not any(hasattr(a, "add_") or type(a) is list for a in seen)
+    else:
+        assert "your function changes its argument" in said, said
+
+
+@pytest.mark.parametrize("path", COURSE, ids=lambda path: path.stem)
+def test_three_unusual_right_answers_each(path):
+    found = [n for n, _, _ in sections(RIGHT / f"{path.stem}.py")]
+    for number in exercises(path):
+        assert found.count(number) >= 3, f"exercise {number}"
 
 
 @pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)

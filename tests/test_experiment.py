@@ -99,7 +99,49 @@ def test_an_error_names_a_function_that_cannot_be_replaced(small):
 
 
 def test_an_outcome_prints_three_digits():
-    line = str(experiment.Outcome(12345.678, "a"))
-    assert line == "loss over 100 nats a token | 'a'"
-    assert "over 100" in str(experiment.Outcome(math.nan, "a"))
-    assert "loss 0.972 " in str(experiment.Outcome(0.97186, "a"))
+    line = str(experiment.Outcome((12345.678,), "a"))
+    assert line == "loss over 100 | 'a'"
+    assert "over 100" in str(experiment.Outcome((math.nan,), "a"))
+    assert str(experiment.Outcome((0.9, 1.1), "a")) == "loss 1 | 'a'"
+
+
+def test_a_small_difference_is_none():
+    """Below two standard errors, whichever sign it has."""
+    for mean, words in (
+        (0.3, "loss 2 (+0.300 ± 0.100) | ''"),
+        (-0.3, "loss 2 (-0.300 ± 0.100) | ''"),
+        (0.19, "loss 2, no difference (+0.190 ± 0.100) | ''"),
+        (-0.19, "loss 2, no difference (-0.190 ± 0.100) | ''"),
+    ):
+        assert str(experiment.Outcome((2.0,), "", (mean, 0.1))) == words
+
+
+def test_the_difference_is_paired():
+    """Texts differ by far more than the change does."""
+    easy_and_hard, change = torch.tensor([0.5, 9.0, 3.0]), 0.01
+    mean, error = experiment.paired_difference(
+        (easy_and_hard + change).tolist(), easy_and_hard.tolist()
+    )
+    assert mean == pytest.approx(0.01, rel=1e-4) and error < 1e-6
+    mean, error = experiment.paired_difference([1, 2, 6], [1, 1, 4])
+    assert (mean, error) == pytest.approx((1, 1 / math.sqrt(3)))
+
+
+def test_the_texts_are_held_out(small, pocket):
+    texts = experiment.held_out_texts(pocket)
+    assert len(texts) == 50 and not set(texts) & set(
+        experiment.own_documents(2000, seed="train")
+    )
+    assert experiment.held_out_texts(small) == texts
+
+
+def test_texts_are_two_or_more(small):
+    for texts in ("a story", ["one"], []):
+        with pytest.raises(ValueError, match="two texts or more"):
+            break_it(small, "ab", texts, rms_norm=BROKEN["rms_norm"])
+    unchanged, broken = break_it(
+        small, "ab", ["abc", "de fg"], rms_norm=BROKEN["rms_norm"]
+    )
+    assert len(unchanged.losses) == len(broken.losses) == 2
+    change = experiment.paired_difference(broken.losses, unchanged.losses)
+    assert broken.change == change

@@ -1,5 +1,6 @@
-r"""Break it: run the model with one function replaced, and see what it says."""
+r"""Break it: run the model with one function replaced, and measure the loss."""
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,12 @@ import torch.nn.functional as F
 from ..checks import expect
 from ..decoding import generate
 from ..model import Llama
+from .text import own_documents
 
-# A plain short story to measure the loss on.
+# The same held-out texts measure every change: fifty, or eight for a model
+# that takes a second for each.
+TEXTS, FEW_TEXTS, LARGE = 50, 8, 10**8
+# A plain short story to look at.
 STORY = (
     "One summer day, Mira went to the market. Mira had a round key and took "
     "it everywhere. One day Mira left the round key at the market and did "
@@ -23,15 +28,49 @@ STORY = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """A model's loss on a story, and its continuation of a prompt."""
+    r"""A model's loss on each of some texts, and its continuation of a prompt.
 
-    loss: float
+    Attributes:
+        losses: nats per token, of each text.
+        change: of a broken model, the mean of its losses minus those of the
+            unchanged model on the same texts, and its standard error.
+    """
+
+    losses: tuple[float, ...]
     continuation: str
+    change: tuple[float, float] | None = None
+
+    @property
+    def loss(self) -> float:
+        """The mean of the losses, in nats per token."""
+        return sum(self.losses) / len(self.losses)
 
     def __str__(self) -> str:
         # beyond 100 the digits are noise; nan is over 100 too
-        loss = f"{self.loss:.3g}" if self.loss <= 100 else "over 100"
-        return f"loss {loss} nats a token | {self.continuation!r}"
+        words = f"{self.loss:.3g}" if self.loss <= 100 else "over 100"
+        if self.change is not None and self.loss <= 100:
+            mean, error = self.change
+            sure = abs(mean) >= 2 * error
+            words += "" if sure else ", no difference"
+            words += f" ({mean:+.3f} ± {error:.3f})"
+        return f"loss {words} | {self.continuation!r}"
+
+
+def paired_difference(losses, others) -> tuple[float, float]:
+    r"""Return the mean of losses minus others, and its standard error.
+
+    Both are of the same texts, two or more. A difference below two standard
+    errors may be chance.
+    """
+    found = torch.tensor(losses).double() - torch.tensor(others).double()
+    error = found.std() / math.sqrt(len(found))
+    return found.mean().item(), error.item()
+
+
+def held_out_texts(llama: Llama) -> list[str]:
+    """Return texts that the pocket Llama was not trained on."""
+    large = sum(w.numel() for w in llama.parameters()) > LARGE
+    return own_documents(FEW_TEXTS if large else TEXTS, seed="held out")
 
 
 def loss(llama: Llama, text: str) -> float:
@@ -91,7 +130,7 @@ def replaced(**functions) -> Iterator[None]:
 def break_it(
     llama: Llama,
     prompt: str,
-    story: str = STORY,
+    texts: list[str] | None = None,
     *,
     max_new_tokens: int = 12,
     **functions,
@@ -99,7 +138,7 @@ def break_it(
     r"""Run the model unchanged, then with some of its functions replaced.
 
     prompt: continued greedily by max_new_tokens; 0 skips this.
-    story: the text to measure the loss on.
+    texts: two or more to measure the loss on; None: `held_out_texts`.
     functions: see `replaced`. `attention` cannot be replaced, because the
     model runs on `sdpa_attention`: replace `self_attention`.
     Returns two Outcomes: unchanged, and broken.
@@ -107,13 +146,17 @@ def break_it(
     runs_on = "self_attention: the model runs on sdpa_attention"
     ok = "attention" not in functions
     expect(ok, "the function to replace", "attention", runs_on)
+    texts = held_out_texts(llama) if texts is None else texts
+    ok = not isinstance(texts, str) and len(texts) > 1
+    expect(ok, "texts", str(texts)[:60], "a list of two texts or more")
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
     new = ()
     if max_new_tokens:  # unchanged, it gives the same with its cache
         new = generate(llama, ids, max_new_tokens=max_new_tokens)
-    unchanged = Outcome(loss(llama, story), llama.tokenizer.decode(new))
+    losses = tuple(loss(llama, text) for text in texts)
+    unchanged = Outcome(losses, llama.tokenizer.decode(new))
     with replaced(**functions):
-        broken = Outcome(
-            loss(llama, story), continuation(llama, prompt, max_new_tokens)
-        )
-    return unchanged, broken
+        losses = tuple(loss(llama, text) for text in texts)
+        said = continuation(llama, prompt, max_new_tokens)
+    change = paired_difference(losses, unchanged.losses)
+    return unchanged, Outcome(losses, said, change)
