@@ -332,7 +332,7 @@ def test_cells_are_short_and_narrow(cells):
 
 
 def is_check(cell):
-    return any(tag.startswith("check-") for tag in tags(cell))
+    return any(tag.split("-")[0] == "check" for tag in tags(cell))
 
 
 def code_lines(source):
@@ -378,7 +378,6 @@ def test_opens_with_the_map_and_ends_with_exercises(path, cells):
             "viz.strip(",
             "## What to remember",
             "## Exercises",
-            "**Next:**",
         )
     ]
     assert order == sorted(order)

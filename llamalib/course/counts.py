@@ -63,7 +63,7 @@ class Reading:
 
     Attributes:
         words: of prose; the frame and displayed formulas do not count.
-        lines: of code that are not blank.
+        lines: of code that are not blank; folded `check` cells do not count.
         pictures: in the saved outputs.
         cells: all of them.
         practice: minutes of the exercises, as their texts say.
@@ -88,7 +88,7 @@ def reading(notebook: dict) -> Reading:
     in_exercises = False
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
-        if "frame" in cell["metadata"].get("tags", ()):
+        if {"frame", "check"} & set(cell["metadata"].get("tags", ())):
             continue
         prose, _, exercises = text.partition("## Exercises")
         if cell["cell_type"] == "markdown":
