@@ -83,13 +83,14 @@ def run_prompt(prompt: str | None = None) -> None:
 
 
 def all_notebooks() -> list[Path]:
-    """Return the series in order, then the appendix."""
-    return sorted(NOTEBOOKS.glob("*.ipynb")) + sorted(APPENDIX.glob("*.ipynb"))
+    """Return the series in order, then the appendix; without the index."""
+    main = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
+    return main + sorted(APPENDIX.glob("*.ipynb"))
 
 
 def execute_all(notebooks: list[Path]) -> None:
     """Execute the given notebooks in place, or all of them."""
-    for path in notebooks or all_notebooks():
+    for path in notebooks or [NOTEBOOKS / "index.ipynb", *all_notebooks()]:
         print(f"executing {path.name}", flush=True)
         execute_in_place(path)
 
@@ -177,6 +178,7 @@ def write_frames() -> None:
 
     for path in all_notebooks():
         series.write_frame(path)
+    series.write_index()
 
 
 if __name__ == "__main__":

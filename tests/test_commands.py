@@ -137,7 +137,7 @@ def test_execute_saves_what_needs_no_kernel(tmp_path, monkeypatch):
     said, play = cell.outputs
     assert cell.execution_count == 1
     assert said["text"] == "prompt: None\non the same stream\n"
-    assert set(play["data"]) == {"image/png", "text/plain"}
+    assert set(play["data"]) == {"text/html", "text/plain"}
     assert play["data"]["text/plain"] == "Play(n=3)"
     assert set(saved.metadata) == {"kernelspec", "language_info"}
 

@@ -2,12 +2,14 @@
 
 import base64
 import gc
+import io
 import warnings
 
 import ipywidgets
 import matplotlib
 import numpy as np
 import pytest
+from PIL import Image
 
 from llamalib.__main__ import all_notebooks
 from llamalib.viz import base, charts, model_map
@@ -267,6 +269,52 @@ def test_garbage_is_collected_after_the_picture(play):
 
 def test_a_saved_notebook_holds_a_still_picture(play):
     bundle = play._repr_mimebundle_()
-    assert base64.b64decode(bundle["image/png"]) == play.picture.value
+    still = base64.b64encode(play.picture.value).decode()
+    assert still in bundle["text/html"] and "still" in bundle["text/html"]
+    assert "token" in play.picture.tooltip
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert bundle["text/plain"] == "Play(n=3)"
+
+
+# -- a picture in a notebook --------------------------------------------------
+
+
+def shown(fig):
+    """What a notebook keeps of a figure."""
+    from IPython.utils.capture import capture_output
+
+    with capture_output() as captured:
+        fig._ipython_display_()
+    (output,) = captured.outputs
+    return output.data
+
+
+def test_a_picture_has_words_twice_the_pixels_and_few_colours(monkeypatch):
+    from IPython.testing.globalipapp import get_ipython
+
+    get_ipython()
+    fig, ax = base.canvas(2)
+    charts.lines(ax, {"a < b": [1, 2]}, ["query"], [0, 1])
+    charts.finish(ax, "Cost in $", "positions", "bytes", legend="right")
+    data = shown(fig)
+    alt = "Cost in $: bytes by positions: a < b"
+    assert data["text/plain"] == alt
+    page = data["text/html"]
+    assert 'alt="Cost in $: bytes by positions: a &lt; b"' in page
+    encoded = page.split("base64,")[1].split('"')[0]
+    image = Image.open(io.BytesIO(base64.b64decode(encoded)))
+    assert image.size == (1720, 400) and image.mode == "P"
+    assert len(image.getcolors()) <= 64
+
+
+def test_a_drawing_is_described_by_its_texts():
+    fig, ax = base.canvas(2)
+    ax.axis("off")
+    charts.write(ax, 0, 0, "embed")
+    charts.write(ax, 0, 1, "norm")
+    assert base.alt_text(fig) == "embed, norm"
+
+
+def test_a_picture_without_words_is_refused():
+    with pytest.raises(ValueError, match="no title"):
+        base.alt_text(base.canvas(2)[0])

@@ -92,15 +92,18 @@ def reading(notebook: dict) -> Reading:
             continue
         prose, _, exercises = text.partition("## Exercises")
         if cell["cell_type"] == "markdown":
-            prose = "" if in_exercises else re.sub(r"(?s)\$\$.*?\$\$", "", prose)
-            words += len(prose.split())
+            if not in_exercises:
+                prose = re.sub(r"(?s)\$\$.*?\$\$", "", prose)
+                words += len(prose.split())
             in_exercises = in_exercises or "## Exercises" in text
             spans = re.findall(r"\*\*Exercise \d+\*\* \((\d+) min", text)
             practice += sum(map(int, spans))
         elif not in_exercises:
             lines += sum(bool(line.strip()) for line in text.splitlines())
             found = [o.get("data", {}) for o in cell.get("outputs", ())]
+            pages = ["".join(data.get("text/html", ())) for data in found]
             pictures += sum("image/png" in data for data in found)
+            pictures += sum("<img " in page for page in pages)
     cells = len(notebook["cells"])
     return Reading(words, lines, pictures, cells, practice)
 

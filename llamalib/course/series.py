@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import ROOT
-from .counts import reading
+from .counts import reading, table
 
 NOTEBOOKS = ROOT / "notebooks"
 INDEX = "index.ipynb"
@@ -211,3 +211,67 @@ def write_frame(path: Path) -> None:
     new = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
     if new != text:
         path.write_text(new, encoding="utf-8")
+
+
+# Where each notebook's step is in the model, in the order of the data.
+STEPS = (
+    ("files", 0),
+    ("text → ids", 1),
+    ("ids → vectors", 2),
+    ("RMSNorm", 3),
+    ("RoPE", 4),
+    ("attention", 5),
+    ("FFN, block × L", 6),
+    ("LM head", 7),
+    ("next token", 8),
+    ("all together", 9),
+)
+ROUTES = (
+    ("An evening", (4, 5, 9), "the two ideas that make a Llama, and the end"),
+    ("A weekend", range(10), "the main road, without exercises"),
+    ("A term", range(len(SERIES)), "all, with the exercises"),
+)
+
+
+def contents(times: dict[str, tuple[int, int]]) -> str:
+    """Return the map, the table of notebooks and the routes, in Markdown.
+
+    times: by file, minutes of reading and of exercises.
+    """
+    steps = [f"[{name}]({SERIES[i].file})" for name, i in STEPS]
+    rows = [
+        ("notebook", "afterwards you can", "reading", "exercises"),
+        ("---", "---", "---:", "---:"),
+    ]
+    for each in SERIES:
+        name, minutes = f"[{each.label}]({each.file})", times[each.file]
+        rows.append((name, each.aims, *(f"{n} min" for n in minutes)))
+    lines = table(rows)
+    rows = [("route", "notebooks", "time", ""), ("---", "---", "---:", "---")]
+    for name, which, words in ROUTES:
+        files = [SERIES[i].file for i in which]
+        minutes = sum(times[f][0] for f in files)
+        if name == "A term":
+            minutes += sum(times[f][1] for f in files)
+        numbers = [SERIES[i].label.split(" · ")[0] for i in which]
+        if len(numbers) > 4:
+            numbers = [numbers[0], "…", numbers[-1]]
+        hours = f"{minutes / 60:.0f} hours"
+        rows.append((name, " ".join(numbers), hours, words))
+    parts = "## Contents", " → ".join(steps), lines, "## Routes", table(rows)
+    return "\n\n".join(parts)
+
+
+def write_index() -> None:
+    """Write today's contents into the index."""
+    path, times = NOTEBOOKS / INDEX, {}
+    for each in SERIES:
+        text = (NOTEBOOKS / each.file).read_text(encoding="utf-8")
+        found = reading(json.loads(text))
+        times[each.file] = found.minutes, found.practice
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        if "frame" in cell["metadata"].get("tags", ()):
+            cell["source"] = contents(times).splitlines(keepends=True)
+    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8")

@@ -1,14 +1,20 @@
 r"""Palette, canvas and text helpers of every picture."""
 
+import base64
+import html
 import io
 import re
 
 import matplotlib.pyplot as plt
 import numpy as np
+from IPython.display import display
 from matplotlib import font_manager
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from PIL import Image
 
 WIDTH = 8.6  # inches: the width of a notebook's column
+DPI = 100  # points of a page per inch; a saved picture has twice as many
 
 # Each thing has one colour in the whole series. Colour-blind readers can tell
 # them apart: Okabe and Ito's palette, and from Paul Tol's muted palette the
@@ -89,12 +95,60 @@ def array(values):
     return np.asarray(values)
 
 
-def png(fig) -> bytes:
+class Picture(Figure):
+    """A figure that a notebook shows in HTML, with an alternative text.
+
+    JupyterLab drops the alternative text of an image/png output.
+    """
+
+    def _ipython_display_(self) -> None:
+        alt = alt_text(self)
+        data = {"text/html": image_tag(sharp_png(self), alt)}
+        display(data | {"text/plain": alt}, raw=True)
+
+
+def alt_text(fig) -> str:
+    """Return a figure's titles, axes and series in words.
+
+    Raise ValueError if it has none: a picture needs words for readers who
+    cannot see it.
+    """
+    parts = [fig.get_suptitle()]
+    for ax in fig.axes:
+        names, title = ax.get_legend(), ax.get_title("left") or ax.get_title()
+        names = [t.get_text() for t in names.get_texts()] if names else []
+        if not ax.axison:  # a drawing: what is written in it
+            names = [t.get_text() for t in ax.texts][:30]
+        axes = " by ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
+        parts.append(": ".join(filter(None, (title, axes, ", ".join(names)))))
+    text = ". ".join(filter(None, parts)).replace(r"\$", "$")
+    if not text:
+        raise ValueError("the figure has no title, no axis label and no text")
+    return " ".join(text.split())[:500]
+
+
+def image_tag(data: bytes, alt: str) -> str:
+    """Return a PNG as HTML, as wide as a notebook's column."""
+    source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    width = f'width="{WIDTH * DPI:.0f}" style="max-width: 100%"'
+    return f'<img alt="{html.escape(alt)}" {width} src="{source}">'
+
+
+def png(fig, dpi=DPI) -> bytes:
     """Return a figure as a PNG's bytes, and close it."""
     buffer = io.BytesIO()
     # not bbox_inches="tight", which draws everything twice
-    fig.savefig(buffer, format="png", dpi=100)
+    fig.savefig(buffer, format="png", dpi=dpi)
     plt.close(fig)
+    return buffer.getvalue()
+
+
+def sharp_png(fig) -> bytes:
+    """Return a PNG with twice the resolution and few colours, and close it."""
+    colours = 256 if any(ax.images for ax in fig.axes) else 64
+    image = Image.open(io.BytesIO(png(fig, 2 * DPI))).convert("RGB")
+    buffer = io.BytesIO()
+    image.quantize(colours).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 
@@ -106,6 +160,7 @@ def panels(height: float, columns=1, rows=1, *, margins=None, **options):
     """
     size, layout = (WIDTH, height), None if margins else "constrained"
     options |= dict(figsize=size, layout=layout, squeeze=False)
+    options |= dict(FigureClass=Picture)
     fig, axes = plt.subplots(rows, columns, **options)
     if margins:
         fig.subplots_adjust(*margins)

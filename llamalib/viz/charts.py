@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.ticker import LogLocator, NullLocator
 
-from .base import AMOUNT, SIGNED, WIDTH, array, colour, default_font, plain
-from .base import spaced, visible
+from .base import AMOUNT, SIGNED, WIDTH, Picture, array, colour
+from .base import default_font, plain, spaced, visible
 
 # -- titles, labels, legends, texts
 
@@ -202,7 +202,8 @@ PAGE = WIDTH * 72  # points
 
 def page(height: float):
     """Return a figure and its axes, in points from the top left corner."""
-    fig = plt.figure(figsize=(WIDTH, height / 72))
+    size = WIDTH, height / 72
+    fig = plt.figure(figsize=size, FigureClass=Picture)
     ax = fig.add_axes((0, 0, 1, 1))
     ax.set(xlim=(0, PAGE), ylim=(height, 0))
     ax.axis("off")

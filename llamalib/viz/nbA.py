@@ -4,11 +4,11 @@ import textwrap
 
 import ipywidgets as ipw
 import numpy as np
-from IPython.display import DisplayHandle, Image
+from IPython.display import HTML, DisplayHandle
 from matplotlib.patches import Rectangle
 
-from .base import COLOURS, array, canvas, heading, legible, panels, plain
-from .base import png, visible
+from .base import COLOURS, alt_text, array, canvas, heading, image_tag
+from .base import legible, panels, plain, sharp_png, visible
 from .charts import add_legend, finish, heatmap, lines, log_axis, mark_y
 from .charts import ranked_bars, token_ticks, write
 from .model_map import strip  # noqa: F401
@@ -31,7 +31,7 @@ class LivePicture:
     def show(self, fig) -> None:
         """Show a figure: first below the cell, later in the same place."""
         show = self._handle.update if self._shown else self._handle.display
-        show(Image(png(fig), format="png"))
+        show(HTML(image_tag(sharp_png(fig), alt_text(fig))))
         self._shown = True
 
 

@@ -1,12 +1,13 @@
 r"""Controls over a picture that follows them."""
 
-import base64
 import gc
 import html
 
 import ipywidgets as ipw
 
-from .base import png
+from .base import alt_text, image_tag, png
+
+STILL = "<p><em>A still picture. Run this cell to move the controls.</em></p>"
 
 
 class Play(ipw.VBox):
@@ -33,7 +34,9 @@ class Play(ipw.VBox):
         collecting = gc.isenabled()
         gc.disable()  # a full collection may take longer than a picture
         try:
-            self.picture.value = png(self.draw(**values))
+            fig = self.draw(**values)
+            self.picture.tooltip = alt_text(fig)
+            self.picture.value = png(fig)
             self.message.value = ""
         except ValueError as error:  # the last picture stays
             self.message.value = html.escape(str(error))
@@ -48,8 +51,8 @@ class Play(ipw.VBox):
     def _repr_mimebundle_(self, **kwargs):
         """Return the live widget, and a still picture without a kernel."""
         bundle = super()._repr_mimebundle_(**kwargs) or {}
-        still = base64.b64encode(self.picture.value).decode()
-        return bundle | {"image/png": still, "text/plain": repr(self)}
+        still = image_tag(self.picture.value, self.picture.tooltip) + STILL
+        return bundle | {"text/html": still, "text/plain": repr(self)}
 
 
 def fit(control) -> None:

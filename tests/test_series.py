@@ -1,0 +1,117 @@
+"""The frame of each notebook: links, times, aims; and the budgets of words."""
+
+import json
+import re
+
+import pytest
+
+from llamalib.__main__ import all_notebooks
+from llamalib.course import counts, series
+
+# Words of prose, the exercises apart; and minutes of reading.
+WORDS = {
+    "00_initialization": 1800,
+    "01_tokenize": 2200,
+    "02_embed": 1500,
+    "03_rmsnorm": 1700,
+    "04_rope": 2800,
+    "05_attention": 2400,
+    "06_feed_forward": 1900,
+    "07_lm_head": 1700,
+    "08_sampling": 1800,
+    "09_generate": 2000,
+}
+MINUTES = 40
+WAITING = {}  # not edited yet: their words of today
+
+
+def load(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+PATHS = all_notebooks()
+MAIN = [path for path in PATHS if path.stem in WORDS]
+
+
+@pytest.fixture(params=PATHS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+def test_the_list_is_the_folder():
+    files = [p.relative_to(series.NOTEBOOKS).as_posix() for p in PATHS]
+    assert files == [each.file for each in series.SERIES]
+
+
+def test_the_frame_is_todays(path):
+    """`python -m llamalib frame` would change nothing."""
+    cells, times = load(path)["cells"], counts.reading(load(path))
+    name = path.relative_to(series.NOTEBOOKS).as_posix()
+    (notebook,) = (each for each in series.SERIES if each.file == name)
+    assert cells == series.framed(cells, notebook, times)
+
+
+def test_the_index_is_todays():
+    before = (series.NOTEBOOKS / series.INDEX).read_text(encoding="utf-8")
+    times = {}
+    for each in series.SERIES:
+        found = counts.reading(load(series.NOTEBOOKS / each.file))
+        times[each.file] = found.minutes, found.practice
+    found = [
+        "".join(cell["source"])
+        for cell in json.loads(before)["cells"]
+        if "frame" in cell["metadata"].get("tags", ())
+    ]
+    assert found == [series.contents(times)]
+
+
+def test_links_lead_to_files_in_the_labs_root():
+    """The Lab's root is `notebooks`: a link that leaves it is dead there."""
+    for path in [series.NOTEBOOKS / series.INDEX, *PATHS]:
+        for cell in load(path)["cells"]:
+            if cell["cell_type"] != "markdown":
+                continue
+            text = "".join(cell["source"])
+            for target in re.findall(r"\]\(([^)\s]+)\)", text):
+                if re.match(r"https?:|#", target):
+                    continue
+                file = (path.parent / target.split("#")[0]).resolve()
+                assert file.exists(), f"{path.name}: {target}"
+                inside = file.is_relative_to(series.NOTEBOOKS)
+                assert inside, f"{path.name}: {target} is outside the Lab"
+
+
+@pytest.mark.parametrize("path", MAIN, ids=lambda path: path.stem)
+def test_the_budgets_of_words_and_minutes(path):
+    found = counts.reading(load(path))
+    words, minutes = WAITING.get(path.stem, (WORDS[path.stem], MINUTES))
+    assert found.words <= words and found.minutes <= minutes
+
+
+def test_reading_is_counted():
+    def cell(kind, text, *tags, **more):
+        metadata = {"tags": list(tags)}
+        return dict(cell_type=kind, metadata=metadata, source=[text], **more)
+
+    picture = {"data": {"text/html": ['<img alt="a" src="b">']}}
+    notebook = {
+        "cells": [
+            cell("markdown", "not counted", "frame"),
+            cell("markdown", "# Two words $$ x = 1 $$"),
+            cell("code", "a = 1\n\nb = 2", outputs=[picture]),
+            cell("code", "assert 1", "check", outputs=[]),
+            cell("markdown", "one\n## Exercises\n**Exercise 1** (15 minutes)"),
+            cell("markdown", "**Exercise 2** (10 minutes): more"),
+            cell("code", "...", outputs=[]),
+        ]
+    }
+    found = counts.reading(notebook)
+    assert (found.words, found.lines, found.pictures) == (4, 2, 1)
+    assert (found.cells, found.practice, found.minutes) == (7, 25, 1)
+
+
+def test_a_link_from_the_appendix_goes_up():
+    link, appendix = series.link, series.A
+    assert link("x", "00_a.ipynb", appendix) == "[x](../00_a.ipynb)"
+    assert link("x", series.B, appendix) == "[x](B_quantization.ipynb)"
+    assert link("x", series.B, "00_a.ipynb") == f"[x]({series.B})"
