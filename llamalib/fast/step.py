@@ -21,6 +21,7 @@ from .one_query import grouped_attention
 
 FEWEST = 256  # columns that a step reads
 STEP = 1024  # granularity of columns in a long text
+linear = F.linear  # FOR_CPU has another
 
 
 def columns_for(column: int) -> int:
@@ -59,11 +60,10 @@ def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
 
 
 def start_step(token, column, padding, turns, embedding, S):
-    """Compute the first block's input x (B, D) and what all blocks need.
+    """Compute the first block's input x (B, D), the mask and the rotation.
 
-    Takes token (B,), column (1,) to write to, columns of padding per row
-    (B,), turns (positions, hd/2, 2), each pair's cosine and sine, and the
-    embedding (V, D).
+    Takes token (B,), the column (1,) to write to, padding per row (B,), each
+    pair's cosine and sine (positions, hd/2, 2), and the embedding (V, D).
     """
     columns = torch.arange(S, device=token.device)  # (S,)
     unseen = (columns > column) | (columns < padding[:, None])  # (B, S)
@@ -80,31 +80,31 @@ def decode_block(x, block, k, v, column, mask, turn, eps):
     norm1, wq, wk, wv, wo, norm2, w1, w2, w3 = block
     hd = k.shape[3]
     h = rms_norm(x, norm1, eps)  # (B, D)
-    xq = F.linear(h, wq).unflatten(-1, (-1, hd))  # (B, H, hd)
-    xk = F.linear(h, wk).unflatten(-1, (-1, hd))  # (B, KV, hd)
-    xv = F.linear(h, wv).unflatten(-1, (-1, hd))  # (B, KV, hd)
+    xq = linear(h, wq).unflatten(-1, (-1, hd))  # (B, H, hd)
+    xk = linear(h, wk).unflatten(-1, (-1, hd))  # (B, KV, hd)
+    xv = linear(h, wv).unflatten(-1, (-1, hd))  # (B, KV, hd)
     xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
     k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
     v.index_copy_(2, column, xv[:, :, None])
     keys, values = k.transpose(1, 2), v.transpose(1, 2)  # (B, S, KV, hd)
     a = grouped_attention(xq[:, None], keys, values, mask)  # (B, 1, H·hd)
-    x = x + F.linear(a[:, 0], wo)  # (B, D)
+    x = x + linear(a[:, 0], wo)  # (B, D)
     h = rms_norm(x, norm2, eps)  # (B, D)
-    gate, up = F.linear(h, w1), F.linear(h, w3)  # (B, F)
-    return x + F.linear(F.silu(gate) * up, w2)  # (B, D)
+    gate, up = linear(h, w1), linear(h, w3)  # (B, F)
+    return x + linear(F.silu(gate) * up, w2)  # (B, D)
 
 
 def finish_step(x, norm, output, eps):
     """Return the logits of the next token: (B, D) to (B, V) float32."""
-    return F.linear(rms_norm(x, norm, eps), output).float()
+    return linear(rms_norm(x, norm, eps), output).float()
 
 
-def decode_step(token, column, padding, cache, model, parts=None):
-    """Run `decode_one`; the cache has L keys and L values (B, KV, S, hd).
+def decode_step(token, column, padding, cache, model, parts):
+    """Run `decode_one` by its three parts.
 
-    parts are the step's three functions, if compiled.
+    The cache has L keys and L values (B, KV, S, hd).
     """
-    start, run_block, finish = parts or (start_step, decode_block, finish_step)
+    start, run_block, finish = parts
     turns, embedding, blocks, norm, output, eps = model
     S = cache[0][0].shape[2]
     x, mask, turn = start(token, column, padding, turns, embedding, S)
@@ -214,13 +214,13 @@ class CompiledDecode:
         """Compile one of the step's functions, for this model alone."""
         # A product with one row becomes a sum, fused with the norm before it
         # and with what follows: on a GPU by this option, else by FOR_CPU.
-        F, options = torch.nn.functional, {"coordinate_descent_tuning": True}
+        names, options = {}, {"coordinate_descent_tuning": True}
         if not self.on_cuda:
-            F, options = FOR_CPU, CPU_OPTIONS
+            names, options = FOR_CPU, CPU_OPTIONS
         # PyTorch keeps what it compiled by a function's code, and gives up
         # after eight variants; another model is not a variant of this one
-        code, names = function.__code__.replace(), function.__globals__
-        copy = types.FunctionType(code, names | {"F": F})
+        code = function.__code__.replace()
+        copy = types.FunctionType(code, function.__globals__ | names)
         fixed = dict(fullgraph=True, dynamic=False)
         return torch.compile(copy, options=options, **fixed)
 
@@ -259,9 +259,20 @@ def linear_as_sums(x: Tensor, w: Tensor) -> Tensor:
     return sums.sum(-1)[None].type_as(x)  # (1, M)
 
 
-FOR_CPU = types.SimpleNamespace(
-    linear=linear_as_sums, embedding=F.embedding, silu=F.silu
-)
+def attention_as_sums(xq, xk, xv, mask):
+    """Compute `grouped_attention` as sums, for a CPU's compiler."""
+    q = xq.squeeze(-3).float() / math.sqrt(xq.shape[-1])  # (B, H, hd)
+    q = q.unflatten(-2, (xk.shape[-2], -1))  # (B, KV, G, hd)
+    q = q.as_strided(q.shape, q.stride())  # stored, as above
+    k, v = (x.transpose(-3, -2)[..., None, :, :].float() for x in (xk, xv))
+    scores = (q[..., None, :] * k).sum(-1) + mask  # (B, KV, G, S)
+    weights = torch.softmax(scores, dim=-1)
+    weights = weights.as_strided(weights.shape, weights.stride())
+    out = (weights[..., None] * v).sum(-2)  # (B, KV, G, hd)
+    return out.type_as(xq).flatten(-3).unsqueeze(-2)  # (B, 1, H·hd)
+
+
+FOR_CPU = dict(linear=linear_as_sums, grouped_attention=attention_as_sums)
 CPU_OPTIONS = {
     "cpp.enable_floating_point_contract_flag": "fast",
     # a step's tensors never change, and to compare them takes time
