@@ -16,7 +16,7 @@ def my_positions(t, n):
     return n * t + n * (n - 1) // 2, t + n
 
 
-# %% exercise 1: wanted two numbers
+# %% exercise 1: expected numbers (2,)
 def my_positions(t, n):
     return t + n
 
@@ -59,13 +59,13 @@ def my_generate(llama, ids, n, stop):
         logits = decode_one(llama, token, cache)
 
 
-# %% exercise 2: wanted ints
+# %% exercise 2: expected ints
 def my_generate(llama, ids, n, stop):
     for i in llamalib.generate(llama, ids, max_new_tokens=n, stop=stop):
         yield torch.tensor(i)
 
 
-# %% exercise 2: the ids are
+# %% exercise 2: the list of ids: a value is
 def my_generate(llama, ids, n, stop):
     for i in llamalib.generate(llama, ids, max_new_tokens=n, stop=stop):
         yield i + 1
@@ -108,48 +108,74 @@ def my_stream(pieces):
     yield b"".join(pieces).decode()
 
 
-# %% exercise 4: a step makes a token for every text
-def my_limit(bandwidth, P, config, B, n, size):
-    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
-    return bandwidth / (size * (P + B * n * per_position))
+# %% exercise 1: other order
+def my_positions(t, n):
+    return t + n - 1, n * t + n * (n - 1) // 2
+
+
+# %% exercise 1: the prompt runs too
+def my_positions(t, n):
+    return sum(range(t, t + n)), n
+
+
+# %% exercise 2: the prompt's ids
+def my_generate(llama, ids, n, stop):
+    yield from ids
+    yield from llamalib.generate(llama, ids, max_new_tokens=n, stop=stop)
+
+
+# %% exercise 2: 7 ids; expected 6
+def my_generate(llama, ids, n, stop):
+    yield from llamalib.generate(llama, ids, max_new_tokens=n + 1, stop=stop)
+
+
+# %% exercise 2: your code raises ZeroDivisionError: division by zero
+def my_generate(llama, ids, n, stop):
+    yield 1 // 0
 
 
 # %% exercise 4: the cache is read too
-def my_limit(bandwidth, P, config, B, n, size):
-    return B * bandwidth / (size * P)
-
-
-# %% exercise 4: every text has a cache
-def my_limit(bandwidth, P, config, B, n, size):
-    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
-    return B * bandwidth / (size * (P + n * per_position))
+def my_limit(bandwidth, P, config, n, size):
+    return bandwidth / (size * P)
 
 
 # %% exercise 4: keys and values
-def my_limit(bandwidth, P, config, B, n, size):
+def my_limit(bandwidth, P, config, n, size):
     per_position = config.n_layers * config.n_kv_heads * config.head_dim
-    return B * bandwidth / (size * (P + B * n * per_position))
+    return bandwidth / (size * (P + n * per_position))
 
 
-# %% exercise 4: the weights are read once
-def my_limit(bandwidth, P, config, B, n, size):
+# %% exercise 4: see size
+def my_limit(bandwidth, P, config, n, size):
     per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
-    return B * bandwidth / (size * (B * P + B * n * per_position))
-
-
-# %% exercise 4: See size
-def my_limit(bandwidth, P, config, B, n, size):
-    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
-    return B * bandwidth / (P + B * n * per_position)
+    return bandwidth / (P + n * per_position)
 
 
 # %% exercise 4: KV heads, not H
-def my_limit(bandwidth, P, config, B, n, size):
+def my_limit(bandwidth, P, config, n, size):
     per_position = 2 * config.n_layers * config.n_heads * config.head_dim
-    return B * bandwidth / (size * (P + B * n * per_position))
+    return bandwidth / (size * (P + n * per_position))
 
 
-# %% exercise 4: for B = 8, n = 1000
-def my_limit(bandwidth, P, config, B, n, size):
+# %% exercise 4: every layer
+def my_limit(bandwidth, P, config, n, size):
+    per_position = 2 * config.n_kv_heads * config.head_dim
+    return bandwidth / (size * (P + n * per_position))
+
+
+# %% exercise 4: use head_dim
+def my_limit(bandwidth, P, config, n, size):
+    hd = config.dim // config.n_heads
+    per_position = 2 * config.n_layers * config.n_kv_heads * hd
+    return bandwidth / (size * (P + n * per_position))
+
+
+# %% exercise 4: the time of a step
+def my_limit(bandwidth, P, config, n, size):
     per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
-    return B * bandwidth / (size * (B * P + n * per_position))
+    return size * (P + n * per_position) / bandwidth
+
+
+# %% exercise 4: expected another number
+def my_limit(bandwidth, P, config, n, size):
+    return bandwidth / (size * (P + n))

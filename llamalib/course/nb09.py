@@ -1,0 +1,170 @@
+r"""Checks of the exercises of notebook 09."""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from numbers import Integral
+
+from ..config import LLAMA_1B
+from ..decoding import generate
+from .judge import Wrong, agree, exercise
+
+MOST = 100  # ids or texts that an answer may give
+
+
+def collect(function) -> Callable:
+    """Return a function that gives a list for each generator."""
+    if not callable(function):
+        return function
+
+    @functools.wraps(function)
+    def run(*args):
+        result = function(*args)
+        if isinstance(result, Iterator):
+            return list(islice(result, MOST))
+        return result
+
+    return run
+
+
+@exercise(1, "two whole numbers")
+def check_1(answer):
+    """Judge my_positions(t, n): positions without a cache, and with one."""
+    grows = "without a cache: the text grows with every new token"
+    for t, n in ((5, 4), (1, 1), (100, 7)):
+        right, kept = sum(range(t, t + n)), t + n - 1
+        without = {
+            "": right,
+            "without a cache: one pass too many": right + t + n,
+            grows: n * t,
+            "without a cache: old positions run again in every pass": kept,
+        }
+        with_cache = {
+            "": kept,
+            "with a cache: the last new token never goes in": t + n,
+            "with a cache: the prompt runs too, once": n,
+        }
+        mistakes = [
+            (words or others, (a, b))
+            for words, a in without.items()
+            for others, b in with_cache.items()
+            if words or others
+        ]
+        mistakes.append(("expected the other order", (kept, right)))
+        agree(answer(t, n), (right, kept), mistakes, what=f"for {t}, {n}: it")
+    return "and it counts what a cache saves"
+
+
+@exercise(2, "ids, one at a time")
+def check_2(answer, llama):
+    """Judge my_generate(llama, ids, n, stop)."""
+    answer.function = collect(answer.function)
+    for prompt in ("The capital of France is", "Once upon a time there was a"):
+        ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
+        whole = list(generate(llama, ids, max_new_tokens=6, stop=()))
+        found, ran = count_positions(answer, llama, ids)
+        mistakes = [("the prompt's ids are given out too", ids + whole)]
+        if isinstance(found, list) and found[:6] == whole:
+            mistakes += [(f"{len(found)} ids; expected 6 at most", found)]
+        agree(found, whole, mistakes, 1e-9, "the list of ids")
+        if not all(isinstance(i, Integral) for i in found):
+            name = type(found[0]).__name__
+            raise Wrong(f"expected ints, found a {name}: use .item()")
+        extra = ran - (len(ids) + 5)
+        if extra > 1:
+            words = "old positions run again: give decode_one the new id alone"
+            raise Wrong(words)
+        if extra == 1:
+            raise Wrong("a position too many: the last new id never goes in")
+        for last in (whole[3], whole[0]):
+            end = whole.index(last)
+            mistakes = [
+                ("it does not stop at an id of stop", whole),
+                ("the id that ends the text is given out too", whole[: end + 1]),
+            ]
+            found = answer(llama, ids, 6, {last})
+            agree(found, whole[:end], mistakes, 1e-9, "with a stop: the list")
+    return "the ids of llamalib.generate, each position run once"
+
+
+def count_positions(answer, llama, ids: list) -> tuple:
+    """Return the answer's six ids and how many positions ran."""
+    ran = []
+
+    def note(module, args, options):
+        ran.append((args[0] if args else options["tokens"]).numel())
+
+    handle = llama.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        return answer(llama, ids, 6, ()), sum(ran)
+    finally:
+        handle.remove()
+
+
+@exercise(3, "a text for each piece")
+def check_3(answer):
+    """Judge my_stream(pieces): the text of all complete characters."""
+    answer.function = collect(answer.function)
+    data = "a水🦙é, ok".encode()
+    for size in (2, 1, 3, 5):
+        pieces = [data[i : i + size] for i in range(0, len(data), size)]
+        expected, held = [], b""
+        for piece in pieces:
+            held += piece
+            text = held.decode(errors="ignore")  # only its end is incomplete
+            expected.append(text)
+            held = held[len(text.encode()) :]
+        found, mistakes = answer(pieces), []
+        if isinstance(found, list) and all(type(t) is str for t in found):
+            mistakes = [(name_stream(found, pieces, data.decode()), found)]
+        agree(found, expected, mistakes)
+    return "each character as soon as it is complete"
+
+
+def name_stream(found: list, pieces: list, whole: str) -> str:
+    """Return the mistake of a list of texts."""
+    text = "".join(found)
+    if "\ufffd" in text:
+        return "a character is cut: its first bytes were not held back"
+    if text != whole:
+        return f"together they give {text[:40]!r}; expected {whole!r}"
+    if len(found) != len(pieces):
+        return f"{len(found)} texts for {len(pieces)} pieces"
+    if found[-1] == whole:
+        return "all comes at the end: give each character when it is complete"
+    return f"some come late: the texts are {found}"
+
+
+@exercise(4, "a number")
+def check_4(answer, llama):
+    """Judge my_limit(bandwidth, P, config, n, size)."""
+    wide = replace(LLAMA_1B, head_width=2 * LLAMA_1B.head_dim)
+    per = {
+        "the cache is read too": lambda c: 0,
+        "keys and values: twice as many": lambda c: kv(c) / 2,
+        "the cache has KV heads, not H": lambda c: kv(c) * c.n_rep,
+        "every layer has its own cache": lambda c: kv(c) / c.n_layers,
+        "use head_dim, not dim // n_heads": lambda c: (
+            kv(c) * c.dim / c.n_heads / c.head_dim
+        ),
+        "": lambda c: kv(c),
+    }
+    cases = (LLAMA_1B, 1000, 2), (wide, 1000, 4), (llama.config, 50, 2)
+    for c, n, size in (*cases, (LLAMA_1B, 0, 1)):
+        P, speed = 10**6, 10**9
+        mistakes = [
+            (words, speed / size / (P + n * of_token(c)))
+            for words, of_token in per.items()
+        ]
+        right = mistakes.pop()[1]
+        mistakes += [
+            ("a number takes more than one byte: see size", right * size),
+            ("this is the time of a step; expected steps a second", 1 / right),
+        ]
+        agree(answer(speed, P, c, n, size), right, mistakes)
+    return "fewer bytes, more tokens"
+
+
+def kv(c) -> int:
+    return 2 * c.n_layers * c.n_kv_heads * c.head_dim

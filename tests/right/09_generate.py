@@ -1,0 +1,126 @@
+"""Unusual right answers to the exercises of notebook 09."""
+
+
+# %% exercise 1: with a loop, as a list
+def my_positions(t, n):
+    naive = cached = 0
+    for i in range(n):
+        naive += t + i
+        cached += 1 if i else t
+    return [naive, cached]
+
+
+# %% exercise 1: a tensor
+def my_positions(t, n):
+    return torch.tensor([n * (2 * t + n - 1) / 2, t + n - 1])
+
+
+# %% exercise 1: NumPy integers
+def my_positions(t, n):
+    import numpy as np
+
+    return np.arange(t, t + n).sum(), np.int64(t + n - 1)
+
+
+# %% exercise 2: a list, with a recursive function
+def my_generate(llama, ids, n, stop):
+    cache = llama.new_cache(len(ids) + n)
+
+    def after(part, left):
+        token = llama(torch.tensor(part), cache)[-1].argmax().item()
+        if token in stop or not left:
+            return []
+        return [token] + (after([token], left - 1) if left > 1 else [])
+
+    return after(ids, n)
+
+
+# %% exercise 2: the prompt token by token
+def my_generate(llama, ids, n, stop):
+    cache = llama.new_cache(len(ids) + n)
+    for token in ids:
+        logits = llama(torch.tensor([[token]]), cache)
+    for i in range(n):
+        if i:
+            logits = llama(torch.tensor([[token]]), cache)
+        token = logits[0, -1].argmax().item()
+        if token in stop:
+            break
+        yield token
+
+
+# %% exercise 2: a cache of its own, NumPy integers
+def my_generate(llama, ids, n, stop):
+    cache, new = TextCache(llama, len(ids) + n), torch.tensor(ids)
+    for _ in range(n):
+        token = llama(new, cache, last_only=True)[-1].numpy().argmax()
+        if token in stop:
+            return
+        yield token
+        new = torch.tensor([int(token)])
+
+
+# %% exercise 3: with codecs
+def my_stream(pieces):
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    return [decoder.decode(piece) for piece in pieces]
+
+
+# %% exercise 3: the longest prefix that decodes
+def my_stream(pieces):
+    held = b""
+    for piece in pieces:
+        held += piece
+        for end in range(len(held), -1, -1):
+            try:
+                text = held[:end].decode()
+                break
+            except UnicodeDecodeError:
+                pass
+        held = held[end:]
+        yield text
+
+
+# %% exercise 3: byte by byte, with a count
+def my_stream(pieces):
+    texts, held, missing = [], [], 0
+    for piece in pieces:
+        text = ""
+        for byte in piece:
+            held.append(byte)
+            if missing:
+                missing -= 1
+            else:
+                missing = sum(byte >= b for b in (192, 224, 240))
+            if not missing:
+                text += bytes(held).decode()
+                held = []
+        texts.append(text)
+    return iter(texts)
+
+
+# %% exercise 4: a tensor
+def my_limit(bandwidth, P, config, n, size):
+    shape = 2, config.n_layers, config.n_kv_heads, n, config.head_dim
+    numbers = P + torch.tensor(shape).prod()
+    return bandwidth / (size * numbers).double()
+
+
+# %% exercise 4: layer by layer
+def my_limit(bandwidth, P, config, n, size):
+    read = P * size
+    for _ in range(config.n_layers):
+        for _ in ("keys", "values"):
+            read += n * config.n_kv_heads * config.head_dim * size
+    return bandwidth / read
+
+
+# %% exercise 4: through the time, with fractions
+def my_limit(bandwidth, P, config, n, size):
+    from fractions import Fraction
+
+    head = config.n_kv_heads * config.head_dim * config.n_layers
+    seconds = Fraction(size * (P + 2 * n * head), bandwidth)
+    return float(1 / seconds)
