@@ -206,7 +206,7 @@ def test_the_roofs_meet_where_they_should():
     assert list(zip(x, y))[2:] == [(10, 100), (300, 100)]
     assert np.allclose(y[:2], 10 * np.array(x[:2]))
     assert ax.get_ylim()[0] < 2  # the slowest pass is in sight
-    assert {"1 row", "64", "memory: 10 GB/s"} <= set(texts(ax.texts))
+    assert {"1 row", "64", "memory-bound: 10 GB/s"} <= set(texts(ax.texts))
     # memory that is never the limit
     (ax,) = nb09.roofline(1e12, 1e11, [(1, 0.5, 4e9), (4, 2.0, 9e9)]).axes
     assert set(ax.lines[0].get_ydata()) == {100}

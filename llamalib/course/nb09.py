@@ -10,49 +10,36 @@ from ..config import LLAMA_1B
 from ..decoding import generate
 from .judge import Wrong, agree, exercise
 
-MOST = 100  # ids or texts that an answer may give
-
 
 def collect(function) -> Callable:
     """Return a function that gives a list for each generator."""
-    if not callable(function):
-        return function
 
     @functools.wraps(function)
     def run(*args):
         result = function(*args)
-        if isinstance(result, Iterator):
-            return list(islice(result, MOST))
-        return result
+        is_iterator = isinstance(result, Iterator)
+        return list(islice(result, 100)) if is_iterator else result
 
-    return run
+    return run if callable(function) else function
 
 
 @exercise(1, "two whole numbers")
 def check_1(answer):
     """Judge my_positions(t, n): positions without a cache, and with one."""
-    grows = "without a cache: the text grows with every new token"
     for t, n in ((5, 4), (1, 1), (100, 7)):
+        grows = "without a cache: the text grows with every new token"
         right, kept = sum(range(t, t + n)), t + n - 1
-        without = {
-            "": right,
-            "without a cache: one pass too many": right + t + n,
-            grows: n * t,
-            "without a cache: old positions run again in every pass": kept,
+        more = right + t + n
+        mistakes = {
+            "without a cache: one pass too many": (more, kept),
+            "without a cache, one pass too many; with one, too": (more, t + n),
+            grows: (n * t, kept),
+            "with a cache: the last new token never goes in": (right, t + n),
+            "with a cache: the prompt runs too, once": (right, n),
+            "expected the other order": (kept, right),
         }
-        with_cache = {
-            "": kept,
-            "with a cache: the last new token never goes in": t + n,
-            "with a cache: the prompt runs too, once": n,
-        }
-        mistakes = [
-            (words or others, (a, b))
-            for words, a in without.items()
-            for others, b in with_cache.items()
-            if words or others
-        ]
-        mistakes.append(("expected the other order", (kept, right)))
-        agree(answer(t, n), (right, kept), mistakes, what=f"for {t}, {n}: it")
+        what = f"t = {t}, n = {n}: the result"
+        agree(answer(t, n), (right, kept), mistakes.items(), what=what)
     return "and it counts what a cache saves"
 
 
@@ -73,16 +60,15 @@ def check_2(answer, llama):
             raise Wrong(f"expected ints, found a {name}: use .item()")
         extra = ran - (len(ids) + 5)
         if extra > 1:
-            words = "old positions run again: give decode_one the new id alone"
-            raise Wrong(words)
+            raise Wrong("old positions run again: run the new id alone")
         if extra == 1:
             raise Wrong("a position too many: the last new id never goes in")
         for last in (whole[3], whole[0]):
             end = whole.index(last)
-            mistakes = [
-                ("it does not stop at an id of stop", whole),
-                ("the id that ends the text is given out too", whole[: end + 1]),
-            ]
+            mistakes = {
+                "it does not stop at an id of stop": whole,
+                "the id that ends the text is given out too": whole[: end + 1],
+            }.items()
             found = answer(llama, ids, 6, {last})
             agree(found, whole[:end], mistakes, 1e-9, "with a stop: the list")
     return "the ids of llamalib.generate, each position run once"
@@ -139,32 +125,26 @@ def name_stream(found: list, pieces: list, whole: str) -> str:
 @exercise(4, "a number")
 def check_4(answer, llama):
     """Judge my_limit(bandwidth, P, config, n, size)."""
-    wide = replace(LLAMA_1B, head_width=2 * LLAMA_1B.head_dim)
-    per = {
-        "the cache is read too": lambda c: 0,
-        "keys and values: twice as many": lambda c: kv(c) / 2,
-        "the cache has KV heads, not H": lambda c: kv(c) * c.n_rep,
-        "every layer has its own cache": lambda c: kv(c) / c.n_layers,
-        "use head_dim, not dim // n_heads": lambda c: (
-            kv(c) * c.dim / c.n_heads / c.head_dim
-        ),
-        "": lambda c: kv(c),
-    }
+    wide = replace(LLAMA_1B, head_width=3 * LLAMA_1B.head_dim)
     cases = (LLAMA_1B, 1000, 2), (wide, 1000, 4), (llama.config, 50, 2)
     for c, n, size in (*cases, (LLAMA_1B, 0, 1)):
         P, speed = 10**6, 10**9
+        cache = 2 * c.n_layers * c.n_kv_heads * c.head_dim * n
+        right = speed / size / (P + cache)
+        factors = {
+            "the cache is read too": 0,
+            "keys and values: twice as many": 1 / 2,
+            "the cache has KV heads, not H": c.n_rep,
+            "every layer has its own cache": 1 / c.n_layers,
+            "use head_dim, not dim // n_heads": c.dim / c.n_heads / c.head_dim,
+        }
         mistakes = [
-            (words, speed / size / (P + n * of_token(c)))
-            for words, of_token in per.items()
+            (words, speed / size / (P + factor * cache))
+            for words, factor in factors.items()
         ]
-        right = mistakes.pop()[1]
         mistakes += [
             ("a number takes more than one byte: see size", right * size),
             ("this is the time of a step; expected steps a second", 1 / right),
         ]
         agree(answer(speed, P, c, n, size), right, mistakes)
     return "fewer bytes, more tokens"
-
-
-def kv(c) -> int:
-    return 2 * c.n_layers * c.n_kv_heads * c.head_dim

@@ -9,13 +9,10 @@ from ..decoding import generate
 from . import charts
 from .base import COLOURS, array, canvas, plain
 from .model_map import strip  # noqa: F401
-from .nb07 import next_token_bars  # noqa: F401
 from .play import fit
 
 
-def cost_by_position(
-    positions, series, title="", unit="positions run\nthrough the model"
-):
+def cost_by_position(positions, series, title, unit):
     """Draw the cost of each new token; two names, the first is grey."""
     fig, ax = canvas(3.2)
     mark = "o-" if len(positions) < 10 else "-"
@@ -79,10 +76,10 @@ def _roof(ax, bandwidth, peak, lowest, highest):
     ys = [min(x * bandwidth, peak) / 1e9 for x in xs]
     ax.plot(xs, ys, color=COLOURS["other"], lw=2)
     style = dict(ha="right", color=COLOURS["plain"])
-    text = f"memory: {bandwidth / 1e9:,.0f} GB/s"
+    text = f"memory-bound: {bandwidth / 1e9:,.0f} GB/s"
     if ridge > lowest:
         charts.note(ax, xs[1], ys[1], text, -8, **style)
-    text = f"arithmetic, the best measured: {peak / 1e9:,.0f} billion a second"
+    text = f"compute-bound, at most {peak / 1e9:,.0f} billion a second here"
     charts.note(ax, highest, peak / 1e9, text, 0, 5, **style)
 
 
