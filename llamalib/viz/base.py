@@ -114,6 +114,7 @@ def alt_text(fig) -> str:
     cannot see it.
     """
     parts = [fig.get_suptitle()]
+    parts += [t.get_text() for each in fig.legends for t in each.get_texts()]
     for ax in fig.axes:
         names, title = ax.get_legend(), ax.get_title("left") or ax.get_title()
         names = [t.get_text() for t in names.get_texts()] if names else []
