@@ -22,8 +22,8 @@ def check_1(answer):
             ("a pair may occur more than once: join it everywhere", once),
             ("skip a merge that does not occur: go on", stopped(word)),
             ("you returned the characters: apply the merges", list(word)),
-            ("the first merge is applied first, not the last", last_first),
             ("take the merges in order, not what is longest or left", longest),
+            ("the first merge is applied first, not the last", last_first),
         ]
         found = answer(word, MERGES)
         agree(found, merged(word, MERGES), mistakes, what=repr(word))
