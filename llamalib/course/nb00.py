@@ -110,15 +110,15 @@ def check_3(answer):
 
 
 def budgets():
-    """Yield (config, bytes, dtype, tied): just enough, and one byte less."""
+    """Yield (config, bytes, dtype, tied): just enough, a byte less, more."""
     for c, tied in ((TINY, False), (LLAMA_1B, True), (LLAMA_8B, False)):
         for dtype in (torch.bfloat16, torch.float32):
             yield c, 0, dtype, tied
             for n_layers in (1, 2, 7, 33):
                 layer, around = weigh(c, 2 - tied)
                 exact = (n_layers * layer + around) * dtype.itemsize
-                yield c, exact, dtype, tied
-                yield c, exact - 1, dtype, tied
+                for budget in (exact - 1, exact, exact + layer):
+                    yield c, budget, dtype, tied
 
 
 def weigh(c, matrices: int) -> tuple[int, int]:
@@ -128,10 +128,10 @@ def weigh(c, matrices: int) -> tuple[int, int]:
     return layer, (matrices * c.vocab_size + 1) * c.dim
 
 
-def fit(c, budget, dtype, tied, size=None, n=None, around=1, up=0) -> int:
+def fit(c, budget, dtype, tied, size=0, n=0, around=1, up=0, less=0) -> int:
     """Return how many layers fit, or what one of the mistakes gives."""
     layer, rest = weigh(c, n or 2 - tied)
-    left = budget // (size or dtype.itemsize) - around * rest
+    left = budget // (size or dtype.itemsize) - around * (rest - less * c.dim)
     return max((left + up * (layer - 1)) // layer, 0)
 
 
@@ -139,6 +139,7 @@ LAYERS = (
     ("count what is around the layers, too", dict(around=0)),
     ("a tied output is not counted", dict(n=2)),
     ("an output that is not tied is counted", dict(n=1)),
+    ("the last norm has parameters, too", dict(less=1)),
     ("the last layer must fit whole: round down", dict(up=1)),
     ("the dtype says how many bytes a number has", dict(size=2)),
     ("the budget is in bytes, not in numbers", dict(size=1)),
