@@ -85,10 +85,10 @@ def judged_3(z: Tensor, m: float, found: Tensor | None) -> tuple:
     p, top = z.softmax(-1), z.amax(-1, keepdim=True)
     stays = z >= top + torch.tensor(m).log()
     mistakes = {
+        f"no token is left for m = {m}: at least is >=, not >": z > top,
         "you compared with m, not with m times the maximum": p >= m,
         "you compared logits: the rule is about probabilities": z >= m * top,
         "each row has its own maximum (see hint 1)": p >= m * p.max(),
-        f"no token is left for m = {m}: at least is >=, not >": z > top,
     }
     for words, kept in mistakes.items():
         mistakes[words] = z.masked_fill(~kept, -INF)
