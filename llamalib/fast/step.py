@@ -2,9 +2,8 @@ r"""The decode step with every shape fixed, compiled by PyTorch.
 
 A large GPU reads the 1B's weights in a millisecond; Python cannot start a
 step's hundreds of operations in that time. PyTorch's compiler fuses them,
-and a CUDA graph starts them with one call. What changes from step to step,
-the token and its column, is in memory that never moves. The weights are read
-where they are: there is no second copy. `S` columns of the cache are read.
+and a CUDA graph starts them with one call. The token and its column are in
+memory that never moves. A step reads `S` columns of the cache.
 """
 
 import math
@@ -26,8 +25,7 @@ STEP = 1024  # granularity of columns in a long text
 def columns_for(column: int) -> int:
     """Return how many columns a step reads that writes to this one.
 
-    Each number is compiled on its own, so there are few; beyond 4096 they
-    are at most a quarter more than the text has.
+    Each number is compiled, so there are few: at most a quarter too many.
     """
     more = 2 ** column.bit_length()
     if more <= STEP:
@@ -59,11 +57,10 @@ def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
 
 
 def start_step(token, column, padding, turns, embedding, S):
-    """Compute the first block's input x (B, D) and what all blocks need.
+    """Compute the first block's input x (B, D), the mask and the rotation.
 
-    Takes token (B,), column (1,) to write to, columns of padding per row
-    (B,), turns (positions, hd/2, 2), each pair's cosine and sine, and the
-    embedding (V, D).
+    Takes token (B,), the column (1,) to write to, padding per row (B,), each
+    pair's cosine and sine (positions, hd/2, 2), and the embedding (V, D).
     """
     columns = torch.arange(S, device=token.device)  # (S,)
     unseen = (columns > column) | (columns < padding[:, None])  # (B, S)
@@ -100,10 +97,7 @@ def finish_step(x, norm, output, eps):
 
 
 def decode_step(token, column, padding, cache, model, parts=None):
-    """Run `decode_one`; the cache has L keys and L values (B, KV, S, hd).
-
-    parts are the step's three functions, if compiled.
-    """
+    """Run `decode_one`; the cache: L keys and L values (B, KV, S, hd)."""
     start, run_block, finish = parts or (start_step, decode_block, finish_step)
     turns, embedding, blocks, norm, output, eps = model
     S = cache[0][0].shape[2]
@@ -132,13 +126,11 @@ class CompiledDecode:
         with torch.inference_mode(False), torch.no_grad():
             self.cache = llama.new_cache(size, batch_size)
             ids = dict(dtype=torch.int64, device=llama.device)
-            self.token = torch.zeros(batch_size, **ids)
+            self.token, self.padding = torch.zeros(2, batch_size, **ids)
             self.column = torch.zeros_like(self.token[:1])
-            self.padding = torch.zeros_like(self.token)
         self.steps = {}  # by S: what runs a step that reads S columns
         self.on_cuda = llama.device.type == "cuda"
         self.finish = self.compile(finish_step)  # for any S
-        self.capture_stream = None
         holders = llama.tok_embeddings, llama.norm, llama.output
         first, norm, output = (floats(each.weight) for each in holders)
         last = norm, output, llama.config.norm_eps
@@ -163,9 +155,7 @@ class CompiledDecode:
         self.cache.v.zero_()  # is not 0
         self.llama = llama
         self.cache.reset(padding)
-        self.padding.zero_()
-        if padding is not None:
-            self.padding.copy_(padding)
+        self.padding[:] = 0 if padding is None else padding
         return self
 
     def give_back(self) -> None:
@@ -207,20 +197,19 @@ class CompiledDecode:
             return step
         with torch.cuda.device(self.token.device):
             # its own: PyTorch's default is of the first GPU that captured
-            self.capture_stream = self.capture_stream or torch.cuda.Stream()
-            return capture_cuda_graph(step, self.capture_stream)
+            return capture_cuda_graph(step, torch.cuda.Stream())
 
     def compile(self, function):
         """Compile one of the step's functions, for this model alone."""
-        # A product with one row becomes a sum, fused with the norm before it
-        # and with what follows: on a GPU by this option, else by FOR_CPU.
-        F, options = torch.nn.functional, {"coordinate_descent_tuning": True}
+        # A product with one row becomes a sum, fused with what is around it:
+        # on a GPU by this option, on a CPU by FOR_CPU.
+        names, options = {}, {"coordinate_descent_tuning": True}
         if not self.on_cuda:
-            F, options = FOR_CPU, CPU_OPTIONS
+            names, options = FOR_CPU, CPU_OPTIONS
         # PyTorch keeps what it compiled by a function's code, and gives up
         # after eight variants; another model is not a variant of this one
-        code, names = function.__code__.replace(), function.__globals__
-        copy = types.FunctionType(code, names | {"F": F})
+        code = function.__code__.replace()
+        copy = types.FunctionType(code, function.__globals__ | names)
         fixed = dict(fullgraph=True, dynamic=False)
         return torch.compile(copy, options=options, **fixed)
 
@@ -259,9 +248,23 @@ def linear_as_sums(x: Tensor, w: Tensor) -> Tensor:
     return sums.sum(-1)[None].type_as(x)  # (1, M)
 
 
-FOR_CPU = types.SimpleNamespace(
+def attention_as_sums(xq, xk, xv, mask):
+    """Compute `grouped_attention` as sums, for a CPU's compiler."""
+    q = xq.squeeze(-3).float() / math.sqrt(xq.shape[-1])  # (B, H, hd)
+    q = q.unflatten(-2, (xk.shape[-2], -1))  # (B, KV, G, hd)
+    q = q.as_strided(q.shape, q.stride())  # stored, as above
+    k, v = (x.transpose(-3, -2)[..., None, :, :].float() for x in (xk, xv))
+    scores = (q[..., None, :] * k).sum(-1) + mask  # (B, KV, G, S)
+    weights = torch.softmax(scores, dim=-1)
+    weights = weights.as_strided(weights.shape, weights.stride())
+    out = (weights[..., None] * v).sum(-2)  # (B, KV, G, hd)
+    return out.type_as(xq).flatten(-3).unsqueeze(-2)  # (B, 1, H·hd)
+
+
+CPU_F = types.SimpleNamespace(
     linear=linear_as_sums, embedding=F.embedding, silu=F.silu
 )
+FOR_CPU = {"F": CPU_F, "grouped_attention": attention_as_sums}
 CPU_OPTIONS = {
     "cpp.enable_floating_point_contract_flag": "fast",
     # a step's tensors never change, and to compare them takes time
