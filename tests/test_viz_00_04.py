@@ -275,11 +275,11 @@ def tips(ax):
     return [np.subtract(a.xy, a.xyann) for a in arrows if a.arrowprops]
 
 
-@pytest.mark.parametrize(
-    "position, pair", [(0, 0), (5, 1), (4096, 3), (4096, 12)]
-)
+WITH_SCALED = [(0, 0), (5, 1), (4096, 3), (4096, 15)]
+
+
+@pytest.mark.parametrize("position, pair", WITH_SCALED)
 def test_the_widget_rotates_as_rope_does(pocket, position, pair):
-    """Also a pair with a scaled frequency, the last."""
     play = nb04.rotation(pocket, "abc")
     plane, along = drawn(play, position=position, pair=pair, theta=10_000)
     w, c = pocket.state_dict(), pocket.config
@@ -293,10 +293,8 @@ def test_the_widget_rotates_as_rope_does(pocket, position, pair):
     for tip, vector in zip(tips(plane), (query, rotated), strict=True):
         expected = vector[0, 0, 2 * pair : 2 * pair + 2]
         assert tip == pytest.approx(expected.numpy(), abs=1e-3)
-    frequency = 10_000 ** (-2 * pair / c.head_dim)
-    if math.tau / frequency > 2048:
-        scaled = scale_frequencies(torch.tensor(frequency).double(), 32.0)
-        frequency = scaled.item()
+    plain = torch.tensor(10_000.0).double() ** (-2 * pair / c.head_dim)
+    frequency = scale_frequencies(plain, c.rope_scaling_factor).item()
     (xs, ys), dot = along.lines[0].get_data(), along.lines[1]
     assert np.allclose(ys, np.cos(xs * frequency), atol=1e-6)
     assert xs[0] <= position <= xs[-1]

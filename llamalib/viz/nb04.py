@@ -187,7 +187,7 @@ def rotation(llama, prompt="The capital of France is") -> Play:
     hd, factor = c.head_dim, c.rope_scaling_factor or 1.0
 
     def draw(position, pair, theta):
-        plain = torch.tensor(theta ** (-2 * pair / hd)).double()
+        plain = torch.tensor(theta, dtype=torch.float64) ** (-2 * pair / hd)
         frequency = scale_frequencies(plain, factor).item()
         before = torch.view_as_complex(query)[pair].item()
         after = before * cmath.rect(1, position * frequency)
