@@ -13,6 +13,7 @@ from llamalib import (
     apply_rotary_emb,
     precompute_freqs_cis,
     rms_norm,
+    scale_frequencies,
 )
 from llamalib.viz import nb00, nb01, nb02, nb03, nb04
 from llamalib.viz.base import visible
@@ -274,7 +275,10 @@ def tips(ax):
     return [np.subtract(a.xy, a.xyann) for a in arrows if a.arrowprops]
 
 
-@pytest.mark.parametrize("position, pair", [(0, 0), (5, 1), (4096, 3)])
+WITH_SCALED = [(0, 0), (5, 1), (4096, 3), (4096, 15)]
+
+
+@pytest.mark.parametrize("position, pair", WITH_SCALED)
 def test_the_widget_rotates_as_rope_does(pocket, position, pair):
     play = nb04.rotation(pocket, "abc")
     plane, along = drawn(play, position=position, pair=pair, theta=10_000)
@@ -283,12 +287,14 @@ def test_the_widget_rotates_as_rope_does(pocket, position, pair):
     x = w["tok_embeddings.weight"][last]
     x = rms_norm(x, w["layers.0.attention_norm.weight"], c.norm_eps)
     query = (w["layers.0.attention.wq.weight"] @ x)[: c.head_dim][None, None]
-    table = precompute_freqs_cis(c.head_dim, position + 1, 10_000.0)
+    base_and_factor = 10_000.0, c.rope_scaling_factor
+    table = precompute_freqs_cis(c.head_dim, position + 1, *base_and_factor)
     rotated, _ = apply_rotary_emb(query, query, table[-1:])
     for tip, vector in zip(tips(plane), (query, rotated), strict=True):
         expected = vector[0, 0, 2 * pair : 2 * pair + 2]
         assert tip == pytest.approx(expected.numpy(), abs=1e-3)
-    frequency = 10_000 ** (-2 * pair / c.head_dim)
+    plain = torch.tensor(10_000.0).double() ** (-2 * pair / c.head_dim)
+    frequency = scale_frequencies(plain, c.rope_scaling_factor).item()
     (xs, ys), dot = along.lines[0].get_data(), along.lines[1]
     assert np.allclose(ys, np.cos(xs * frequency), atol=1e-6)
     assert xs[0] <= position <= xs[-1]
@@ -305,7 +311,7 @@ def test_angles_are_signed_from_query_to_key():
         x, y = ends[0] / 0.35
         assert ends[1] / 0.35 == pytest.approx([-sign * y, sign * x])
     fig = nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, ([0], [1]), "")
-    assert "3 full turns and 90.0°" in fig.axes[0].get_xlabel()
+    assert "3 full rotations and 90.0°" in fig.axes[0].get_xlabel()
 
 
 def test_clocks_draw_up_as_up():
