@@ -15,7 +15,7 @@ CASES = (
     (1024, 3, 256, 1.5),
     (512, 2, 128, None),
     (640, 5, 100, 1.0),
-    (4096, 4, 1024, 1.3),
+    (3072, 4, 256, 1.0),  # 8192 fits already
     (100, 2, 1, 1.3),  # 266.67, 345.8: a fraction is dropped twice
 )
 width = ffn_hidden_dim

@@ -33,21 +33,21 @@ def activations(z, curves, shares):
 
 def one_gate() -> Play:
     """Return sliders of z and up of a neuron with the down column (1, -1)."""
-    zs, tone = np.linspace(-6, 6, 241), COLOURS["feed-forward"]
+    zs, tone = np.linspace(-5, 5, 201), COLOURS["feed-forward"]
 
     def draw(z, up):
         fig, (left, right) = panels(3.3, 2)
         gate, size = z / (1 + np.exp(-z)), z * up / (1 + np.exp(-z))
         left.plot(zs, zs / (1 + np.exp(-zs)), "-", z, gate, "o", color=tone)
         charts.finish(left, f"gate = silu({z:g}) = {gate:.3f}", "z", "silu(z)")
-        arrow = dict(arrowstyle="-|>", color=tone, lw=2, shrinkA=0, shrinkB=0)
-        right.annotate("", (size, -size), (0, 0), arrowprops=arrow)
+        ends = [0, size], [0, -size], "-", size, -size, "o"
+        right.plot(*ends, color=tone, lw=3)
         right.grid(lw=0.5)
-        right.set(xlim=(-13, 13), ylim=(-13, 13))
-        name = f"gate · up · (1, −1) = ({size:.3f}, {-size:.3f})"
+        right.set(xlim=(-10.5, 10.5), ylim=(-10.5, 10.5))
+        name = f"added: gate · up · (1, −1) = ({size:.3f}, {-size:.3f})"
         return charts.finish(right, name, "first number", "second number")
 
-    z = ipw.FloatSlider(1, min=-6, max=6, description="z")
+    z = ipw.FloatSlider(1, min=-5, max=5, description="z")
     up = ipw.FloatSlider(2, min=-2, max=2, description="up")
     return Play(draw, z=z, up=up)
 
