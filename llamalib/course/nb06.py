@@ -126,8 +126,8 @@ def check_4(answer):
         mistakes = [
             ("that is neuron j alone", gate * up * w2[:, j]),
             ("that is row j of w2; a neuron has column j", no_row),
-            ("you removed its up without its gate", whole - up * w2[:, j]),
-            ("you removed its gate without its up", whole - gate * w2[:, j]),
+            ("you subtracted up without the gate", whole - up * w2[:, j]),
+            ("you subtracted the gate without up", whole - gate * w2[:, j]),
             ("nothing is left out", whole),
         ]
         agree(answer(*case, j), whole - gate * up * w2[:, j], mistakes)

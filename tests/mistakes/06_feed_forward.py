@@ -246,12 +246,12 @@ def without_neuron(x, w1, w2, w3, j):
     return feed_forward(x, w1, w2, w3)
 
 
-# %% exercise 4: you removed its up without its gate
+# %% exercise 4: you subtracted up without the gate
 def without_neuron(x, w1, w2, w3, j):
     return feed_forward(x, w1, w2, w3) - (x @ w3[j])[:, None] * w2[:, j]
 
 
-# %% exercise 4: you removed its gate without its up
+# %% exercise 4: you subtracted the gate without up
 def without_neuron(x, w1, w2, w3, j):
     gate = F.silu(x @ w1[j])[:, None]
     return feed_forward(x, w1, w2, w3) - gate * w2[:, j]
