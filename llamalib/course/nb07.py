@@ -102,18 +102,20 @@ def log_probs(llama, ids: list[int], shift=1) -> Tensor:
 
 @exercise(4, expects="a number")
 def check_4(log_prob, llama):
-    """Two answers to a question; report the ln p of each."""
+    """An answer after an uncertain token, then two answers to a question."""
     encode, bos = llama.tokenizer.encode, llama.tokenizer.bos_id
-    prompt, said = "The capital of France is", []
-    start = encode(prompt, bos=True, eos=False)
-    n, begin = len(start), "the answer has a begin token: use bos=False"
-    for answer in (" Paris.", " Berlin."):
+    question, said = "The capital of France is", []
+    begin = "the answer has a begin token: use bos=False"
+    cases = ("The capital", " of France"), (question, " Paris.")
+    for prompt, answer in (*cases, (question, " Berlin.")):
+        start = encode(prompt, bos=True, eos=False)
         end = encode(answer, bos=False, eos=False)
-        each = log_probs(llama, start + end)  # (T-1,)
+        n, ids = len(start), start + end
+        each = log_probs(llama, ids)  # (T-1,)
         right = each[n - 1 :].sum().item()
-        unshifted = log_probs(llama, start + end, shift=0)[n - 1 :].sum()
+        unshifted = log_probs(llama, ids, shift=0)[n - 1 :].sum()
         begun = log_probs(llama, [*start, bos, *end])  # (T,)
-        z, labels = rows_and_labels(llama, start + end)
+        z, labels = rows_and_labels(llama, ids)
         logits = z.gather(1, labels[:, None])[n - 1 :].sum()
         mistakes = [
             ("the prompt's tokens are counted too", each.sum()),
@@ -129,5 +131,5 @@ def check_4(log_prob, llama):
             (begin, begun[n:].sum()),
         ]
         agree(log_prob(llama, prompt, answer), right, mistakes)
-        said.append(f"{answer!r} has {right:.2f}")
-    return f"right: {', '.join(said)}"
+        said.append(f"{prompt}{answer} {right:.2f}")
+    return f"right: {'; '.join(said[1:])}"
