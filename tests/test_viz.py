@@ -294,7 +294,7 @@ def test_a_picture_has_words_twice_the_pixels_and_few_colours(monkeypatch):
 
     get_ipython()
     fig, ax = base.canvas(2)
-    charts.lines(ax, {"a < b": [1, 2]}, ["query"], [0, 1])
+    charts.lines(ax, {"a < b": [1, 2]}, [("query", "-")], [0, 1])
     charts.finish(ax, "Cost in $", "positions", "bytes", legend="right")
     data = shown(fig)
     alt = "Cost in $: bytes by positions: a < b"
