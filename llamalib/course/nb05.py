@@ -144,9 +144,9 @@ def check_3(answer):
         "no factor": "rescale both sums when the maximum grows",
         "sum": "you rescale the values so far, but not the sum",
         "values": "you rescale the sum, but not the values so far",
+        "zero": "start the maximum at -inf: all scores may be far below 0",
         "overflow": "your exponentials overflow: subtract the largest score",
         "no √hd": "you do not divide the scores by √hd",
-        "zero": "start the maximum at -inf: all scores may be far below 0",
         "up": "is your factor upside down? Old sums must shrink",
     }
     mistakes = {"you keep the pieces, but each is overwritten": kept}
