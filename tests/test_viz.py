@@ -231,7 +231,7 @@ def bars(n):
         raise ValueError("n is <0>; expected more")
     fig, ax = base.canvas(2)
     charts.ranked_bars(ax, ["a"] * n, [0.5] * n, "token")
-    return fig
+    return charts.finish(ax, "bars of a token")
 
 
 @pytest.fixture

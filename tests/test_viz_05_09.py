@@ -75,6 +75,16 @@ def test_query_heads_share_their_groups_kv_head(H, KV):
     assert ends == [(h, below[h // (H // KV)]) for h in range(H)]
 
 
+def test_a_cache_is_compared_with_the_weights():
+    lengths = [256, 512, 1024, 2048]
+    series = {"MHA": [4 * n for n in lengths], "GQA": lengths}
+    (ax,) = nb05.cache_bytes(lengths, series, 5000).axes
+    assert [line.get_ydata()[-1] for line in ax.lines[:2]] == [8192, 2048]
+    assert set(ax.lines[2].get_ydata()) == {5000}
+    written = ["8.19 kB", "2.05 kB", "the weights: 5 kB"]
+    assert texts(ax.texts) == written
+
+
 def test_gates_of_each_layer():
     share = torch.tensor([0.3, 0.7])
     rows = [[-0.2, -0.1, 0.0, 0.5, 1.0], [-0.3, -0.2, -0.1, 0.1, 0.2]]
@@ -221,22 +231,34 @@ def test_the_roofs_meet_where_they_should():
 # -- widgets ----------------------------------------------------------------
 
 MAKE = {
+<<<<<<< HEAD
     "heads": lambda llama: nb05.heads(llama, encode(llama, PROMPT), layer=3),
     "one_gate": lambda llama: nb06.one_gate(),
+=======
+    "heads": lambda llama: nb05.heads(llama, PROMPT, layer=3),
+>>>>>>> edit-05
     "neurons": lambda llama: nb06.neurons(llama, STORY),
     "next_token": nb07.next_token,
     "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),
 }
 REPRS = {
+<<<<<<< HEAD
     "heads": "Play(layer=3, head=0)",
     "one_gate": "Play(z=1.0, up=2.0)",
+=======
+    "heads": f"Play(text={PROMPT!r}, layer=3, head=0)",
+>>>>>>> edit-05
     "neurons": "Play(layer=3, neuron=391, order='by number')",
     "next_token": f"Play(prompt={PROMPT!r}, bars=10)",
     "sampling": "Play(text='Once there was a', temperature=0.7, k=0, p=0.9)",
 }
 MOVES = {
+<<<<<<< HEAD
     "heads": dict(layer=5, head=5),
     "one_gate": dict(z=-5.0, up=-1.0),
+=======
+    "heads": dict(text="Once", layer=5, head=5),
+>>>>>>> edit-05
     "neurons": dict(layer=1, neuron=2, order="selective first"),
     "next_token": dict(prompt="The capital of Japan is", bars=3),
     "sampling": dict(text="The", temperature=2.0, k=3, p=0.4),
@@ -269,7 +291,8 @@ def test_a_widget_follows_each_of_its_controls(plays, name):
 
 
 @pytest.mark.parametrize(
-    "name, control", [("next_token", "prompt"), ("sampling", "text")]
+    "name, control",
+    [("heads", "text"), ("next_token", "prompt"), ("sampling", "text")],
 )
 def test_any_text_can_be_typed(plays, name, control):
     with warnings.catch_warnings():
@@ -291,6 +314,12 @@ def test_heads_shows_the_head_that_is_chosen(plays, pocket):
         name = f"layer {layer}, head {head} · KV head {head // 4}, "
         name += f"shared by heads {group}"
         assert ax.get_title(loc="left") == name
+
+
+def test_heads_shows_the_start_of_a_long_text(plays):
+    ax = drawn(plays["heads"], text="One, two, three, " * 60)[0]
+    assert ax.images[0].get_array().shape == (40, 40)
+    assert ax.get_title(loc="left").endswith("· the first 40 tokens")
 
 
 def activations(play, **values):
