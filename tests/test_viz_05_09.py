@@ -231,34 +231,22 @@ def test_the_roofs_meet_where_they_should():
 # -- widgets ----------------------------------------------------------------
 
 MAKE = {
-<<<<<<< HEAD
-    "heads": lambda llama: nb05.heads(llama, encode(llama, PROMPT), layer=3),
-    "one_gate": lambda llama: nb06.one_gate(),
-=======
     "heads": lambda llama: nb05.heads(llama, PROMPT, layer=3),
->>>>>>> edit-05
+    "one_gate": lambda llama: nb06.one_gate(),
     "neurons": lambda llama: nb06.neurons(llama, STORY),
     "next_token": nb07.next_token,
     "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),
 }
 REPRS = {
-<<<<<<< HEAD
-    "heads": "Play(layer=3, head=0)",
-    "one_gate": "Play(z=1.0, up=2.0)",
-=======
     "heads": f"Play(text={PROMPT!r}, layer=3, head=0)",
->>>>>>> edit-05
+    "one_gate": "Play(z=1.0, up=2.0)",
     "neurons": "Play(layer=3, neuron=391, order='by number')",
     "next_token": f"Play(prompt={PROMPT!r}, bars=10)",
     "sampling": "Play(text='Once there was a', temperature=0.7, k=0, p=0.9)",
 }
 MOVES = {
-<<<<<<< HEAD
-    "heads": dict(layer=5, head=5),
-    "one_gate": dict(z=-5.0, up=-1.0),
-=======
     "heads": dict(text="Once", layer=5, head=5),
->>>>>>> edit-05
+    "one_gate": dict(z=-5.0, up=-1.0),
     "neurons": dict(layer=1, neuron=2, order="selective first"),
     "next_token": dict(prompt="The capital of Japan is", bars=3),
     "sampling": dict(text="The", temperature=2.0, k=3, p=0.4),
