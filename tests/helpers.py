@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from matplotlib import pyplot as plt
 
 from llamalib import Llama, ModelArgs
 from llamalib.tokenizer import write_ranks
@@ -99,3 +100,32 @@ def to_transformers(llama):
     theirs = LlamaForCausalLM(transformers_config(llama)).eval()
     theirs.load_state_dict(transformers_weights(llama))
     return theirs
+
+
+def code_cells(path):
+    """Return (tags, source) of every code cell of a notebook."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [
+        (cell["metadata"].get("tags", []), "".join(cell["source"]))
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+
+
+def run_without_long(path, names):
+    """Run a notebook, except its cells tagged `long` and what needs them.
+
+    Those train or measure for seconds. nbval runs every cell.
+    """
+    skipped = False
+    for tags, source in code_cells(path):
+        if "long" in tags:
+            skipped = True
+            continue
+        try:
+            exec(compile(source, path.name, "exec"), names)
+        except Exception:
+            if not skipped:
+                raise
+        finally:
+            plt.close("all")

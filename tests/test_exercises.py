@@ -7,7 +7,6 @@ cell. Its checks must also name every exception and every wrong type.
 import ast
 import contextlib
 import io
-import json
 import re
 
 import pytest
@@ -15,26 +14,17 @@ from matplotlib import pyplot as plt
 
 from llamalib.__main__ import all_notebooks
 from llamalib.files import ROOT
+from tests.helpers import code_cells, run_without_long
 
 SOLUTIONS = ROOT / "notebooks" / "solutions"
 MISTAKES = ROOT / "tests" / "mistakes"
 RIGHT = ROOT / "tests" / "right"
 
 
-def cells_of(path):
-    """Return (tags, source) of every code cell."""
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return [
-        (cell["metadata"].get("tags", []), "".join(cell["source"]))
-        for cell in cells
-        if cell["cell_type"] == "code"
-    ]
-
-
 def exercises(path):
     """Return number to (source of the stub, source of the check)."""
     found = {}
-    for tags, source in cells_of(path):
+    for tags, source in code_cells(path):
         for tag in tags:
             if match := re.fullmatch(r"(exercise|check)-(\d+)", tag):
                 found.setdefault(int(match[2]), {})[match[1]] = source
@@ -82,24 +72,6 @@ UNUSUAL = [
 ]
 
 
-def run(path, names):
-    """Run a notebook, except its cells tagged `long` and what needs them.
-
-    Those train or measure for seconds, and no exercise needs them. That
-    every cell runs is tested by nbval.
-    """
-    skipped = False
-    for tags, source in cells_of(path):
-        if "long" in tags:
-            skipped = True
-            continue
-        try:
-            exec(compile(source, path.name, "exec"), names)
-        except Exception:
-            if not skipped:
-                raise
-
-
 @pytest.fixture(scope="module")
 def namespaces():
     """Each notebook's names after its last cell, made on demand."""
@@ -110,8 +82,7 @@ def namespaces():
             path = PATHS[stem]
             names = {"__name__": "__main__", "display": lambda *_: None}
             with contextlib.redirect_stdout(io.StringIO()):
-                run(path, names)
-            plt.close("all")
+                run_without_long(path, names)
             made[stem] = names
         return dict(made[stem])
 

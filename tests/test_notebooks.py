@@ -9,12 +9,16 @@ import tokenize
 
 import pytest
 import torch
-from matplotlib import pyplot as plt
 
 import llamalib
 from llamalib.__main__ import all_notebooks
 from llamalib.files import ROOT
-from tests.helpers import random_llama, small_config, write_checkpoint
+from tests.helpers import (
+    random_llama,
+    run_without_long,
+    small_config,
+    write_checkpoint,
+)
 
 NOTEBOOKS = all_notebooks()
 APPENDIX = [path for path in NOTEBOOKS if path.parent.name == "appendix"]
@@ -78,7 +82,11 @@ def test_nothing_names_a_machine(path):
 def test_runs_on_a_checkpoint_of_other_proportions(
     path, tmp_path, monkeypatch, name, shards, tied
 ):
-    """No cell depends on the pocket Llama: random weights, other sizes."""
+    """No cell depends on the pocket Llama: random weights, other sizes.
+
+    Cells tagged `long` and what needs them are left out; `make test-slow`
+    runs them all on the 1B's shapes.
+    """
     both = path.stem[:2] in ("00", "01", "09")  # they read the files
     if not both and (NOTEBOOKS.index(path) % 2 == 0) == tied:
         pytest.skip("one of the two checkpoints is enough")
@@ -98,11 +106,8 @@ def test_runs_on_a_checkpoint_of_other_proportions(
 def printed_by(path):
     """Run a notebook in this process, without a kernel of its own."""
     names = {"__name__": "__main__", "display": lambda *_: None}
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        for cell in code(cells):
-            exec("".join(cell["source"]), names)
-            plt.close("all")
+        run_without_long(path, names)
     return printed.getvalue()
 
 

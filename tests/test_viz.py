@@ -231,7 +231,7 @@ def bars(n):
         raise ValueError("n is <0>; expected more")
     fig, ax = base.canvas(2)
     charts.ranked_bars(ax, ["a"] * n, [0.5] * n, "token")
-    return fig
+    return charts.finish(ax, "bars of a token")
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def test_a_picture_has_words_twice_the_pixels_and_few_colours(monkeypatch):
 
     get_ipython()
     fig, ax = base.canvas(2)
-    charts.lines(ax, {"a < b": [1, 2]}, ["query"], [0, 1])
+    charts.lines(ax, {"a < b": [1, 2]}, [("query", "-")], [0, 1])
     charts.finish(ax, "Cost in $", "positions", "bytes", legend="right")
     data = shown(fig)
     alt = "Cost in $: bytes by positions: a < b"

@@ -13,6 +13,7 @@ from llamalib import (
     apply_rotary_emb,
     precompute_freqs_cis,
     rms_norm,
+    scale_frequencies,
 )
 from llamalib.viz import nb00, nb01, nb02, nb03, nb04
 from llamalib.viz.base import visible
@@ -223,13 +224,23 @@ def test_nearest_on_another_tokenizer_and_a_row_of_zeros():
     assert counts.sum() == llama.config.vocab_size - 1
 
 
-@pytest.mark.parametrize(
-    "places", [[0, 0, 0], [0, 5, 10], [9.9, 10, 10], [4, 4.1, 4.2]]
-)
-def test_labels_are_moved_apart(places):
-    found = nb02._apart(places, 1.0, 0, 10)
-    assert all(b - a >= 1 - 1e-9 for a, b in zip(found, found[1:]))
-    assert all(0 <= p <= 10 for p in found)
+def test_norms_are_counted_and_marked():
+    marks = {"a": torch.tensor([0.6]), "b": torch.tensor([0.5, 1.9])}
+    norms = torch.linspace(0.5, 1.5, 100), torch.tensor([1.9, 2.0])
+    (ax,) = nb02.norm_histogram(*norms, marks).axes
+    counts = [outline.get_data().values.sum() for outline in ax.patches]
+    assert counts == [100, 2]
+    ticks = [line.get_xdata().tolist() for line in ax.lines]
+    assert ticks == [m.tolist() for m in marks.values()]
+    highest = ax.patches[0].get_data().values.max()
+    assert all(line.get_ydata()[0] > highest for line in ax.lines)
+
+
+def test_sines_and_cosines_are_apart():
+    table = np.arange(12.0).reshape(2, 6) / 12
+    sines, cosines = nb02.position_table(table).axes[:2]
+    assert np.array_equal(sines.images[0].get_array(), table[:, 0::2])
+    assert np.array_equal(cosines.images[0].get_array(), table[:, 1::2])
 
 
 def test_words_of_a_map_do_not_cover_each_other():
@@ -254,6 +265,23 @@ def test_gamma_by_norm_sorts_the_norms():
     assert np.allclose(found["final"], [4])
 
 
+def test_paths_end_on_the_circle():
+    paths = {"a": [[(3, 4), (0.6, 0.8)]], "b": [[(1, 2), (0, 1), (2, 2)]]}
+    for ax, path in zip(nb03.two_norms(paths).axes, paths.values()):
+        circle, line, *moves = ax.lines
+        assert np.allclose(np.hypot(*circle.get_data()), 2**0.5)
+        assert np.allclose(np.sum(line.get_data(), 0), 0)
+        assert np.allclose(moves[0].get_xydata(), path[0])
+
+
+def test_the_first_token_is_a_line_and_the_others_a_band():
+    rms = torch.tensor([[1.0, 2, 3], [4, 5, 9], [1, 8, 7]])  # (2L + 1, T)
+    (ax,) = nb03.rms_by_norm(rms, ["a", "b", "c"]).axes
+    assert ax.lines[0].get_ydata().tolist() == [1, 4, 1]
+    band = ax.collections[0].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == (2, 9)
+
+
 def test_the_norm_s_dot_is_on_its_curve(plays):
     for scale, epsilon in ((1.0, 1e-5), (1e-4, 1e-2), (100.0, 10.0)):
         _, right = drawn(plays["norm"], scale=scale, epsilon=epsilon)
@@ -274,7 +302,10 @@ def tips(ax):
     return [np.subtract(a.xy, a.xyann) for a in arrows if a.arrowprops]
 
 
-@pytest.mark.parametrize("position, pair", [(0, 0), (5, 1), (4096, 3)])
+WITH_SCALED = [(0, 0), (5, 1), (4096, 3), (4096, 15)]
+
+
+@pytest.mark.parametrize("position, pair", WITH_SCALED)
 def test_the_widget_rotates_as_rope_does(pocket, position, pair):
     play = nb04.rotation(pocket, "abc")
     plane, along = drawn(play, position=position, pair=pair, theta=10_000)
@@ -283,12 +314,14 @@ def test_the_widget_rotates_as_rope_does(pocket, position, pair):
     x = w["tok_embeddings.weight"][last]
     x = rms_norm(x, w["layers.0.attention_norm.weight"], c.norm_eps)
     query = (w["layers.0.attention.wq.weight"] @ x)[: c.head_dim][None, None]
-    table = precompute_freqs_cis(c.head_dim, position + 1, 10_000.0)
+    base_and_factor = 10_000.0, c.rope_scaling_factor
+    table = precompute_freqs_cis(c.head_dim, position + 1, *base_and_factor)
     rotated, _ = apply_rotary_emb(query, query, table[-1:])
     for tip, vector in zip(tips(plane), (query, rotated), strict=True):
         expected = vector[0, 0, 2 * pair : 2 * pair + 2]
         assert tip == pytest.approx(expected.numpy(), abs=1e-3)
-    frequency = 10_000 ** (-2 * pair / c.head_dim)
+    plain = torch.tensor(10_000.0).double() ** (-2 * pair / c.head_dim)
+    frequency = scale_frequencies(plain, c.rope_scaling_factor).item()
     (xs, ys), dot = along.lines[0].get_data(), along.lines[1]
     assert np.allclose(ys, np.cos(xs * frequency), atol=1e-6)
     assert xs[0] <= position <= xs[-1]
@@ -305,7 +338,7 @@ def test_angles_are_signed_from_query_to_key():
         x, y = ends[0] / 0.35
         assert ends[1] / 0.35 == pytest.approx([-sign * y, sign * x])
     fig = nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, ([0], [1]), "")
-    assert "3 full turns and 90.0°" in fig.axes[0].get_xlabel()
+    assert "3 full rotations and 90.0°" in fig.axes[0].get_xlabel()
 
 
 def test_clocks_draw_up_as_up():

@@ -12,7 +12,7 @@ from pytest import approx
 
 import llamalib
 from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
-from llamalib.course.experiment import STORY, loss, replaced
+from llamalib.course.experiment import STORY, replaced
 from llamalib.viz import nb05, nb06, nb07, nb08, nb09
 from llamalib.viz.base import COLOURS, GROUPS
 from llamalib.viz.play import token_texts
@@ -75,16 +75,31 @@ def test_query_heads_share_their_groups_kv_head(H, KV):
     assert ends == [(h, below[h // (H // KV)]) for h in range(H)]
 
 
+def test_a_cache_is_compared_with_the_weights():
+    lengths = [256, 512, 1024, 2048]
+    series = {"MHA": [4 * n for n in lengths], "GQA": lengths}
+    (ax,) = nb05.cache_bytes(lengths, series, 5000).axes
+    assert [line.get_ydata()[-1] for line in ax.lines[:2]] == [8192, 2048]
+    assert set(ax.lines[2].get_ydata()) == {5000}
+    written = ["8.19 kB", "2.05 kB", "the weights: 5 kB"]
+    assert texts(ax.texts) == written
+
+
 def test_gates_of_each_layer():
-    share = torch.tensor([[0.2, 0.4], [0.5, 0.9]])
+    share = torch.tensor([0.3, 0.7])
     rows = [[-0.2, -0.1, 0.0, 0.5, 1.0], [-0.3, -0.2, -0.1, 0.1, 0.2]]
     left, right = nb06.gate_openness(share, rows).axes
     assert [bar.get_height() for bar in left.patches] == approx([0.3, 0.7])
-    # strokes are white on the bar, black above it
-    strokes = left.collections[0].get_edgecolors()
-    assert strokes[:, 0].tolist() == [1, 0, 1, 0]
     boxes = [(bar.get_y(), bar.get_height()) for bar in right.patches]
     assert np.allclose(boxes, [(-0.1, 0.6), (-0.2, 0.3)])
+
+
+def test_one_gate_moves_both_dots():
+    for z, up, gate in ((1.0, 2.0, 0.7311), (-5.0, -1.0, -0.0335)):
+        left, right = nb06.one_gate().draw(z, up).axes
+        assert left.lines[1].get_xydata()[0] == approx((z, gate), abs=1e-4)
+        end = gate * up, -gate * up
+        assert right.lines[1].get_xydata()[0] == approx(end, abs=1e-3)
 
 
 def test_lengths_are_coloured_by_their_logarithm():
@@ -216,19 +231,22 @@ def test_the_roofs_meet_where_they_should():
 # -- widgets ----------------------------------------------------------------
 
 MAKE = {
-    "heads": lambda llama: nb05.heads(llama, encode(llama, PROMPT), layer=3),
+    "heads": lambda llama: nb05.heads(llama, PROMPT, layer=3),
+    "one_gate": lambda llama: nb06.one_gate(),
     "neurons": lambda llama: nb06.neurons(llama, STORY),
     "next_token": nb07.next_token,
     "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),
 }
 REPRS = {
-    "heads": "Play(layer=3, head=0)",
+    "heads": f"Play(text={PROMPT!r}, layer=3, head=0)",
+    "one_gate": "Play(z=1.0, up=2.0)",
     "neurons": "Play(layer=3, neuron=391, order='by number')",
     "next_token": f"Play(prompt={PROMPT!r}, bars=10)",
     "sampling": "Play(text='Once there was a', temperature=0.7, k=0, p=0.9)",
 }
 MOVES = {
-    "heads": dict(layer=5, head=5),
+    "heads": dict(text="Once", layer=5, head=5),
+    "one_gate": dict(z=-5.0, up=-1.0),
     "neurons": dict(layer=1, neuron=2, order="selective first"),
     "next_token": dict(prompt="The capital of Japan is", bars=3),
     "sampling": dict(text="The", temperature=2.0, k=3, p=0.4),
@@ -261,7 +279,8 @@ def test_a_widget_follows_each_of_its_controls(plays, name):
 
 
 @pytest.mark.parametrize(
-    "name, control", [("next_token", "prompt"), ("sampling", "text")]
+    "name, control",
+    [("heads", "text"), ("next_token", "prompt"), ("sampling", "text")],
 )
 def test_any_text_can_be_typed(plays, name, control):
     with warnings.catch_warnings():
@@ -283,6 +302,12 @@ def test_heads_shows_the_head_that_is_chosen(plays, pocket):
         name = f"layer {layer}, head {head} · KV head {head // 4}, "
         name += f"shared by heads {group}"
         assert ax.get_title(loc="left") == name
+
+
+def test_heads_shows_the_start_of_a_long_text(plays):
+    ax = drawn(plays["heads"], text="One, two, three, " * 60)[0]
+    assert ax.images[0].get_array().shape == (40, 40)
+    assert ax.get_title(loc="left").endswith("· the first 40 tokens")
 
 
 def activations(play, **values):
@@ -332,23 +357,6 @@ def test_what_the_notebook_says_of_two_neurons(pocket):
     found = every_activation(pocket)[4, :, 439].abs()
     first, second = (t for t, label in enumerate(labels) if label == ",")
     assert found.argmax() == first and found[first] > 20 * found[second]
-
-
-def test_what_exercise_4_says_of_a_neuron(pocket):
-    """Without 172 of layer 0 the loss is 1.05."""
-    w2 = pocket.layers[0].feed_forward.w2.weight
-
-    def without(neuron):
-        kept = w2[:, neuron].clone()
-        w2[:, neuron] = 0
-        found = loss(pocket, STORY)
-        w2[:, neuron] = kept
-        return found
-
-    with torch.no_grad():
-        assert 1.045 < without(172) < 1.055
-        # the next three of all 1024
-        assert max(map(without, (969, 821, 899))) < 1
 
 
 def test_neurons_of_other_models_and_texts(plays, pocket):

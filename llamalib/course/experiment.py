@@ -68,7 +68,11 @@ def paired_difference(losses, others) -> tuple[float, float]:
 
 
 def held_out_texts(llama: Llama) -> list[str]:
-    """Return texts that the pocket Llama was not trained on."""
+    """Return texts drawn apart from those that the pocket was trained on.
+
+    Of the fifty, four short ones (days of the week, a country's continent)
+    occur in both: their kind has few different texts.
+    """
     large = sum(w.numel() for w in llama.parameters()) > LARGE
     return own_documents(FEW_TEXTS if large else TEXTS, seed="held out")
 

@@ -208,7 +208,7 @@ def as_tensor(value) -> Tensor | None:
         return None
     try:
         if isinstance(value, (list, tuple)) and any(
-            isinstance(each, Tensor) for each in value
+            isinstance(each, (Tensor, np.ndarray)) for each in value
         ):
             value = torch.stack([torch.as_tensor(each) for each in value])
         tensor = torch.as_tensor(value).detach().cpu()

@@ -23,12 +23,14 @@ class Notebook:
         file: its path from `notebooks`.
         aims: completes "After this notebook you can …".
         deeper: files of the appendices that go deeper.
+        step: its place in the flow of the data, on the main road.
     """
 
     file: str
     title: str
     aims: str
     deeper: tuple[str, ...] = ()
+    step: str = ""
 
     @property
     def label(self) -> str:
@@ -41,101 +43,13 @@ class Notebook:
         return f"solutions/{Path(self.file).stem}.py"
 
 
-def appendix(name: str) -> str:
-    return f"appendix/{name}.ipynb"
+def read_series() -> tuple[Notebook, ...]:
+    """Return the notebooks in order, as series.json lists them."""
+    text = Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+    return tuple(Notebook(**each) for each in json.loads(text))
 
 
-A, B, C, D = map(
-    appendix,
-    ("A_training", "B_quantization", "C_mixture_of_experts", "D_long_context"),
-)
-SERIES = (
-    Notebook(
-        "00_initialization.ipynb",
-        "Initialization",
-        "name every tensor of a checkpoint with its shape, and count the "
-        "1,235,814,400 parameters of Llama 3.2-1B from ten settings.",
-        (B,),
-    ),
-    Notebook(
-        "01_tokenize.ipynb",
-        "Tokenize",
-        "turn a text into token ids and back by byte-level BPE, and say what "
-        "each special token is for.",
-    ),
-    Notebook(
-        "02_embed.ipynb",
-        "Embed",
-        "look up the vector of each token, and say what the model knows and "
-        "does not know about a text at this point.",
-    ),
-    Notebook(
-        "03_rmsnorm.ipynb",
-        "RMSNorm",
-        "compute RMSNorm by hand, and say what ε and γ do and why the norm "
-        "runs in float32.",
-    ),
-    Notebook(
-        "04_rope.ipynb",
-        "RoPE",
-        "rotate a query and a key by their positions, and show that their "
-        "score depends only on the distance.",
-        (D,),
-    ),
-    Notebook(
-        "05_attention.ipynb",
-        "Attention",
-        "compute grouped-query attention with a causal mask, and count its "
-        "parameters and the bytes of its cache.",
-        (D,),
-    ),
-    Notebook(
-        "06_feed_forward.ipynb",
-        "Feed-forward network",
-        "compute SwiGLU and a whole transformer block, and derive the hidden "
-        "size 8,192.",
-        (C,),
-    ),
-    Notebook(
-        "07_lm_head.ipynb",
-        "LM head",
-        "write the whole model in 14 lines, and turn its last vector into "
-        "the probabilities of the next token.",
-        (A,),
-    ),
-    Notebook(
-        "08_sampling.ipynb",
-        "Sampling",
-        "choose the next token greedily or by temperature, top-k and top-p.",
-    ),
-    Notebook(
-        "09_generate.ipynb",
-        "Generate",
-        "generate text with a key-value cache, on a GPU too, and bound the "
-        "tokens per second by the memory bandwidth.",
-        (A, B),
-    ),
-    Notebook(
-        A,
-        "Training",
-        "train a small Llama from random weights, and read its loss curve.",
-    ),
-    Notebook(
-        B,
-        "Quantization",
-        "store weights in 8 or 4 bits, and measure what that costs.",
-    ),
-    Notebook(
-        C,
-        "Mixture of experts",
-        "replace a feed-forward network by experts and a router.",
-    ),
-    Notebook(
-        D,
-        "Long context",
-        "scale RoPE's frequencies, and measure how far a model can look back.",
-    ),
-)
+SERIES = read_series()
 
 
 def link(text: str, to: str, start: str) -> str:
@@ -213,19 +127,6 @@ def write_frame(path: Path) -> None:
         path.write_text(new, encoding="utf-8")
 
 
-# Where each notebook's step is in the model, in the order of the data.
-STEPS = (
-    ("files", 0),
-    ("text → ids", 1),
-    ("ids → vectors", 2),
-    ("RMSNorm", 3),
-    ("RoPE", 4),
-    ("attention", 5),
-    ("FFN, block × L", 6),
-    ("LM head", 7),
-    ("next token", 8),
-    ("all together", 9),
-)
 ROUTES = (
     ("An evening", (4, 5, 9), "the two ideas that make a Llama, and the end"),
     ("A weekend", range(10), "the main road, without exercises"),
@@ -238,7 +139,7 @@ def contents(times: dict[str, tuple[int, int]]) -> str:
 
     times: by file, minutes of reading and of exercises.
     """
-    steps = [f"[{name}]({SERIES[i].file})" for name, i in STEPS]
+    steps = [f"[{each.step}]({each.file})" for each in SERIES if each.step]
     rows = [
         ("notebook", "afterwards you can", "reading", "exercises"),
         ("---", "---", "---:", "---:"),

@@ -2,9 +2,8 @@ r"""The decode step with every shape fixed, compiled by PyTorch.
 
 A large GPU reads the 1B's weights in a millisecond; Python cannot start a
 step's hundreds of operations in that time. PyTorch's compiler fuses them,
-and a CUDA graph starts them with one call. What changes from step to step,
-the token and its column, is in memory that never moves. The weights are read
-where they are: there is no second copy. `S` columns of the cache are read.
+and a CUDA graph starts them with one call. The token and its column are in
+memory that never moves. A step reads `S` columns of the cache.
 """
 
 import math
@@ -21,14 +20,12 @@ from .one_query import grouped_attention
 
 FEWEST = 256  # columns that a step reads
 STEP = 1024  # granularity of columns in a long text
-linear = F.linear  # FOR_CPU has another
 
 
 def columns_for(column: int) -> int:
     """Return how many columns a step reads that writes to this one.
 
-    Each number is compiled on its own, so there are few; beyond 4096 they
-    are at most a quarter more than the text has.
+    Each number is compiled, so there are few: at most a quarter too many.
     """
     more = 2 ** column.bit_length()
     if more <= STEP:
@@ -80,31 +77,28 @@ def decode_block(x, block, k, v, column, mask, turn, eps):
     norm1, wq, wk, wv, wo, norm2, w1, w2, w3 = block
     hd = k.shape[3]
     h = rms_norm(x, norm1, eps)  # (B, D)
-    xq = linear(h, wq).unflatten(-1, (-1, hd))  # (B, H, hd)
-    xk = linear(h, wk).unflatten(-1, (-1, hd))  # (B, KV, hd)
-    xv = linear(h, wv).unflatten(-1, (-1, hd))  # (B, KV, hd)
+    xq = F.linear(h, wq).unflatten(-1, (-1, hd))  # (B, H, hd)
+    xk = F.linear(h, wk).unflatten(-1, (-1, hd))  # (B, KV, hd)
+    xv = F.linear(h, wv).unflatten(-1, (-1, hd))  # (B, KV, hd)
     xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
     k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
     v.index_copy_(2, column, xv[:, :, None])
     keys, values = k.transpose(1, 2), v.transpose(1, 2)  # (B, S, KV, hd)
     a = grouped_attention(xq[:, None], keys, values, mask)  # (B, 1, H·hd)
-    x = x + linear(a[:, 0], wo)  # (B, D)
+    x = x + F.linear(a[:, 0], wo)  # (B, D)
     h = rms_norm(x, norm2, eps)  # (B, D)
-    gate, up = linear(h, w1), linear(h, w3)  # (B, F)
-    return x + linear(F.silu(gate) * up, w2)  # (B, D)
+    gate, up = F.linear(h, w1), F.linear(h, w3)  # (B, F)
+    return x + F.linear(F.silu(gate) * up, w2)  # (B, D)
 
 
 def finish_step(x, norm, output, eps):
     """Return the logits of the next token: (B, D) to (B, V) float32."""
-    return linear(rms_norm(x, norm, eps), output).float()
+    return F.linear(rms_norm(x, norm, eps), output).float()
 
 
-def decode_step(token, column, padding, cache, model, parts):
-    """Run `decode_one` by its three parts.
-
-    The cache has L keys and L values (B, KV, S, hd).
-    """
-    start, run_block, finish = parts
+def decode_step(token, column, padding, cache, model, parts=None):
+    """Run `decode_one`; the cache: L keys and L values (B, KV, S, hd)."""
+    start, run_block, finish = parts or (start_step, decode_block, finish_step)
     turns, embedding, blocks, norm, output, eps = model
     S = cache[0][0].shape[2]
     x, mask, turn = start(token, column, padding, turns, embedding, S)
@@ -132,13 +126,11 @@ class CompiledDecode:
         with torch.inference_mode(False), torch.no_grad():
             self.cache = llama.new_cache(size, batch_size)
             ids = dict(dtype=torch.int64, device=llama.device)
-            self.token = torch.zeros(batch_size, **ids)
+            self.token, self.padding = torch.zeros(2, batch_size, **ids)
             self.column = torch.zeros_like(self.token[:1])
-            self.padding = torch.zeros_like(self.token)
         self.steps = {}  # by S: what runs a step that reads S columns
         self.on_cuda = llama.device.type == "cuda"
         self.finish = self.compile(finish_step)  # for any S
-        self.capture_stream = None
         holders = llama.tok_embeddings, llama.norm, llama.output
         first, norm, output = (floats(each.weight) for each in holders)
         last = norm, output, llama.config.norm_eps
@@ -163,9 +155,7 @@ class CompiledDecode:
         self.cache.v.zero_()  # is not 0
         self.llama = llama
         self.cache.reset(padding)
-        self.padding.zero_()
-        if padding is not None:
-            self.padding.copy_(padding)
+        self.padding[:] = 0 if padding is None else padding
         return self
 
     def give_back(self) -> None:
@@ -207,13 +197,12 @@ class CompiledDecode:
             return step
         with torch.cuda.device(self.token.device):
             # its own: PyTorch's default is of the first GPU that captured
-            self.capture_stream = self.capture_stream or torch.cuda.Stream()
-            return capture_cuda_graph(step, self.capture_stream)
+            return capture_cuda_graph(step, torch.cuda.Stream())
 
     def compile(self, function):
         """Compile one of the step's functions, for this model alone."""
-        # A product with one row becomes a sum, fused with the norm before it
-        # and with what follows: on a GPU by this option, else by FOR_CPU.
+        # A product with one row becomes a sum, fused with what is around it:
+        # on a GPU by this option, on a CPU by FOR_CPU.
         names, options = {}, {"coordinate_descent_tuning": True}
         if not self.on_cuda:
             names, options = FOR_CPU, CPU_OPTIONS
@@ -272,7 +261,10 @@ def attention_as_sums(xq, xk, xv, mask):
     return out.type_as(xq).flatten(-3).unsqueeze(-2)  # (B, 1, H·hd)
 
 
-FOR_CPU = dict(linear=linear_as_sums, grouped_attention=attention_as_sums)
+CPU_F = types.SimpleNamespace(
+    linear=linear_as_sums, embedding=F.embedding, silu=F.silu
+)
+FOR_CPU = {"F": CPU_F, "grouped_attention": attention_as_sums}
 CPU_OPTIONS = {
     "cpp.enable_floating_point_contract_flag": "fast",
     # a step's tensors never change, and to compare them takes time

@@ -141,9 +141,8 @@ class FastWeight(Tensor):
                 made.copy = w.copy
             return made
         dtype, device = kwargs.get("dtype"), kwargs.get("device")
-        if func is aten._to_copy.default and (
-            dtype is None or dtype.is_floating_point
-        ):
+        to_floats = dtype is None or dtype.is_floating_point
+        if func is aten._to_copy.default and to_floats:
             return w.map(lambda t: t.to(device, copy=True), dtype)
         if func._schema.is_mutable and isinstance(w, cls):
             if w.kind is None:
@@ -211,10 +210,7 @@ def multiply(x: Tensor, w: FastWeight) -> Tensor:
 
 
 def row_blocks(x: Tensor, w: FastWeight) -> Tensor:
-    """Convert a block of w's rows at a time, which stays in the cache.
-
-    Without 16-bit instructions a processor is faster in float32.
-    """
+    """Convert a block of w's rows at a time: some CPUs prefer float32."""
     out = x.new_empty(len(x), len(w))  # (n, M)
     dtype = x.dtype if w.kind else torch.float32
     x = x.to(dtype)

@@ -114,13 +114,15 @@ def alt_text(fig) -> str:
     cannot see it.
     """
     parts = [fig.get_suptitle()]
+    parts += [t.get_text() for each in fig.legends for t in each.get_texts()]
     for ax in fig.axes:
         names, title = ax.get_legend(), ax.get_title("left") or ax.get_title()
         names = [t.get_text() for t in names.get_texts()] if names else []
         if not ax.axison:  # a drawing: what is written in it
-            names = [t.get_text() for t in ax.texts][:30]
+            names = [t.get_text().strip(" +") for t in ax.texts][:40]
         axes = " by ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
-        parts.append(": ".join(filter(None, (title, axes, ", ".join(names)))))
+        names = ", ".join(filter(None, names))
+        parts.append(": ".join(filter(None, (title, axes, names))))
     text = ". ".join(filter(None, parts)).replace(r"\$", "$")
     if not text:
         raise ValueError("the figure has no title, no axis label and no text")

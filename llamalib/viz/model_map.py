@@ -80,7 +80,7 @@ def _draw_flow(ax, n_layers):
     flow = dict(arrowprops=arrow, zorder=1)
     ax.annotate("", (13.2, 0.5), (0.9, 0.5), **flow)
     circle = dict(boxstyle="circle,pad=0.1", fc="white", ec=blue)
-    for start, end in ((3.85, 6.78), (6.78, 10.02)):  # around each half
+    for start, end in ((3.85, 6.72), (6.98, 10.02)):  # around each half
         around = [start, start, end, end], [0.5, 0.0, 0.0, 0.42]
         ax.plot(*around, color=blue, lw=1.6, zorder=1)
         write(ax, end, 0.5, "+", zorder=4, bbox=circle)

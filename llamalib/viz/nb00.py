@@ -81,15 +81,6 @@ def bits(rows):
     return figure_legend(fig, "outside upper center", FIELDS)
 
 
-def histograms(counts, edges, xlabel):
-    """Draw two histograms, in percent: name to n counts, n + 1 bin edges."""
-    fig, ax = canvas(2.6)
-    for (name, values), tone in zip(counts.items(), ("plain", "other")):
-        percent = [100 * float(v) / float(sum(values)) for v in values]
-        ax.stairs(percent, edges, color=colour(tone), lw=1.8, label=name)
-    return finish(ax, "", xlabel, "weights in percent", legend="best")
-
-
 def tensor_card(heading, counts, edges, spreads, layer, yscale):
     """Draw a tensor's histogram, and its spread in each layer if in one."""
     fig, (ax, side) = panels(3.2, 2, width_ratios=[1.8, 1])

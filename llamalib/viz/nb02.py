@@ -35,35 +35,19 @@ def lookup(one_hot, table, rows):
 
 
 def norm_histogram(norms, special, marks):
-    """Draw the norms of tokens' rows; marks: (token text, norm) to name."""
-    fig, ax = canvas(3.8)
+    """Draw the norms of tokens' rows, and ticks at marks: name to norms."""
+    fig, ax = canvas(3.2)
     series = {"ordinary tokens": norms, "special tokens": special}
-    both = np.concatenate([norms, special])
-    low, high = both.min(), both.max()
-    edges, tones = np.linspace(low, high, 61), ("residual", "plain")
-    charts.histograms(ax, series, edges, tones, fill=True, alpha=0.85)
-    ax.set_yscale("log")
+    edges = np.histogram_bin_edges(np.concatenate([norms, special]), 60)
+    style = dict(fill=True, alpha=0.85)
+    charts.histograms(ax, series, edges, ("residual", "plain"), **style)
     top = ax.get_ylim()[1]
-    marks = sorted(marks, key=lambda mark: mark[1])
-    places = _apart([x for _, x in marks], (high - low) / 32, low, high)
-    for (text, x), place in zip(marks, places):
-        ax.plot([x, x, place], [0.7, top, top * 2], c=COLOURS["other"], lw=0.8)
-        at = place, top * 2.6
-        charts.write(ax, *at, visible(text), 8, rotation=90, va="baseline")
+    ticks = zip(marks.items(), ("token", "probability"), (1.06, 1.18))
+    for (name, xs), tone, height in ticks:
+        style = dict(color=COLOURS[tone], ms=13, mew=2, label=name)
+        ax.plot(array(xs), [height * top] * len(xs), "|", **style)
     label = "norm of the row (square root of the sum of squares)"
-    limits = dict(ylim=(0.7, top * 150), legend="above")
-    return charts.finish(ax, "", label, "tokens (log scale)", **limits)
-
-
-def _apart(places, gap, low, high):
-    """Move sorted places as little as needed to be `gap` apart."""
-    places = list(places)
-    for i in range(1, len(places)):
-        places[i] = max(places[i], places[i - 1] + gap)
-    places = [min(p, high) for p in places]
-    for i in range(len(places) - 2, -1, -1):
-        places[i] = min(places[i], places[i + 1] - gap)
-    return [max(p, low) for p in places]
+    return charts.finish(ax, "", label, "tokens", legend="above")
 
 
 def neighbours(nearest):
@@ -89,7 +73,8 @@ def nearest_bars(token, names, cosines, every):
     charts.finish(ax, *labels, xlim=(min(0, *cosines), 1.12))
     edges = np.linspace(-1, 1, 61)
     charts.histograms(crowd, {"": every}, edges, ["residual"], fill=True)
-    crowd.plot(cosines, [0.7] * len(names), "|", c=COLOURS["token"], ms=14)
+    lowest = min(cosines)
+    charts.mark_x(crowd, lowest, f"the nearest {len(names)} →", lowest > 0.5)
     crowd.set(yscale="log", xticks=[-1, -0.5, 0, 0.5, 1])
     crowd.minorticks_off()
     labels = "cosine with every other token", "tokens (log scale)"
@@ -153,13 +138,15 @@ def order_by_layer(changes):
     return charts.add_legend(ax, "upper left", ncols=3)
 
 
-def position_table(table, title):
-    """Draw a position embedding (T, D), one row per position."""
-    fig, ax = canvas(2.9)
-    image = charts.heatmap(ax, table, signed=True)
-    fig.colorbar(image, ax=ax, label="value", pad=0.01)
-    label = "dimension (sine and cosine of each pair side by side)"
-    return charts.finish(ax, title, label, "position")
+def position_table(table):
+    """Draw a position embedding (T, D): sines at the left, then cosines."""
+    fig, axes = panels(2.9, 2, sharey=True)
+    for ax, name, values in zip(axes, ("sines", "cosines"), (0, 1)):
+        half = array(table)[:, values::2]  # (T, D/2)
+        image = charts.heatmap(ax, half, signed=True, limit=1)
+        charts.finish(ax, name, "pair i", "" if values else "position")
+    fig.colorbar(image, ax=axes, label="value", pad=0.01)
+    return fig
 
 
 def nearest(llama, token=" France") -> Play:

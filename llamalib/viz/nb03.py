@@ -6,7 +6,7 @@ import torch
 
 from ..rmsnorm import rms_norm
 from . import charts
-from .base import AMOUNT, COLOURS, array, canvas, panels, spaced, visible
+from .base import COLOURS, array, canvas, panels, spaced, visible
 from .model_map import strip  # noqa: F401
 from .play import Play, token_texts
 
@@ -16,11 +16,11 @@ SIZES = dict(x="RMS of the input", y="RMS of the output")
 def rms_by_norm(rms, labels):
     """Draw the RMS (2L + 1, T) of T tokens at the input of each norm."""
     fig, ax = canvas(2.9)
-    shades = AMOUNT(0.35 + 0.65 * np.arange(len(labels)) / len(labels))
-    places, style = np.arange(len(rms)) / 2, dict(ms=4, lw=1.2)
-    for values, shade, label in zip(array(rms).T, shades, labels):
-        style |= dict(color=shade, label=visible(label))
-        ax.plot(places, values, "o-", **style)
+    places, (first, *others) = np.arange(len(rms)) / 2, array(rms).T
+    style = dict(color=COLOURS["residual"], label="the other tokens")
+    span = np.min(others, 0), np.max(others, 0)
+    ax.fill_between(places, *span, alpha=0.6, **style)
+    charts.lines(ax, {visible(labels[0]): first}, [("plain", "o-")], places)
     _norm_ticks(ax, len(rms) // 2)
     x = "norm: two a layer (attention, then feed-forward), then the final one"
     labels = "Input of each norm", x, "RMS of the vector"
@@ -37,13 +37,30 @@ def _norm_ticks(ax, n_layers, shift=0):
 
 def before_and_after(states, labels):
     """Draw values of T tokens in several states: title to (T, n) values."""
-    fig, axes = panels(0.9 + 0.28 * len(labels), len(states), sharey=True)
-    limit = max(float(abs(values).max()) for values in states.values())
-    limit = min(limit, 3.0)  # a few values are larger
+    fig, axes = panels(1.3 + 0.28 * len(labels), len(states), sharey=True)
     for ax, (name, values) in zip(axes, states.items()):
+        limit = float(np.quantile(abs(array(values)), 0.98))
         image = charts.heatmap(ax, values, labels, signed=True, limit=limit)
         charts.finish(ax, name, f"features 0 to {values.shape[1] - 1}")
-    fig.colorbar(image, ax=axes, label="value", shrink=0.9, extend="both")
+        style = dict(location="bottom", extend="both", aspect=30)
+        fig.colorbar(image, ax=ax, label="value", **style)
+    return fig
+
+
+def two_norms(paths):
+    """Draw how norms move points of the plane: title to paths (k, 2)."""
+    fig, axes = panels(4.0, len(paths))
+    angles, line = np.linspace(0, 2 * np.pi, 200), np.array([-2.6, 2.6])
+    style = dict(color=COLOURS["other"], lw=1)
+    for ax, (name, moves) in zip(axes, paths.items()):
+        ax.plot(2**0.5 * np.cos(angles), 2**0.5 * np.sin(angles), **style)
+        ax.plot(line, -line, ":", **style)
+        for move in map(array, moves):
+            ax.plot(*move.T, color=COLOURS["plain"], lw=1)
+            ax.plot(*move[0], "o", color="white", mec=COLOURS["plain"])
+            ax.plot(*move[-1], "o", color=COLOURS["residual"], ms=8)
+        labels = name, "first number", "second number"
+        charts.finish(ax, *labels, aspect="equal", xlim=line, ylim=line)
     return fig
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ..rmsnorm import rms_norm
+from ..rope import scale_frequencies
 from .base import AMOUNT, COLOURS, array, canvas, panels, spaced
 from .base import visible  # noqa: F401
 from .charts import finish, heatmap, lines, mark_x, mark_y, note, write
@@ -16,12 +17,12 @@ from .model_map import strip  # noqa: F401
 from .play import Play
 
 PALE = "#dddddd"
+THETAS = (100, 1000, 10_000, 100_000, 500_000, 10_000_000)
 
 
 def _circle(ax, middle, radius):
     """Draw the circle on which an arrow rotates."""
-    style = dict(fc="none", ec=PALE, lw=1, zorder=0)
-    ax.add_patch(plt.Circle(middle, radius, **style))
+    ax.add_patch(plt.Circle(middle, radius, fc="none", ec=PALE, zorder=0))
 
 
 def _plane(ax, radius: float) -> None:
@@ -62,8 +63,7 @@ def turning(vectors, heading):
     for heights, (name, style) in zip(vectors.T, names):
         waves.plot(heights, style, color="#777777", lw=1, zorder=1)
         waves.scatter(range(count), heights, color=shades, s=34, zorder=2)
-        end = count - 1, heights[-1]
-        note(waves, *end, name, 8, 0, va="center", fontsize=9)
+        note(waves, count - 1, heights[-1], name, 8, 0, va="center", size=9)
     limits = dict(xlim=(-0.4, (count - 1) * 1.32), xticks=spaced(count, 12))
     return finish(waves, "", "position m", "value", **limits)
 
@@ -90,9 +90,8 @@ def clocks(vectors, positions, pairs, heading):
     """Draw the directions of (P, K, 2) vectors: K pairs at P positions."""
     P, K = len(positions), len(pairs)
     _, ax = canvas(0.9 + 0.6 * K)
-    vectors = array(vectors) * (1, -1)  # rows count downwards
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    hands = 0.44 * vectors / lengths  # (P, K, 2)
+    hands = array(vectors) * (0.44, -0.44)  # (P, K, 2); rows count downwards
+    hands /= np.linalg.norm(array(vectors), axis=-1, keepdims=True)
     shades = AMOUNT(np.linspace(0.35, 1, P))
     for i, j in np.ndindex(P, K):
         _circle(ax, (i, j), 0.44)
@@ -127,7 +126,7 @@ def wavelengths(series, limits, heading):
     lines(ax, series, looks, range(count), ms=4, lw=1.4)
     for name, value in limits:
         mark_y(ax, value, name)
-    labels = heading, "pair k", "positions to a full turn"
+    labels = heading, "pair k", "positions per full rotation"
     scale = dict(yscale="log", xticks=spaced(count, 17))
     return finish(ax, *labels, legend="lower right", **scale)
 
@@ -165,30 +164,31 @@ def turned(before, after, m, angle, wave, heading):
     _, (plane, along) = panels(3.4, 2, width_ratios=[1, 1.5])
     radius = math.hypot(*before)
     _plane(plane, radius)
+    up = "after" if after[1] >= before[1] else "before"
     arrows = (before, "other", "before"), (after, "query", "after")
     for tip, role, name in arrows:
         _arrow(plane, tip, COLOURS[role])
         style = dict(color=COLOURS[role], ha="left" if tip[0] > 0 else "right")
+        style["va"] = "bottom" if name == up else "top"  # tips may coincide
         write(plane, *np.multiply(1.07, tip), name, **style)
     start = math.atan2(before[1], before[0])
     turns, sweep = divmod(angle, math.tau)
     _arc(plane, start, sweep, 0.4 * radius)
-    text = f"{turns:,.0f} full turns and {math.degrees(sweep):.1f}°"
+    text = f"{turns:,.0f} full rotations and {math.degrees(sweep):.1f}°"
     finish(plane, heading, f"m · Θₖ = {angle:.4f} radians\n= {text}")
     along.plot(*wave, color=COLOURS["other"], lw=1.2)
     along.plot(m, math.cos(angle), "o", color=COLOURS["query"], ms=8)
     return finish(along, "", "position m", "cos of m · Θₖ", ylim=(-1.15, 1.15))
 
 
-THETAS = (100, 1000, 10_000, 100_000, 500_000, 10_000_000)
-
-
 def rotation(llama, prompt="The capital of France is") -> Play:
-    """Return a pair of `_first_query`, rotated: by position, pair, base."""
-    hd, query = llama.config.head_dim, _first_query(llama, prompt)
+    """Return a pair of `_first_query`, rotated at the scaled frequencies."""
+    c, query = llama.config, _first_query(llama, prompt)
+    hd, factor = c.head_dim, c.rope_scaling_factor or 1.0
 
     def draw(position, pair, theta):
-        frequency = theta ** (-2 * pair / hd)
+        plain = torch.tensor(theta, dtype=torch.float64) ** (-2 * pair / hd)
+        frequency = scale_frequencies(plain, factor).item()
         before = torch.view_as_complex(query)[pair].item()
         after = before * cmath.rect(1, position * frequency)
         # at most six waves, with the position in the middle
@@ -197,7 +197,7 @@ def rotation(llama, prompt="The capital of France is") -> Play:
         along = max(0, position - span / 2) + np.linspace(0, span, 401)
         ends = [(tip.real, tip.imag) for tip in (before, after)]
         curve = along, np.cos(along * frequency)
-        heading = f"pair {pair}: a full turn in {wave:,.1f} positions"
+        heading = f"pair {pair}: a full rotation in {wave:,.1f} positions"
         return turned(*ends, position, position * frequency, curve, heading)
 
     last = hd // 2 - 1

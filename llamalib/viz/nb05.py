@@ -1,5 +1,7 @@
 r"""Pictures and widget of notebook 05."""
 
+from functools import lru_cache
+
 import ipywidgets as ipw
 import torch
 
@@ -101,51 +103,49 @@ def weights_by_scale(labels, weights, name=""):
     """Draw one query's S weights for S tokens, under up to three scalings."""
     fig, (ax,) = panels(3.0, 1)
     charts.grouped_bars(ax, weights, ("#bbbbbb", "probability", "#666666"))
-    names = [visible(label) for label in labels]
-    angle = 60 if len(labels) > 10 else 0
-    ax.set_xticks(range(len(labels)), names, rotation=angle)
+    ax.set_xticks(range(len(labels)), [*map(visible, labels)], rotation=60)
     x = "key: the token looked at"
     return charts.finish(ax, name, x, "weight", legend="best", ylim=(0, 1))
 
 
-def cache_bytes(positions, models):
-    """Draw a KV cache's bytes by length; models: title to kind to bytes."""
-    fig, axes = panels(3.6, len(models), sharey=True)
-    ticks = [p for p in (256, 2048, 16384, 131072) if p <= positions[-1]]
+def cache_bytes(positions, series, weights, name=""):
+    """Draw a KV cache's bytes by length, for each kind, and the weights'."""
+    fig, (ax,) = panels(3.4, 1)
     looks = [("value", style) for style in ("--", "-", ":")]
-    box = dict(fc="white", ec="none", pad=1)
-    for ax, (name, series) in zip(axes, models.items()):
-        charts.lines(ax, series, looks, positions)
-        for values in series.values():
-            at, text = positions[-1] * 1.15, size_text(values[-1])
-            charts.write(ax, at, values[-1], text, ha="left", bbox=box)
-        charts.log_axis(ax, "x", ticks, "{:,}".format, base=2)
-        charts.log_axis(ax, "y", text=size_text)
-        ax.grid(axis="y", color="#e5e5e5", lw=0.8)
-        limits = positions[0], positions[-1] * 12
-        charts.finish(ax, name, "tokens in the text", xlim=limits)
-        charts.add_legend(ax, "upper left", fontsize=8)
-    axes[0].set_ylabel("keys and values of one text")
-    return fig
+    charts.lines(ax, series, looks, positions)
+    for n in (values[-1] for values in series.values()):
+        charts.write(ax, positions[-1] * 1.1, n, size_text(n), ha="left")
+    charts.mark_y(ax, weights, f"the weights: {size_text(weights)}")
+    charts.log_axis(ax, "x", positions[::3], "{:,}".format, base=2)
+    charts.log_axis(ax, "y", text=size_text)
+    style = dict(legend="lower right", xlim=(positions[0], positions[-1] * 2))
+    x, y = "tokens in the text", "keys and values of one text"
+    return charts.finish(ax, name, x, y, **style)
 
 
-def heads(llama, ids, layer: int = 0, head: int = 0) -> Play:
-    """Return a browser of a text's attention maps, at a layer and a head."""
-    maps = attention_maps(llama, torch.tensor(ids))  # (L, H, T, T)
-    labels, n_rep = token_texts(llama, ids), llama.config.n_rep
+def heads(llama, text, layer=0, head=0, longest=40) -> Play:
+    """Return a browser of attention maps: any text, each layer and head."""
+    c, n_rep = llama.config, llama.config.n_rep
 
-    def draw(layer, head):
-        kv_head = head // n_rep
-        first = kv_head * n_rep
-        name = f"layer {layer}, head {head} · KV head {kv_head}"
+    @lru_cache(maxsize=1)
+    def maps_of(text):
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)[:longest]
+        maps = attention_maps(llama, torch.tensor(ids))  # (L, H, T, T)
+        return maps, token_texts(llama, ids)
+
+    def draw(text, layer, head):
+        (maps, labels), g = maps_of(text), head // n_rep
+        name = f"layer {layer}, head {head} · KV head {g}"
         if n_rep > 1:
-            name += f", shared by heads {first} to {first + n_rep - 1}"
-        panel = (name, maps[layer, head], labels, kv_head)
+            name += f", shared by heads {g * n_rep} to {(g + 1) * n_rep - 1}"
+        if len(labels) == longest:
+            name += f" · the first {longest} tokens"
+        panel = (name, maps[layer, head], labels, g)
         return attention_maps_of([panel], margins=(0.16, 0.3, 1.05, 0.93))
 
-    L, H = maps.shape[:2]
     return Play(
         draw,
-        layer=ipw.IntSlider(layer, 0, L - 1, description="layer"),
-        head=ipw.IntSlider(head, 0, H - 1, description="head"),
+        text=ipw.Text(text, description="text", continuous_update=False),
+        layer=ipw.IntSlider(layer, 0, c.n_layers - 1, description="layer"),
+        head=ipw.IntSlider(head, 0, c.n_heads - 1, description="head"),
     )

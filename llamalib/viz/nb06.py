@@ -15,14 +15,14 @@ from .play import Play, token_texts
 ZERO = dict(color=COLOURS["other"], lw=0.8)
 
 
-def activations(z, curves, gates):
+def activations(z, curves, shares):
     """Draw functions f(z) by name, and f(z)/z; the network's own first."""
     fig, axes = panels(3.3, 2)
     tones = ("feed-forward", "black", "#777777", "other")
     looks = list(zip(tones, ("-", "--", "-.", ":")))
-    names = "Activation functions f", "Each is z times a gate"
+    names = "Activation functions f", "Each is z times a share"
     ys = "f(z)", "f(z) / z, the share let through"
-    for ax, series, name, y in zip(axes, (curves, gates), names, ys):
+    for ax, series, name, y in zip(axes, (curves, shares), names, ys):
         ax.axhline(0, **ZERO)
         ax.axvline(0, **ZERO)
         charts.lines(ax, series, looks, z)
@@ -31,27 +31,42 @@ def activations(z, curves, gates):
     return fig
 
 
+def one_gate() -> Play:
+    """Return sliders of z and up of a neuron with the down column (1, -1)."""
+    zs, tone = np.linspace(-5, 5, 201), COLOURS["feed-forward"]
+
+    def draw(z, up):
+        fig, (left, right) = panels(3.3, 2)
+        gate, size = z / (1 + np.exp(-z)), z * up / (1 + np.exp(-z))
+        left.plot(zs, zs / (1 + np.exp(-zs)), "-", z, gate, "o", color=tone)
+        charts.finish(left, f"gate = silu({z:g}) = {gate:.3f}", "z", "silu(z)")
+        ends = [0, size], [0, -size], "-", size, -size, "o"
+        right.plot(*ends, color=tone, lw=3)
+        right.grid(lw=0.5)
+        right.set(xlim=(-10.5, 10.5), ylim=(-10.5, 10.5))
+        name = f"added: gate · up · (1, −1) = ({size:.3f}, {-size:.3f})"
+        return charts.finish(right, name, "first number", "second number")
+
+    z = ipw.FloatSlider(1, min=-5, max=5, description="z")
+    up = ipw.FloatSlider(2, min=-2, max=2, description="up")
+    return Play(draw, z=z, up=up)
+
+
 def gate_openness(share, quantiles):
-    """Draw shares (L, T) of open gates, and gates' quantiles (L, 5)."""
-    share, (L, T) = array(share), share.shape
-    layers, tone, ticks = np.arange(L), COLOURS["feed-forward"], spaced(L, 12)
-    fig, (left, right) = panels(3.3, 2)
-    mean = share.mean(1)  # (L,)
-    left.bar(layers, mean, color=tone)
-    inside = np.where(share < mean[:, None], "white", "black").ravel()
-    style = dict(marker="_", alpha=0.4, lw=1)
-    left.scatter(layers.repeat(T), share.ravel(), 50, inside, **style)
-    left.axhline(0.5, color=COLOURS["other"], ls="--", lw=1)
-    name, y = "Open gates: mean, and each token", "share of open gates"
-    charts.finish(left, name, "layer", y, ylim=(0, 1), xticks=ticks)
+    """Draw L layers' shares of open gates, and gates' quantiles (L, 5)."""
+    layers, tone = np.arange(len(share)), COLOURS["feed-forward"]
+    fig, (left, right) = panels(3.3, 2, sharex=True)
+    left.bar(layers, array(share), color=tone)
+    charts.mark_y(left, 0.5, "half of the gates")
+    charts.finish(left, "Open gates", "layer", "share with z > 0", ylim=(0, 1))
     right.axhline(0, **ZERO)
     low, first, half, third, high = array(quantiles).T  # (L,) each
     right.vlines(layers, low, high, color=tone, lw=1.5)
     right.bar(layers, third - first, 0.6, first, color=tone)
     right.hlines(half, layers - 0.3, layers + 0.3, color="white", lw=2)
+    right.set_xticks(spaced(len(share), 12))
     name = "Values: median, middle half, 5 % to 95 %"
-    y = "value of the gate, silu(z)"
-    return charts.finish(right, name, "layer", y, xticks=ticks)
+    return charts.finish(right, name, "layer", "value of the gate, silu(z)")
 
 
 def stream_norms(norms, labels):
@@ -65,10 +80,9 @@ def stream_norms(norms, labels):
     image = charts.heatmap(ax, norms, columns=labels)
     image.set_norm(LogNorm(low, high))
     ax.set_yticks(range(len(rows)), rows)
-    for (row, t), x in np.ndenumerate(norms if len(labels) <= 12 else []):
-        text = f"{x:.3g}" if x < 1000 else f"{x:.0f}"
-        tone = "white" if x > (low * high) ** 0.5 else "black"
-        charts.write(ax, t, row, text, 8, color=tone)
+    if len(labels) <= 12:
+        short = np.vectorize(lambda x: f"{x:.3g}" if x < 1000 else f"{x:.0f}")
+        charts.cell_texts(ax, short(norms), norms > (low * high) ** 0.5)
     charts.finish(ax, "Length of the residual stream, ‖x‖", "token")
     fig.colorbar(image, ax=ax, label="length (logarithmic)")
     return fig
@@ -79,8 +93,8 @@ def additions(relative, share, embedding):
     fig, (left, right) = panels(3.3, 2)
     tone, ticks = COLOURS["residual"], spaced(len(share["attention"]), 12)
     charts.grouped_bars(left, relative, list(relative), start=1)
-    left.axhline(1, color=tone, lw=1.5)
-    name, y = "Beside what is there already", "length added / length before"
+    left.axhline(1, color="black", lw=1)
+    name, y = "Compared with the stream before", "length added / length before"
     charts.finish(left, name, "layer", y, yscale="log", xticks=ticks)
     charts.grouped_bars(right, share, list(share))
     right.bar(-1.5, float(embedding), color=tone, label="embedding")
@@ -89,20 +103,6 @@ def additions(relative, share, embedding):
     name, y = "In the final vector (sum: 1)", "share of the final vector"
     charts.figure_legend(fig, "outside lower center")
     return charts.finish(right, name, "layer", y)
-
-
-def loss_left_out(losses, as_it_is, blind):
-    """Draw L losses without a layer's half; with all; of a uniform guess."""
-    fig, ax = canvas(2.8)
-    ax.bar(range(len(losses)), losses, color=COLOURS["feed-forward"])
-    for layer, value in enumerate(losses):
-        charts.write(ax, layer, value, f"{value:.2f}", 8, va="bottom")
-    ax.axhline(as_it_is, color="black", lw=1.2, label="as it is", zorder=0)
-    ax.axhline(blind, color=COLOURS["other"], ls="--", label="a blind guess")
-    limits = 0, 1.12 * max(blind, as_it_is, *losses)
-    x = "layer whose feed-forward network is left out"
-    ax.set(ylim=limits, xticks=spaced(len(losses), 24))
-    return charts.finish(ax, "", x, "loss (nats a token)", legend="above")
 
 
 def neuron_on_text(labels, activation, gate, name, top=5):

@@ -6,6 +6,7 @@ import torch
 from . import charts
 from .base import array, canvas, legible, panels, visible
 from .model_map import strip  # noqa: F401
+from .nbA import label_rows  # noqa: F401
 from .play import Play, token_texts
 
 
@@ -64,7 +65,6 @@ def logit_by_block(names, leads):
     fig, ax = canvas(2.8)
     series = {}
     for name, parts in leads.items():
-        name = name.replace(r"\$", "$")  # `visible` escaped it
         series[f"{name}: {sum(parts):.2f} in all"] = parts
     charts.grouped_bars(ax, series, ("probability", "plain"))
     ax.axhline(0, color="black", lw=0.8)

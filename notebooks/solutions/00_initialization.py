@@ -2,19 +2,33 @@
 
 
 # %% exercise 1
-def parse(name):
-    name = name.removesuffix(".weight")
-    if not name.startswith("layers."):
-        return None, name
-    _, layer, part = name.split(".", 2)
-    return int(layer), part
+def count_by_part(shapes):
+    counts = {}
+    for name, shape in shapes.items():
+        part = name.removesuffix(".weight")
+        if part.startswith("layers."):
+            part = part.split(".", 2)[2]  # "layers", the number, the rest
+        size = 1
+        for n in shape:
+            size *= n
+        counts[part] = counts.get(part, 0) + size
+    return counts
 
 
 # %% exercise 2
-def attention_parameters(config):
-    D = config.dim
-    kv_dim = config.n_kv_heads * config.head_dim
-    return 2 * D * D + 2 * D * kv_dim  # wq and wo, wk and wv
+def settings_of(shapes):
+    vocab_size, dim = shapes["tok_embeddings.weight"]
+    numbers = {
+        int(name.split(".")[1]) for name in shapes if "layers." in name
+    }
+    wq, wk = (shapes[f"layers.0.attention.{w}.weight"] for w in ("wq", "wk"))
+    return {
+        "dim": dim,
+        "n_layers": len(numbers),
+        "vocab_size": vocab_size,
+        "hidden_dim": shapes["layers.0.feed_forward.w1.weight"][0],
+        "group": wq[0] // wk[0],  # (H·hd) / (KV·hd): hd itself cannot be seen
+    }
 
 
 # %% exercise 3
@@ -25,11 +39,3 @@ def layers_that_fit(config, budget, dtype, tied):
     around = (1 if tied else 2) * V * D + D
     left = budget // dtype.itemsize - around
     return max(left // layer, 0)
-
-
-# %% exercise 4
-def to_bfloat16(bits):
-    last = bits >> 16 & 1  # the last bit that stays
-    # adds half a step, or, where that bit is 0, a little less: then a tie
-    # stays below. A carry out of the mantissa is the next exponent: right.
-    return bits + 0x7FFF + last >> 16

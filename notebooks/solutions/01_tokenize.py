@@ -1,31 +1,26 @@
-# Solutions to the exercises of notebook 01; each stands in its stub's place.
+# Solutions to the exercises of notebook 01; each replaces its stub.
 
 
 # %% exercise 1
+def cut_word(word, merges):
+    parts = tuple(word)
+    for left, right, _ in merges:
+        parts = merge(parts, (left, right))
+    return list(parts)
+
+
+# %% exercise 2
 def to_text(ids, ranks):
     token_of = {rank: token for token, rank in ranks.items()}
     data = b"".join(token_of[i] for i in ids)
     return data.decode("utf-8", errors="replace")
 
 
-# %% exercise 2
+# %% exercise 3
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in messages:
         made += header(role)
-        made += t.encode(content, bos=False, eos=False)
+        made += encode(content.strip())
         made.append(t.eot_id)
     return made + header("assistant")
-
-
-# %% exercise 3
-def fewest(word, ranks):
-    # the fewest for the first n bytes: one more than for those before the
-    # last token, wherever that token begins
-    best = [0]
-    for n in range(1, len(word) + 1):
-        options = [
-            best[start] + 1 for start in range(n) if word[start:n] in ranks
-        ]
-        best.append(min(options))
-    return best[-1]

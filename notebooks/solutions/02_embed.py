@@ -1,3 +1,6 @@
+"""Solutions to the exercises of 02_embed.ipynb: each replaces its cell."""
+
+
 # %% exercise 1
 def one_hot_batch(ids, V):
     # (B, T, 1) against (V,): (B, T, V)
@@ -13,14 +16,6 @@ def nearest_by_distance(table, i, k):
 
 
 # %% exercise 3
-def table_gradient(ids, G, V):
-    # onehot.T @ G, without the one-hot: each row of G is added at its id,
-    # and a row that no id names stays zero
-    grad = torch.zeros(V, G.shape[1])  # (V, D)
-    return grad.index_add(0, ids, G)
-
-
-# %% exercise 4
 def shift(rows, k):
     D = rows.shape[1]
     angle = k / 10000 ** (torch.arange(0, D, 2) / D)  # (D/2,)

@@ -1,4 +1,4 @@
-"""Answers to the exercises of 04_rope: each stands in the stub's place."""
+"""Solutions to the exercises of 04_rope: each replaces its stub."""
 # ruff: noqa: F821
 
 
@@ -21,7 +21,7 @@ def rotate(x, freqs):
 
 
 # %% exercise 3
-def meet(query, m, n, freqs):
+def query_rotated_to_key(query, m, n, freqs):
     # <R_m q, R_n k> = <q, R_(n-m) k> = <R_(m-n) q, k>
     return rope_matrix(m - n, freqs) @ query
 

@@ -1,29 +1,23 @@
 # Solutions of notebook 05's exercises: each replaces the stub's source.
 
 # %% exercise 1
-def cache_bytes(config, S, bytes_each):
-    numbers = config.n_layers * config.n_kv_heads * config.head_dim * S
-    return 2 * numbers * bytes_each  # keys and values
+def tokens_that_fit(config, free, bytes_each):
+    numbers = config.n_layers * config.n_kv_heads * config.head_dim
+    return free // (2 * numbers * bytes_each)  # keys and values
 
 
 # %% exercise 2
-def mask_by_positions(T, S):
-    query = torch.arange(S - T, S)[:, None]  # (T, 1): the last T positions
-    key = torch.arange(S)  # (S,)
-    return torch.where(key <= query, 0.0, float("-inf"))  # (T, S)
-
-
-# %% exercise 3
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)  # the group's KV head
-    q, k, v = xq[:, h], xk[:, g], xv[:, g]  # (T, hd) each
-    later = torch.ones(T, T).triu(1).bool()
+    q, k, v = xq[:, h], xk[:, g], xv[:, g]  # (T, hd), (S, hd), (S, hd)
+    query = torch.arange(S - T, S)[:, None]  # (T, 1): the last T positions
+    later = torch.arange(S) > query  # (T, S)
     scores = (q @ k.T / math.sqrt(hd)).masked_fill(later, float("-inf"))
     return scores.softmax(-1) @ v  # (T, hd)
 
 
-# %% exercise 4
+# %% exercise 3
 def streamed(q, pieces):
     top, total, mixed = torch.tensor(float("-inf")), 0.0, 0.0
     for k, v in pieces:

@@ -28,6 +28,6 @@ def stream_after(llama, tokens, n):
 
 # %% exercise 4
 def without_neuron(x, w1, w2, w3, j):
-    w2 = w2.clone()  # the caller's stays as it is
-    w2[:, j] = 0  # the neuron writes nothing
+    w2 = w2.clone()  # the caller's tensor stays unchanged
+    w2[:, j] = 0  # the neuron adds nothing
     return feed_forward(x, w1, w2, w3)

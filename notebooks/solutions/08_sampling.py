@@ -1,7 +1,9 @@
 # %% exercise 1
 def top_k_probs(logits, k):
-    best, at = logits.topk(k)
-    return torch.zeros_like(logits).index_copy(0, at, best.softmax(-1))
+    # a stable sort leaves tied logits in the order of their ids
+    best, kept = logits.sort(descending=True, stable=True)
+    probs = best[:k].softmax(-1)  # the softmax renormalizes
+    return torch.zeros_like(logits).index_copy(0, kept[:k], probs)
 
 
 # %% exercise 2

@@ -1,43 +1,115 @@
 """Mistakes in the exercises of notebook 01, with words of the check."""
 
 
-# %% exercise 1: you decoded each token alone
+# %% exercise 1: a pair may occur more than once
+def cut_word(word, merges):
+    parts = list(word)
+    for left, right, _ in merges:
+        for i in range(len(parts) - 1):
+            if parts[i : i + 2] == [left, right]:
+                parts[i : i + 2] = [left + right]
+                break
+    return parts
+
+
+# %% exercise 1: skip a merge that does not occur
+def cut_word(word, merges):
+    parts = tuple(word)
+    for left, right, _ in merges:
+        if (left, right) not in zip(parts, parts[1:]):
+            break
+        parts = merge(parts, (left, right))
+    return list(parts)
+
+
+# %% exercise 1: you returned the characters
+def cut_word(word, merges):
+    return list(word)
+
+
+# %% exercise 1: the first merge is applied first, not the last
+def cut_word(word, merges):
+    parts = tuple(word)
+    for left, right, _ in reversed(merges):
+        parts = merge(parts, (left, right))
+    return list(parts)
+
+
+# %% exercise 1: not what is longest or left
+def cut_word(word, merges):
+    known = {left + right for left, right, _ in merges}
+    parts = []
+    while word:
+        n = len(word)
+        while n > 1 and word[:n] not in known:
+            n -= 1
+        parts.append(word[:n])
+        word = word[n:]
+    return parts
+
+
+# %% exercise 1: not what is longest or left
+def cut_word(word, merges):
+    known, parts = {merge[:2] for merge in merges}, list(word)
+    while True:
+        for i, pair in enumerate(zip(parts, parts[1:])):
+            if pair in known:
+                parts[i : i + 2] = ["".join(pair)]
+                break
+        else:
+            return parts
+
+
+# %% exercise 1: is 'th th', a str; expected another list of 2
+def cut_word(word, merges):
+    parts = tuple(word)
+    for left, right, _ in merges:
+        parts = merge(parts, (left, right))
+    return " ".join(parts)
+
+
+# %% exercise 2: you decoded each token alone
 def to_text(ids, ranks):
     token_of = {rank: token for token, rank in ranks.items()}
     return "".join(token_of[i].decode("utf-8", "replace") for i in ids)
 
 
-# %% exercise 1: you dropped the broken bytes
+# %% exercise 2: broken bytes became nothing
 def to_text(ids, ranks):
     token_of = {rank: token for token, rank in ranks.items()}
     data = b"".join(token_of[i] for i in ids)
     return data.decode("utf-8", errors="ignore")
 
 
-# %% exercise 1: errors='replace'
+# %% exercise 2: your code raises UnicodeDecodeError
 def to_text(ids, ranks):
     token_of = {rank: token for token, rank in ranks.items()}
     return b"".join(token_of[i] for i in ids).decode("utf-8")
 
 
-# %% exercise 1: you took each byte for a character
+# %% exercise 2: a byte is not a character
 def to_text(ids, ranks):
     token_of = {rank: token for token, rank in ranks.items()}
     return "".join(chr(byte) for i in ids for byte in token_of[i])
 
 
-# %% exercise 1: you stopped at the bytes
+# %% exercise 2: you stopped at the bytes
 def to_text(ids, ranks):
     token_of = {rank: token for token, rank in ranks.items()}
     return b"".join(token_of[i] for i in ids)
 
 
-# %% exercise 1: found 'llama', wanted
+# %% exercise 2: an id is a rank, not the value of a byte
+def to_text(ids, ranks):
+    return bytes(i % 256 for i in ids).decode("utf-8", "replace")
+
+
+# %% exercise 2: the result is 'llama', a str; expected another str
 def to_text(ids, ranks):
     return "llama"
 
 
-# %% exercise 2: you left out the two line ends after the header
+# %% exercise 3: the two line ends after a header are missing
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in [*messages, ("assistant", None)]:
@@ -49,7 +121,7 @@ def chat_ids(messages):
     return made
 
 
-# %% exercise 2: one line end after the header
+# %% exercise 3: one line end after a header; expected two
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in [*messages, ("assistant", None)]:
@@ -62,7 +134,7 @@ def chat_ids(messages):
     return made
 
 
-# %% exercise 2: a message ends with <|eot_id|>
+# %% exercise 3: a message ends with <|eot_id|>
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in messages:
@@ -70,7 +142,7 @@ def chat_ids(messages):
     return made + header("assistant")
 
 
-# %% exercise 2: not with eos
+# %% exercise 3: a message ends with <|eot_id|>, not eos
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in messages:
@@ -78,7 +150,7 @@ def chat_ids(messages):
     return made + header("assistant")
 
 
-# %% exercise 2: the header of the assistant's answer is missing
+# %% exercise 3: the header of the assistant's answer is missing
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in messages:
@@ -86,7 +158,7 @@ def chat_ids(messages):
     return made
 
 
-# %% exercise 2: belongs to the start, once
+# %% exercise 3: is at the start, once
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in messages:
@@ -95,7 +167,7 @@ def chat_ids(messages):
     return made + header("assistant")
 
 
-# %% exercise 2: <|begin_of_text|> is missing
+# %% exercise 3: <|begin_of_text|> is missing
 def chat_ids(messages):
     made = []
     for role, content in messages:
@@ -103,7 +175,7 @@ def chat_ids(messages):
     return made + header("assistant")
 
 
-# %% exercise 2: a user's text became a control token
+# %% exercise 3: a user's text became a special token
 def chat_ids(messages):
     text = "<|begin_of_text|>"
     for role, content in messages:
@@ -113,7 +185,7 @@ def chat_ids(messages):
     return t.encode(text, bos=False, eos=False, allowed_special="all")
 
 
-# %% exercise 2: names as text
+# %% exercise 3: the names of special tokens became plain text
 def chat_ids(messages):
     text = ""
     for role, content in messages:
@@ -123,15 +195,15 @@ def chat_ids(messages):
     return t.encode(text, bos=True, eos=False)
 
 
-# %% exercise 2: you stripped the content
+# %% exercise 3: the white space around a content is still there
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in messages:
-        made += [*header(role), *encode(content.strip()), t.eot_id]
+        made += [*header(role), *encode(content), t.eot_id]
     return made + header("assistant")
 
 
-# %% exercise 2: that is a text
+# %% exercise 3: a text; expected its ids
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in messages:
@@ -139,7 +211,7 @@ def chat_ids(messages):
     return t.decode(made + header("assistant"))
 
 
-# %% exercise 2: cut at other places
+# %% exercise 3: right text, cut at other places
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in messages:
@@ -147,65 +219,3 @@ def chat_ids(messages):
         made += [i for character in content for i in encode(character)]
         made.append(t.eot_id)
     return made + header("assistant")
-
-
-# %% exercise 3: the longest token first is not always best
-def fewest(word, ranks):
-    count = 0
-    while word:
-        n = len(word)
-        while word[:n] not in ranks:
-            n -= 1
-        word, count = word[n:], count + 1
-    return count
-
-
-# %% exercise 3: the longest token last is not always best
-def fewest(word, ranks):
-    count = 0
-    while word:
-        n = len(word)
-        while word[-n:] not in ranks:
-            n -= 1
-        word, count = word[:-n], count + 1
-    return count
-
-
-# %% exercise 3: takes 4, not 5
-def fewest(word, ranks):
-    def greedy(word, last):
-        count = 0
-        while word:
-            n = len(word)
-            while (word[-n:] if last else word[:n]) not in ranks:
-                n -= 1
-            word, count = word[:-n] if last else word[n:], count + 1
-        return count
-
-    return min(greedy(word, False), greedy(word, True))
-
-
-# %% exercise 3: that is what BPE takes
-def fewest(word, ranks):
-    parts = [bytes([b]) for b in word]
-    while (i := lowest_pair(parts, ranks)) is not None:
-        parts[i : i + 2] = [parts[i] + parts[i + 1]]
-    return len(parts)
-
-
-# %% exercise 3: those are the bytes
-def fewest(word, ranks):
-    return len(word)
-
-
-# %% exercise 3: one too few
-def fewest(word, ranks):
-    best = [-1]
-    for n in range(1, len(word) + 1):
-        best.append(min(best[s] + 1 for s in range(n) if word[s:n] in ranks))
-    return best[-1]
-
-
-# %% exercise 3: found 7, wanted
-def fewest(word, ranks):
-    return 7

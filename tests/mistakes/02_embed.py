@@ -11,24 +11,35 @@ def one_hot_batch(ids, V):
     return F.one_hot(ids).float()
 
 
-# %% exercise 1: V stands before T
+# %% exercise 1: V is before T
 def one_hot_batch(ids, V):
     return F.one_hot(ids, V).float().mT
 
 
-# %% exercise 1: found shape (10, 11)
+# %% exercise 1: has shape (10, 11)
 def one_hot_batch(ids, V):
     return F.one_hot(ids.flatten(), V).float()
 
 
-# %% exercise 1: is the 1 at the id?
+# %% exercise 1: one index off
 def one_hot_batch(ids, V):
     return F.one_hot((ids + 1) % V, V).float()
 
 
-# %% exercise 1: does not sum to 1
+# %% exercise 1: several ones
 def one_hot_batch(ids, V):
     return (ids[..., None] >= torch.arange(V)).float()
+
+
+# %% exercise 1: exchanged
+def one_hot_batch(ids, V):
+    return (ids[..., None] != torch.arange(V)).float()
+
+
+# %% exercise 2: the token itself
+def nearest_by_distance(table, i, k):
+    distances = torch.cdist(table[i : i + 1], table)[0]
+    return distances.argsort(stable=True)[1 : k + 1]  # wrong if rows are equal
 
 
 # %% exercise 2: the token itself
@@ -57,7 +68,7 @@ def nearest_by_distance(table, i, k):
     return torch.cdist(table[i : i + 1], table)[0].topk(k).indices
 
 
-# %% exercise 2: the sign of 2ab
+# %% exercise 2: the sign of 2 a·b
 def nearest_by_distance(table, i, k):
     distances = table.square().sum(1) + 2 * (table @ table[i])
     distances[i] = torch.inf
@@ -78,6 +89,13 @@ def nearest_by_distance(table, i, k):
     return distances.topk(k, largest=False).indices.sort().values
 
 
+# %% exercise 2: the furthest of them is first
+def nearest_by_distance(table, i, k):
+    distances = torch.cdist(table[i : i + 1], table)[0]
+    distances[i] = torch.inf
+    return distances.topk(k, largest=False).indices.flip(0)
+
+
 # %% exercise 2: lacks its 2
 def nearest_by_distance(table, i, k):
     distances = table.square().sum(1) - table @ table[i]
@@ -92,37 +110,14 @@ def nearest_by_distance(table, i, k):
     return distances.topk(k, largest=False).indices
 
 
-# %% exercise 2: a table of 60 rows has not
+# %% exercise 2: a value is
 def nearest_by_distance(table, i, k):
-    distances = torch.cdist(W[i : i + 1], W)[0]  # not the table given
+    distances = torch.cdist(table[i : i + 1], table)[0]
     distances[i] = torch.inf
     return distances.topk(k, largest=False).indices + 60
 
 
-# %% exercise 3: do not add up repeats
-def table_gradient(ids, G, V):
-    grad = torch.zeros(V, G.shape[1])
-    grad[ids] += G
-    return grad
-
-
-# %% exercise 3: averaged
-def table_gradient(ids, G, V):
-    counts = ids.bincount(minlength=V).clamp(min=1)[:, None]
-    return torch.zeros(V, G.shape[1]).index_add(0, ids, G) / counts
-
-
-# %% exercise 3: not looked up
-def table_gradient(ids, G, V):
-    return G.sum(0).expand(V, -1)
-
-
-# %% exercise 3: found shape
-def table_gradient(ids, G, V):
-    return G
-
-
-# %% exercise 4: the wrong way
+# %% exercise 3: k positions earlier
 def shift(rows, k):
     n = rows.shape[1]
     angle = k / 10000 ** (torch.arange(0, n, 2) / n)
@@ -134,7 +129,7 @@ def shift(rows, k):
     return torch.stack(new, -1).flatten(1)
 
 
-# %% exercise 4: halves
+# %% exercise 3: not halves
 def shift(rows, k):
     n = rows.shape[1]
     angle = k / 10000 ** (torch.arange(0, n, 2) / n)
@@ -146,7 +141,7 @@ def shift(rows, k):
     return torch.cat(new, dim=1)
 
 
-# %% exercise 4: count from 1
+# %% exercise 3: count from 0
 def shift(rows, k):
     n = rows.shape[1]
     angle = k / 10000 ** (torch.arange(2, n + 2, 2) / n)
@@ -158,7 +153,7 @@ def shift(rows, k):
     return torch.stack(new, -1).flatten(1)
 
 
-# %% exercise 4: i/D, not 2i/D
+# %% exercise 3: expected 2i/D
 def shift(rows, k):
     n = rows.shape[1]
     angle = k / 10000 ** (torch.arange(n // 2) / n)
@@ -170,7 +165,7 @@ def shift(rows, k):
     return torch.stack(new, -1).flatten(1)
 
 
-# %% exercise 4: all sines stand before
+# %% exercise 3: all sines are before
 def shift(rows, k):
     n = rows.shape[1]
     angle = k / 10000 ** (torch.arange(0, n, 2) / n)
@@ -182,20 +177,21 @@ def shift(rows, k):
     return torch.cat(new, dim=1)
 
 
-# %% exercise 4: already turned
+# %% exercise 3: rotated already
 def shift(rows, k):
     n = rows.shape[1]
     angle = k / 10000 ** (torch.arange(0, n, 2) / n)
+    rows = rows.clone()
     rows[:, 0::2] = rows[:, 0::2] * angle.cos() + rows[:, 1::2] * angle.sin()
     rows[:, 1::2] = rows[:, 1::2] * angle.cos() - rows[:, 0::2] * angle.sin()
     return rows
 
 
-# %% exercise 4: nothing has moved
+# %% exercise 3: nothing has moved
 def shift(rows, k):
     return rows
 
 
-# %% exercise 4: largest error
+# %% exercise 3: a value is
 def shift(rows, k):
     return rows.roll(-k, dims=0)

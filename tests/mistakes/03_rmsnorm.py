@@ -54,61 +54,74 @@ def my_layer_norm(x, weight, bias, eps):
     return F.layer_norm(x, x.shape[-1:], weight, bias)
 
 
-# %% exercise 1: torch.float64
-def my_layer_norm(x, weight, bias, eps):
-    return F.layer_norm(x, x.shape[-1:], weight, bias, eps).double()
-
-
 # %% exercise 1: a value is
 def my_layer_norm(x, weight, bias, eps):
     return torch.ones_like(x)
 
 
-# %% exercise 2: only r·g
-def my_gradient(x, g, eps):
-    return g * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+# %% exercise 1: the root is missing
+def my_layer_norm(x, weight, bias, eps):
+    mean, var = x.mean(-1, keepdim=True), x.var(-1, False, keepdim=True)
+    return (x - mean) / (var + eps) * weight + bias
 
 
-# %% exercise 2: wrong sign
-def my_gradient(x, g, eps):
-    r = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    return r * g + r**3 * x * (g * x).mean(-1, keepdim=True)
+# %% exercise 1: scaled too
+def my_layer_norm(x, weight, bias, eps):
+    return weight * (F.layer_norm(x, x.shape[-1:], None, None, eps) + bias)
 
 
-# %% exercise 2: the sum over features is missing
-def my_gradient(x, g, eps):
-    r = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    return r * g - r**3 * x * (g * x) / x.shape[-1]
+# %% exercise 2: of all D features
+def partial_rms_norm(x, weight, eps, k):
+    return rms_norm(x, weight, eps)
 
 
-# %% exercise 2: lacks 1/D
-def my_gradient(x, g, eps):
-    r = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    return r * g - r**3 * x * (g * x).sum(-1, keepdim=True)
+# %% exercise 2: divide it by k, not D
+def partial_rms_norm(x, weight, eps, k):
+    total = x[..., :k].pow(2).sum(-1, keepdim=True)
+    return x * torch.rsqrt(total / x.shape[-1] + eps) * weight
 
 
-# %% exercise 2: the sum is over all tokens
-def my_gradient(x, g, eps):
-    r = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    return r * g - r**3 * x * (g * x).sum() / x.shape[-1]
+# %% exercise 2: the last k
+def partial_rms_norm(x, weight, eps, k):
+    square = x[..., -k:].pow(2).mean(-1, keepdim=True)
+    return x * torch.rsqrt(square + eps) * weight
 
 
-# %% exercise 2: cancel
-def my_gradient(x, g, eps):
-    r = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    return r * g - 2 * r**3 * x * (g * x).mean(-1, keepdim=True)
+# %% exercise 2: scale all D
+def partial_rms_norm(x, weight, eps, k):
+    return rms_norm(x[..., :k], weight[:k], eps)
+
+
+# %% exercise 2: divide all D
+def partial_rms_norm(x, weight, eps, k):
+    first = rms_norm(x[..., :k], weight[:k], eps)
+    return torch.cat([first, x[..., k:]], -1)
+
+
+# %% exercise 2: outside the root
+def partial_rms_norm(x, weight, eps, k):
+    rms = x[..., :k].pow(2).mean(-1, keepdim=True).sqrt()
+    return x / (rms + eps) * weight
 
 
 # %% exercise 2: ε is missing
-def my_gradient(x, g, eps):
-    r = torch.rsqrt(x.pow(2).mean(-1, keepdim=True))
-    return r * g - r**3 * x * (g * x).mean(-1, keepdim=True)
+def partial_rms_norm(x, weight, eps, k):
+    return x / x[..., :k].pow(2).mean(-1, keepdim=True).sqrt() * weight
+
+
+# %% exercise 2: γ is missing
+def partial_rms_norm(x, weight, eps, k):
+    return x * torch.rsqrt(x[..., :k].pow(2).mean(-1, keepdim=True) + eps)
+
+
+# %% exercise 2: not divided by k
+def partial_rms_norm(x, weight, eps, k):
+    return x * torch.rsqrt(x[..., :k].pow(2).sum(-1, True) + eps) * weight
 
 
 # %% exercise 2: a value is
-def my_gradient(x, g, eps):
-    r = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    return r * g - r**3 * x * (g * x).sum(-1, keepdim=True) / 8
+def partial_rms_norm(x, weight, eps, k):
+    return torch.zeros_like(x)
 
 
 # %% exercise 3: you scaled the rows
@@ -126,7 +139,7 @@ def my_fold(gamma, w1, w3):
     return w1, w3 * gamma
 
 
-# %% exercise 3: w3 comes first
+# %% exercise 3: w3 is first
 def my_fold(gamma, w1, w3):
     return w3 * gamma, w1 * gamma
 
@@ -139,3 +152,13 @@ def my_fold(gamma, w1, w3):
 # %% exercise 3: nothing is changed
 def my_fold(gamma, w1, w3):
     return w1, w3
+
+
+# %% exercise 3: divided by γ
+def my_fold(gamma, w1, w3):
+    return w1 / gamma, w3 / gamma
+
+
+# %% exercise 3: numbers (2, 12, 12)
+def my_fold(gamma, w1, w3):
+    return gamma, "w1", w3

@@ -2,7 +2,7 @@
 # ruff: noqa: F811, F821
 
 
-# %% exercise 1: frequencies: turn them over
+# %% exercise 1: frequencies: take 2π / frequency
 def wavelengths(head_dim, theta):
     return theta ** (-2 * torch.arange(head_dim // 2).double() / head_dim)
 
@@ -36,19 +36,19 @@ def wavelengths(head_dim, theta):
     return 2 * math.pi * theta ** (2 * pair / head_dim)
 
 
-# %% exercise 1: found shape (8,), wanted (4,)
+# %% exercise 1: has shape (8,); expected (4,)
 def wavelengths(head_dim, theta):
     pair = torch.arange(head_dim).double()
     return 2 * math.pi * theta ** (pair / head_dim)
 
 
-# %% exercise 2: your pairs are halves, not neighbours
+# %% exercise 2: your pairs are halves, not adjacent
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     cos, sin = angles.cos(), angles.sin()
     first, second = x.chunk(2, dim=-1)
-    turned = (first * cos - second * sin, first * sin + second * cos)
-    return torch.cat(turned, dim=-1)
+    rotated = (first * cos - second * sin, first * sin + second * cos)
+    return torch.cat(rotated, dim=-1)
 
 
 # %% exercise 2: put them back in pairs
@@ -56,8 +56,8 @@ def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     cos, sin = angles.cos(), angles.sin()
     first, second = x[:, 0::2], x[:, 1::2]
-    turned = (first * cos - second * sin, first * sin + second * cos)
-    return torch.cat(turned, dim=-1)
+    rotated = (first * cos - second * sin, first * sin + second * cos)
+    return torch.cat(rotated, dim=-1)
 
 
 # %% exercise 2: a minus is missing
@@ -68,7 +68,7 @@ def rotate(x, freqs):
     return x * angles.cos() + swapped * angles.sin()
 
 
-# %% exercise 2: number [
+# %% exercise 2: off
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), 2 * freqs)
     angles = angles.repeat_interleave(2, dim=-1)
@@ -89,13 +89,13 @@ def rotate(x, freqs):
     return x * angles.cos() + swap_neighbours(x) * angles.sin()
 
 
-# %% exercise 2: all pairs turn by the first frequency
+# %% exercise 2: every pair rotates by the first frequency
 def rotate(x, freqs):
     angles = torch.arange(len(x)).float()[:, None] * freqs[0]
     return x * angles.cos() + swap_neighbours(x) * angles.sin()
 
 
-# %% exercise 2: x itself was changed
+# %% exercise 2: changes its argument x
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     cos, sin = angles.cos(), angles.sin()
@@ -105,7 +105,7 @@ def rotate(x, freqs):
     return x
 
 
-# %% exercise 2: the new second number was made from the new first
+# %% exercise 2: the new second number was computed from the new first
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     cos, sin = angles.cos(), angles.sin()
@@ -116,32 +116,42 @@ def rotate(x, freqs):
 
 
 # %% exercise 3: belongs on the key; on the query it is R_(m-n)
-def meet(query, m, n, freqs):
+def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(n - m, freqs) @ query
 
 
 # %% exercise 3: the sum is not the distance
-def meet(query, m, n, freqs):
+def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(m + n, freqs) @ query
 
 
-# %% exercise 3: the key's own turn is left out
-def meet(query, m, n, freqs):
+# %% exercise 3: the key's own rotation is left out
+def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(m, freqs) @ query
 
 
-# %% exercise 3: turned by -n alone
-def meet(query, m, n, freqs):
+# %% exercise 3: rotated by -n alone
+def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(-n, freqs) @ query
 
 
-# %% exercise 4: that is the way there once more
+# %% exercise 3: the query is not rotated
+def query_rotated_to_key(query, m, n, freqs):
+    return query.clone()
+
+
+# %% exercise 3: has shape (1, 12); expected (12,)
+def query_rotated_to_key(query, m, n, freqs):
+    return query[None] @ rope_matrix(n - m, freqs)
+
+
+# %% exercise 4: that is to_halves once more
 def to_pairs(weight, head_dim):
     pairs = weight.unflatten(0, (-1, head_dim // 2, 2))
     return pairs.transpose(1, 2).flatten(0, 2)
 
 
-# %% exercise 4: you took the whole matrix for one head
+# %% exercise 4: you took the whole matrix as one head
 def to_pairs(weight, head_dim):
     halves = weight.unflatten(0, (2, -1))
     return halves.transpose(0, 1).flatten(0, 1)

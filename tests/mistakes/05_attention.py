@@ -2,190 +2,210 @@
 
 
 # %% exercise 1: for every query head
-def cache_bytes(config, S, bytes_each):
-    return 2 * config.n_layers * config.dim * S * bytes_each
+def tokens_that_fit(config, free, bytes_each):
+    return free // (2 * config.n_layers * config.dim * bytes_each)
 
 
 # %% exercise 1: keys or values
-def cache_bytes(config, S, bytes_each):
+def tokens_that_fit(config, free, bytes_each):
     width = config.n_kv_heads * config.head_dim
-    return config.n_layers * width * S * bytes_each
+    return free // (config.n_layers * width * bytes_each)
 
 
 # %% exercise 1: one layer
-def cache_bytes(config, S, bytes_each):
-    return 2 * config.n_kv_heads * config.head_dim * S * bytes_each
+def tokens_that_fit(config, free, bytes_each):
+    return free // (2 * config.n_kv_heads * config.head_dim * bytes_each)
 
 
 # %% exercise 1: one KV head
-def cache_bytes(config, S, bytes_each):
-    return 2 * config.n_layers * config.head_dim * S * bytes_each
+def tokens_that_fit(config, free, bytes_each):
+    return free // (2 * config.n_layers * config.head_dim * bytes_each)
 
 
-# %% exercise 1: found 2147483648, wanted 4294967296
-def cache_bytes(config, S, bytes_each):
+# %% exercise 1: numbers, not their bytes
+def tokens_that_fit(config, free, bytes_each):
     width = config.n_kv_heads * config.head_dim
-    return 2 * config.n_layers * width * S
+    return free // (2 * config.n_layers * width)
 
 
-# %% exercise 1: wanted 4294967296
-def cache_bytes(config, S, bytes_each):
-    return 4294967295.0 * 0.9
+# %% exercise 1: expected head_dim
+def tokens_that_fit(config, free, bytes_each):
+    width = config.n_kv_heads * (config.dim // config.n_heads)
+    return free // (2 * config.n_layers * width * bytes_each)
 
 
-# %% exercise 2: the first T positions
-def mask_by_positions(T, S):
-    query, key = torch.arange(T)[:, None], torch.arange(S)
-    return torch.where(key <= query, 0.0, float("-inf"))
+# %% exercise 1: round down
+def tokens_that_fit(config, free, bytes_each):
+    width = config.n_kv_heads * config.head_dim
+    return free / (2 * config.n_layers * width * bytes_each)
 
 
-# %% exercise 2: do not see themselves
-def mask_by_positions(T, S):
-    query, key = torch.arange(S - T, S)[:, None], torch.arange(S)
-    return torch.where(key < query, 0.0, float("-inf"))
+# %% exercise 1: round down
+def tokens_that_fit(config, free, bytes_each):
+    width = config.n_kv_heads * config.head_dim
+    return math.ceil(free / (2 * config.n_layers * width * bytes_each))
 
 
-# %% exercise 2: see the later ones
-def mask_by_positions(T, S):
-    query, key = torch.arange(S - T, S)[:, None], torch.arange(S)
-    return torch.where(key >= query, 0.0, float("-inf"))
+# %% exercise 1: the result is 412852; expected another number
+def tokens_that_fit(config, free, bytes_each):
+    return 412852
 
 
-# %% exercise 2: it is added to the scores
-def mask_by_positions(T, S):
-    query, key = torch.arange(S - T, S)[:, None], torch.arange(S)
-    return key <= query
-
-
-# %% exercise 2: the 1 must be -inf
-def mask_by_positions(T, S):
-    query, key = torch.arange(S - T, S)[:, None], torch.arange(S)
-    return (key > query).float()
-
-
-# %% exercise 2: found (4,), wanted (4, 4)
-def mask_by_positions(T, S):
-    return torch.zeros(S)
-
-
-# %% exercise 2: found -1000000000.0, wanted -inf
-def mask_by_positions(T, S):
-    query, key = torch.arange(S - T, S)[:, None], torch.arange(S)
-    return torch.where(key <= query, 0.0, -1e9)
-
-
-# %% exercise 3: your heads alternate
+# %% exercise 2: your heads alternate
 def one_head(xq, xk, xv, h):
-    g = h % xk.shape[1]
-    scores = xq[:, h] @ xk[:, g].T / math.sqrt(xq.shape[-1])
-    return (scores + causal_mask(len(xq))).softmax(-1) @ xv[:, g]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
+    g = h % KV
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T + 1)
+    return scores.softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: all your heads have KV head 0
+# %% exercise 2: all your heads have KV head 0
 def one_head(xq, xk, xv, h):
-    scores = xq[:, h] @ xk[:, 0].T / math.sqrt(xq.shape[-1])
-    return (scores + causal_mask(len(xq))).softmax(-1) @ xv[:, 0]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
+    g = 0
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T + 1)
+    return scores.softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: √D
+# %% exercise 2: h // (H // KV)
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
+    g = h // KV
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T + 1)
+    return scores.softmax(-1) @ xv[:, g]
+
+
+# %% exercise 2: this checkpoint's groups
+def one_head(xq, xk, xv, h):
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
+    g = min(h // n_rep, KV - 1)
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T + 1)
+    return scores.softmax(-1) @ xv[:, g]
+
+
+# %% exercise 2: √D
+def one_head(xq, xk, xv, h):
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)
     scores = xq[:, h] @ xk[:, g].T / math.sqrt(H * hd)
-    return (scores + causal_mask(T)).softmax(-1) @ xv[:, g]
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T + 1)
+    return scores.softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: wanted its square root
+# %% exercise 2: expected its square root
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)
     scores = xq[:, h] @ xk[:, g].T / hd
-    return (scores + causal_mask(T)).softmax(-1) @ xv[:, g]
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T + 1)
+    return scores.softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: you do not divide
+# %% exercise 2: you do not divide
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)
     scores = xq[:, h] @ xk[:, g].T
-    return (scores + causal_mask(T)).softmax(-1) @ xv[:, g]
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T + 1)
+    return scores.softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: the mask is missing
+# %% exercise 2: this checkpoint's hd
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
+    (T, H, _), (S, KV, _) = xq.shape, xk.shape
+    g = h // (H // KV)
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T + 1)
+    return scores.softmax(-1) @ xv[:, g]
+
+
+# %% exercise 2: the mask is missing
+def one_head(xq, xk, xv, h):
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)
     scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
     return scores.softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: your columns sum to 1
+# %% exercise 2: your queries are the first T positions
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)
     scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
-    return (scores + causal_mask(T)).softmax(0) @ xv[:, g]
+    scores = scores + torch.full((T, S), -math.inf).triu(1)
+    return scores.softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: h // (H // KV)
+# %% exercise 2: do not see themselves
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
-    g = h // KV
-    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
-    return (scores + causal_mask(T)).softmax(-1) @ xv[:, g]
-
-
-# %% exercise 3: this checkpoint's hd
-def one_head(xq, xk, xv, h):
-    (T, H, _), KV = xq.shape, xk.shape[1]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)
     scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
-    return (scores + causal_mask(T)).softmax(-1) @ xv[:, g]
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T)
+    return scores.softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: do not see themselves
+# %% exercise 2: the later ones alone
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)
     scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
-    visible = torch.ones(T, T).tril(-1).bool()
-    return scores.where(visible, -math.inf).softmax(-1) @ xv[:, g]
+    hidden = torch.ones(T, S).tril(S - T - 1).bool()
+    return scores.masked_fill(hidden, -math.inf).softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: a score set to 0
+# %% exercise 2: a score set to 0
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)
     scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
-    return scores.tril().softmax(-1) @ xv[:, g]
+    return scores.tril(S - T).softmax(-1) @ xv[:, g]
 
 
-# %% exercise 3: weights set to 0 after the softmax
+# %% exercise 2: weights set to 0 after the softmax
 def one_head(xq, xk, xv, h):
-    (T, H, hd), KV = xq.shape, xk.shape[1]
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
     g = h // (H // KV)
     scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
-    return scores.softmax(-1).tril() @ xv[:, g]
+    return scores.softmax(-1).tril(S - T) @ xv[:, g]
 
 
-# %% exercise 3: found (7, 6, 8), wanted (7, 8)
+# %% exercise 2: your columns sum to 1
+def one_head(xq, xk, xv, h):
+    (T, H, hd), (S, KV, _) = xq.shape, xk.shape
+    g = h // (H // KV)
+    scores = xq[:, h] @ xk[:, g].T / math.sqrt(hd)
+    scores = scores + torch.full((T, S), -math.inf).triu(S - T + 1)
+    return scores.softmax(0) @ xv[:, g]
+
+
+# %% exercise 2: the result has shape (6, 12, 10); expected (6, 10)
 def one_head(xq, xk, xv, h):
     return xq
 
 
-# %% exercise 4: you kept the pieces
+# %% exercise 2: your code raises IndexError
+def one_head(xq, xk, xv, h):
+    return xv[:, h]
+
+
+# %% exercise 3: you keep the pieces
 def streamed(q, pieces):
     k, v = map(torch.cat, zip(*list(pieces)))
     return (k @ q / math.sqrt(len(q))).softmax(-1) @ v
 
 
-# %% exercise 4: you average the pieces
+# %% exercise 3: you average the pieces
 def streamed(q, pieces):
     each = [(k @ q / len(q) ** 0.5).softmax(-1) @ v for k, v in pieces]
     return torch.stack(each).mean(0)
 
 
-# %% exercise 4: each piece has its own maximum
+# %% exercise 3: each piece has its own maximum
 def streamed(q, pieces):
     total, mixed = 0.0, 0.0
     for k, v in pieces:
@@ -195,7 +215,7 @@ def streamed(q, pieces):
     return mixed / total
 
 
-# %% exercise 4: rescale what was summed before
+# %% exercise 3: rescale both sums when the maximum grows
 def streamed(q, pieces):
     top, total, mixed = torch.tensor(float("-inf")), 0.0, 0.0
     for k, v in pieces:
@@ -206,7 +226,7 @@ def streamed(q, pieces):
     return mixed / total
 
 
-# %% exercise 4: but not the sum of the weights
+# %% exercise 3: you rescale the values so far, but not the sum
 def streamed(q, pieces):
     top, total, mixed = torch.tensor(float("-inf")), 0.0, 0.0
     for k, v in pieces:
@@ -218,7 +238,7 @@ def streamed(q, pieces):
     return mixed / total
 
 
-# %% exercise 4: but not the values so far
+# %% exercise 3: but not the values so far
 def streamed(q, pieces):
     top, total, mixed = torch.tensor(float("-inf")), 0.0, 0.0
     for k, v in pieces:
@@ -230,7 +250,7 @@ def streamed(q, pieces):
     return mixed / total
 
 
-# %% exercise 4: your exponentials overflow
+# %% exercise 3: your exponentials overflow
 def streamed(q, pieces):
     total, mixed = 0.0, 0.0
     for k, v in pieces:
@@ -239,7 +259,7 @@ def streamed(q, pieces):
     return mixed / total
 
 
-# %% exercise 4: you do not divide the scores by √hd
+# %% exercise 3: you do not divide the scores by √hd
 def streamed(q, pieces):
     top, total, mixed = torch.tensor(float("-inf")), 0.0, 0.0
     for k, v in pieces:
@@ -251,7 +271,7 @@ def streamed(q, pieces):
     return mixed / total
 
 
-# %% exercise 4: start the maximum at -inf
+# %% exercise 3: start the maximum at -inf
 def streamed(q, pieces):
     top, total, mixed = torch.tensor(0.0), 0.0, 0.0
     for k, v in pieces:
@@ -263,7 +283,7 @@ def streamed(q, pieces):
     return mixed / total
 
 
-# %% exercise 4: factor upside down
+# %% exercise 3: factor upside down
 def streamed(q, pieces):
     top, total, mixed = torch.tensor(float("-inf")), 0.0, 0.0
     for k, v in pieces:

@@ -40,7 +40,7 @@ def ffn_parameters(params):
     return params["n_layers"] * 3 * params["dim"] * hidden
 
 
-# %% exercise 1: that is 4 D for F
+# %% exercise 1: F is not 4 D
 def ffn_parameters(params):
     return params["n_layers"] * 3 * params["dim"] * 4 * params["dim"]
 
@@ -53,14 +53,14 @@ def ffn_parameters(params):
     return params["n_layers"] * 3 * D * (hidden // m + 1) * m
 
 
-# %% exercise 1: cut off the fraction after each step
+# %% exercise 1: drop the fraction after each step
 def ffn_parameters(params):
     D, m = params["dim"], params["multiple_of"]
     hidden = int((params["ffn_dim_multiplier"] or 1) * 8 * D / 3)
     return params["n_layers"] * 3 * D * (-(-hidden // m) * m)
 
 
-# %% exercise 1: wanted 37748736
+# %% exercise 1: the count for (1024, 3, 256, 1.5) is 1; expected another number
 def ffn_parameters(params):
     return 1
 
@@ -76,7 +76,7 @@ def swiglu(x, gate, up, down):
     return 1 / (1 + torch.exp(-(x @ gate))) * (x @ up) @ down
 
 
-# %% exercise 2: not a sigmoid at up
+# %% exercise 2: not a sigmoid of up
 def swiglu(x, gate, up, down):
     return (x @ gate) / (1 + torch.exp(-(x @ up))) @ down
 
@@ -87,13 +87,23 @@ def swiglu(x, gate, up, down):
     return z / (1 + torch.exp(-z)) @ down
 
 
+# %% exercise 2: ReLU is not SiLU
+def swiglu(x, gate, up, down):
+    return (x @ gate).clamp(min=0) * (x @ up) @ down
+
+
+# %% exercise 2: you left out SiLU
+def swiglu(x, gate, up, down):
+    return (x @ gate) * (x @ up) @ down
+
+
 # %% exercise 2: exp(-z), not exp(z)
 def swiglu(x, gate, up, down):
     z = x @ gate
     return z / (1 + torch.exp(z)) * (x @ up) @ down
 
 
-# %% exercise 2: you left out the content
+# %% exercise 2: you left out up
 def swiglu(x, gate, up, down):
     z = x @ gate
     return z / (1 + torch.exp(-z)) @ down
@@ -107,7 +117,7 @@ def swiglu(x, gate, up, down):
     return z / (1 + torch.exp(-z)) * (x @ up) @ down
 
 
-# %% exercise 2: shapes do not fit
+# %% exercise 2: your code raises RuntimeError
 def swiglu(x, gate, up, down):
     return feed_forward(x, gate, down, up)
 
@@ -118,12 +128,12 @@ def swiglu(x, gate, up, down):
     return z / (1 + torch.exp(-z)) * (x @ up)
 
 
-# %% exercise 2: off by
+# %% exercise 2: a value is
 def swiglu(x, gate, up, down):
     return torch.tanh(x @ gate) * (x @ up) @ down
 
 
-# %% exercise 2: shape (3, 8), wanted (2, 3, 8)
+# %% exercise 2: has shape (3, 8); expected (2, 3, 8)
 def swiglu(x, gate, up, down):
     if x.dim() == 3:
         x = x[0]
@@ -175,7 +185,26 @@ def stream_after(llama, tokens, n):
     return rms_norm(x, w["norm.weight"], config.norm_eps)
 
 
-# %% exercise 3: mask made for len(tokens)
+# %% exercise 3: those are the last n
+def stream_after(llama, tokens, n):
+    x, T = w["tok_embeddings.weight"][tokens], len(tokens)
+    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    for layer in range(config.n_layers - n, config.n_layers):
+        x = transformer_block(x, w, layer, turns, mask, config)
+    return x
+
+
+# %% exercise 3: your function changes its argument tokens
+def stream_after(llama, tokens, n):
+    x, T = w["tok_embeddings.weight"][tokens], len(tokens)
+    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    for layer in range(n):
+        x = transformer_block(x, w, layer, turns, mask, config)
+    tokens[0] += 1
+    return x
+
+
+# %% exercise 3: your code raises RuntimeError
 def stream_after(llama, tokens, n):
     x = w["tok_embeddings.weight"][tokens]
     for layer in range(n):
@@ -183,17 +212,17 @@ def stream_after(llama, tokens, n):
     return x
 
 
-# %% exercise 3: for n = 1
+# %% exercise 3: for n = 1, the result: a value is
 def stream_after(llama, tokens, n):
     return stream_states(tokens)[n]
 
 
-# %% exercise 3: wanted (7,
+# %% exercise 3: expected (7,
 def stream_after(llama, tokens, n):
     return llama(tokens)
 
 
-# %% exercise 3: off by
+# %% exercise 3: for n = 0, the result: a value is
 def stream_after(llama, tokens, n):
     return 2 * w["tok_embeddings.weight"][tokens]
 
@@ -211,18 +240,18 @@ def without_neuron(x, w1, w2, w3, j):
     return feed_forward(x, w1, w2, w3)
 
 
-# %% exercise 4: you changed the weights themselves
+# %% exercise 4: your function changes its argument w2
 def without_neuron(x, w1, w2, w3, j):
     w2[:, j] = 0
     return feed_forward(x, w1, w2, w3)
 
 
-# %% exercise 4: its content away without its gate
+# %% exercise 4: you subtracted up without the gate
 def without_neuron(x, w1, w2, w3, j):
     return feed_forward(x, w1, w2, w3) - (x @ w3[j])[:, None] * w2[:, j]
 
 
-# %% exercise 4: its gate away without its content
+# %% exercise 4: you subtracted the gate without up
 def without_neuron(x, w1, w2, w3, j):
     gate = F.silu(x @ w1[j])[:, None]
     return feed_forward(x, w1, w2, w3) - gate * w2[:, j]
@@ -233,6 +262,6 @@ def without_neuron(x, w1, w2, w3, j):
     return feed_forward(x, w1, w2, w3)
 
 
-# %% exercise 4: off by
+# %% exercise 4: a value is
 def without_neuron(x, w1, w2, w3, j):
     return 2 * feed_forward(x, w1, w2, w3)

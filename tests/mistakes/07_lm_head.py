@@ -1,4 +1,5 @@
 """Mistakes in the exercises of notebook 07, with words of the check."""
+# ruff: noqa: F811, F821
 
 
 # %% exercise 1: overflows
@@ -6,7 +7,7 @@ def my_softmax(z):
     return z.exp() / z.exp().sum(-1, keepdim=True)
 
 
-# %% exercise 1: each row needs its own
+# %% exercise 1: each row has its own
 def my_softmax(z):
     e = (z - z.max()).exp()
     return e / e.sum(-1, keepdim=True)
@@ -35,23 +36,35 @@ def my_softmax(z):
     return z - z.exp().sum(-1, keepdim=True).log()
 
 
-# %% exercise 1: wrong for one row
+# %% exercise 1: right for (4, 5), but
 def my_softmax(z):
-    z -= z.max(-1, keepdim=True).values
+    z = z - z.max(-1, keepdim=True).values
     return z.exp() / z.exp().sum(1 if z.dim() > 1 else 0, keepdim=True) ** (
         z.dim() - 1
     )
 
 
-# %% exercise 1: not its mean
+# %% exercise 1: not the mean
 def my_softmax(z):
     e = (z - z.mean(-1, keepdim=True)).exp()
     return e / e.sum(-1, keepdim=True)
 
 
-# %% exercise 1: found (4,), wanted (4, 5)
+# %% exercise 1: the result has shape (4,); expected (4, 5)
 def my_softmax(z):
     return z.max(-1).values
+
+
+# %% exercise 1: your function changes its argument z
+def my_softmax(z):
+    z -= z.max(-1, keepdim=True).values
+    return z.exp() / z.exp().sum(-1, keepdim=True)
+
+
+# %% exercise 1: OverflowError: math range error
+def my_softmax(z):
+    e = [[math.exp(v) for v in row] for row in z.tolist()]
+    return [[v / sum(row) for v in row] for row in e]
 
 
 # %% exercise 2: no shift
@@ -72,6 +85,11 @@ def text_loss(logits, tokens):
 # %% exercise 2: wrong way
 def text_loss(logits, tokens):
     return F.cross_entropy(logits[1:], tokens[:-1]).item()
+
+
+# %% exercise 2: expects logits, not probabilities
+def text_loss(logits, tokens):
+    return F.cross_entropy(logits.softmax(-1)[:-1], tokens[1:])
 
 
 # %% exercise 2: divides by T
@@ -107,12 +125,18 @@ def text_loss(logits, tokens):
     return -p.mean().log()
 
 
-# %% exercise 2: wanted one number
+# %% exercise 2: is rounded to 0
+def text_loss(logits, tokens):
+    p = logits.softmax(-1)[:-1].gather(1, tokens[1:, None])
+    return -p.log().mean()
+
+
+# %% exercise 2: expected a number
 def text_loss(logits, tokens):
     return F.cross_entropy(logits[:-1], tokens[1:], reduction="none")
 
 
-# %% exercise 2: found [0.0, 0.0]
+# %% exercise 2: the result is 0.0; expected another number
 def text_loss(logits, tokens):
     return 0.0
 
@@ -151,53 +175,101 @@ def bits_per_byte(llama, text):
     return loss(llama, text) * n / math.log(2) / len(text.encode())
 
 
-# %% exercise 4: first appears
-def answer_layer(hidden, weight, output, eps):
-    top = (rms_norm(hidden[:, -1], weight, eps) @ output.T).argmax(-1)
-    return top.tolist().index(top[-1].item())
+# %% exercise 3: <|end_of_text|> is counted
+def bits_per_byte(llama, text):
+    ids = llama.tokenizer.encode(text, bos=True, eos=True)
+    tokens = torch.tensor(ids)
+    z = llama(tokens)
+    nats = F.cross_entropy(z[:-1], tokens[1:], reduction="sum")
+    return nats / math.log(2) / len(text.encode())
 
 
-# %% exercise 4: one too few
-def answer_layer(hidden, weight, output, eps):
-    top = (rms_norm(hidden[:, -1], weight, eps) @ output.T).argmax(-1)
-    top = top.tolist()
-    k = len(top) - 1
-    while k > 0 and top[k - 1] == top[-1]:
-        k -= 1
-    return k - 1
+# %% exercise 4: the prompt's tokens are counted too
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    tokens = torch.tensor(start + end)
+    z = llama(tokens)
+    return -F.cross_entropy(z[:-1], tokens[1:], reduction="sum")
 
 
-# %% exercise 4: another is still on top
-def answer_layer(hidden, weight, output, eps):
-    top = (rms_norm(hidden[:, -1], weight, eps) @ output.T).argmax(-1)
-    other = (top != top[-1]).nonzero()
-    return other.max() if len(other) else 0
+# %% exercise 4: the sign
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    z = llama(torch.tensor(start + end))[len(start) - 1 : -1]
+    return F.cross_entropy(z, torch.tensor(end), reduction="sum")
 
 
-# %% exercise 4: one too many
-def answer_layer(hidden, weight, output, eps):
-    top = (rms_norm(hidden[:, -1], weight, eps) @ output.T).argmax(-1)
-    top = top.tolist()
-    k = len(top) - 1
-    while k > 0 and top[k - 1] == top[-1]:
-        k -= 1
-    return k + 1
+# %% exercise 4: this is the mean
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    z = llama(torch.tensor(start + end))[len(start) - 1 : -1]
+    return -F.cross_entropy(z, torch.tensor(end))
 
 
-# %% exercise 4: weight is left out
-def answer_layer(hidden, weight, output, eps):
-    top = (hidden[:, -1] @ output.T).argmax(-1).tolist()  # no norm at all
-    k = len(top) - 1
-    while k > 0 and top[k - 1] == top[-1]:
-        k -= 1
-    return k
+# %% exercise 4: this is the probability
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    z = llama(torch.tensor(start + end))[len(start) - 1 : -1]
+    return z.softmax(-1).gather(1, torch.tensor(end)[:, None]).prod()
 
 
-# %% exercise 4: first position
-def answer_layer(hidden, weight, output, eps):
-    top = (rms_norm(hidden[:, 0], weight, eps) @ output.T).argmax(-1)
-    top = top.tolist()
-    k = len(top) - 1
-    while k > 0 and top[k - 1] == top[-1]:
-        k -= 1
-    return k
+# %% exercise 4: these are bits
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    z = llama(torch.tensor(start + end))[len(start) - 1 : -1]
+    p = z.softmax(-1).gather(1, torch.tensor(end)[:, None])
+    return p.log2().sum()
+
+
+# %% exercise 4: the answer's first token is missing
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    z = llama(torch.tensor(start + end))[len(start) : -1]
+    return -F.cross_entropy(z, torch.tensor(end[1:]), reduction="sum")
+
+
+# %% exercise 4: the prompt's last token is counted
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    tokens, n = torch.tensor(start + end), len(start) - 1
+    z = llama(tokens)[n - 1 : -1]
+    return -F.cross_entropy(z, tokens[n:], reduction="sum")
+
+
+# %% exercise 4: no shift
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    z = llama(torch.tensor(start + end))[len(start) :]
+    return -F.cross_entropy(z, torch.tensor(end), reduction="sum")
+
+
+# %% exercise 4: these are logits
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    z = llama(torch.tensor(start + end))[len(start) - 1 : -1]
+    return z.gather(1, torch.tensor(end)[:, None]).sum()
+
+
+# %% exercise 4: the answer has a begin token
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=True, eos=False)
+    z = llama(torch.tensor(start + end))[len(start) - 1 : -1]
+    return -F.cross_entropy(z, torch.tensor(end), reduction="sum")
+
+
+# %% exercise 4: use bos=False
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=True, eos=False)
+    z = llama(torch.tensor(start + end))[len(start) : -1]
+    return -F.cross_entropy(z, torch.tensor(end[1:]), reduction="sum")

@@ -25,7 +25,7 @@ def top_k_probs(logits, k):
     return logits.masked_fill(logits < least, float("-inf"))
 
 
-# %% exercise 1: the shape is (7,); (50,) wanted
+# %% exercise 1: has shape (7,); expected (50,)
 def top_k_probs(logits, k):
     return logits.topk(k).values.softmax(-1)
 
@@ -42,7 +42,7 @@ def top_k_probs(logits, k):
     return logits.masked_fill(logits <= least, float("-inf")).softmax(-1)
 
 
-# %% exercise 1: a probability is off by
+# %% exercise 1: k = 7: the result: a value is
 def top_k_probs(logits, k):
     found = torch.zeros_like(logits)
     found[:k] = logits.topk(k).values.softmax(-1)
@@ -55,9 +55,31 @@ def top_k_probs(logits, k):
     return logits.masked_fill(logits <= least, float("-inf")).softmax(-1)
 
 
-# %% exercise 1: you kept
+# %% exercise 1: you kept 50 tokens, for k = 7
 def top_k_probs(logits, k):
     return logits.softmax(-1)
+
+
+# %% exercise 1: you kept every logit that ties
+def top_k_probs(logits, k):
+    least = logits.topk(k).values[-1]
+    return logits.masked_fill(logits < least, float("-inf")).softmax(-1)
+
+
+# %% exercise 1: of tied logits keep the first ids
+def top_k_probs(logits, k):
+    kept = logits.argsort(stable=True)[-k:]
+    probs = logits[kept].softmax(-1)
+    return torch.zeros_like(logits).index_copy(0, kept, probs)
+
+
+# %% exercise 1: your function changes its argument logits
+def top_k_probs(logits, k):
+    kept = logits.sort(descending=True, stable=True).indices[:k]
+    probs = logits[kept].softmax(-1)
+    logits.zero_()
+    logits[kept] = probs
+    return logits
 
 
 # %% exercise 2: you divided the probabilities, not the logits
@@ -75,6 +97,22 @@ def retemper(probs, T):
     return probs**T / (probs**T).sum()
 
 
+# %% exercise 2: you divided the probabilities, not the logits
+def retemper(probs, T):
+    return probs / T
+
+
+# %% exercise 2: your function changes its argument probs
+def retemper(probs, T):
+    probs **= 1 / T
+    return probs / probs.sum()
+
+
+# %% exercise 2: the result is
+def retemper(probs, T):
+    return str(probs ** (1 / T))
+
+
 # %% exercise 2: not normalized
 def retemper(probs, T):
     return probs ** (1 / T)
@@ -89,6 +127,19 @@ def retemper(probs, T):
 def keep_min_p(logits, m):
     probs = logits.softmax(-1)
     return torch.where(probs < m * probs.amax(-1, keepdim=True), 0, probs)
+
+
+# %% exercise 3: you set the others to 0
+def keep_min_p(logits, m):
+    probs = logits.softmax(-1)
+    return logits.masked_fill(probs < m * probs.amax(-1, keepdim=True), 0)
+
+
+# %% exercise 3: your function changes its argument logits
+def keep_min_p(logits, m):
+    probs = logits.softmax(-1)
+    logits[probs < m * probs.amax(-1, keepdim=True)] = float("-inf")
+    return logits
 
 
 # %% exercise 3: you compared with m
@@ -154,7 +205,7 @@ def greedy_text(llama, ids, n, stop):
     return ids
 
 
-# %% exercise 4: you changed the caller's list
+# %% exercise 4: your function changes its argument ids
 def greedy_text(llama, ids, n, stop):
     start = len(ids)
     for _ in range(n):
@@ -165,7 +216,7 @@ def greedy_text(llama, ids, n, stop):
     return ids[start:]
 
 
-# %% exercise 4: 5 ids for n = 6; 6 wanted
+# %% exercise 4: 5 ids for n = 6; expected 6
 def greedy_text(llama, ids, n, stop):
     new = []
     for _ in range(n - 1):
@@ -176,7 +227,7 @@ def greedy_text(llama, ids, n, stop):
     return new
 
 
-# %% exercise 4: the last row's argmax
+# %% exercise 4: the argmax of the last row
 def greedy_text(llama, ids, n, stop):
     new = []
     for _ in range(n):

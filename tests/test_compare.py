@@ -1,7 +1,7 @@
 """Numbers of this checkpoint beside those of the 1B."""
 
 from llamalib import LLAMA_1B
-from llamalib.course.beside import beside
+from llamalib.course.compare import beside
 from tests.helpers import small_config
 
 

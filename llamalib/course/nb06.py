@@ -1,0 +1,133 @@
+r"""Checks of the exercises of notebook 06."""
+
+import torch
+import torch.nn.functional as F
+
+from ..config import LLAMA_1B
+from ..gqa import causal_mask
+from ..model import transformer_block
+from ..rmsnorm import rms_norm
+from ..swiglu import feed_forward, ffn_hidden_dim
+from .judge import Wrong, agree, close, exercise
+
+NAMES = "dim", "n_layers", "multiple_of", "ffn_dim_multiplier"
+CASES = (
+    (1024, 3, 256, 1.5),
+    (512, 2, 128, None),
+    (640, 5, 100, 1.0),
+    (3072, 4, 256, 1.0),  # 8192 fits already
+    (100, 2, 1, 1.3),  # 266.67, 345.8: a fraction is dropped twice
+)
+width = ffn_hidden_dim
+WIDTHS = {  # mistakes in F, from D, multiple_of and ffn_dim_multiplier
+    "you rounded down, not up": lambda D, m, t: width(D, 1, t) // m * m,
+    "a width that fits multiple_of already stays as it is": lambda D, m, t: (
+        (width(D, 1, t) // m + 1) * m
+    ),
+    "you left out the two thirds": lambda D, m, t: width(1.5 * D, m, t),
+    "you left out ffn_dim_multiplier": lambda D, m, t: width(D, m),
+    "F is not 4 D: see section 5": lambda D, m, t: 4 * D,
+    "drop the fraction after each step": lambda D, m, t: (
+        -(int((t or 1) * 8 * D / 3) // -m) * m
+    ),
+}
+
+
+@exercise(1)
+def check_1(answer):
+    found = [answer(dict(zip(NAMES, case))) for case in CASES]
+    right = [3 * D * L * width(D, m, t) for D, L, m, t in CASES]
+    wrong = {
+        words: [3 * D * L * f(D, m, t) for D, L, m, t in CASES]
+        for words, f in WIDTHS.items()
+    }
+    one = [n // case[1] for n, case in zip(right, CASES)]
+    wrong["you counted one layer"] = one
+    wrong["there are three matrices, not two"] = [n * 2 // 3 for n in right]
+    for words, counts in wrong.items():
+        if close(found, counts, 1e-9):
+            raise Wrong(words)
+    for n, expected, case in zip(found, right, CASES):
+        agree(n, expected, (), 1e-9, f"the count for {case}")
+    c = LLAMA_1B
+    return f"the 1B has {3 * c.dim * c.hidden_dim * c.n_layers:,}"
+
+
+silu, sigma = F.silu, torch.sigmoid
+FORMULAS = {  # mistakes with x, gate, up, down
+    "you gated with up": lambda x, a, b, c: x @ a * silu(x @ b) @ c,
+    "sigmoid is not SiLU": lambda x, a, b, c: sigma(x @ a) * (x @ b) @ c,
+    "the gate is SiLU's, of gate, not a sigmoid of up": lambda x, a, b, c: (
+        (x @ a) * sigma(x @ b) @ c
+    ),
+    "SiLU takes the gate alone, not the product": lambda x, a, b, c: (
+        silu((x @ a) * (x @ b)) @ c
+    ),
+    "exp(-z), not exp(z)": lambda x, a, b, c: (
+        (x @ a) * sigma(-(x @ a)) * (x @ b) @ c
+    ),
+    "ReLU is not SiLU": lambda x, a, b, c: F.relu(x @ a) * (x @ b) @ c,
+    "you left out up": lambda x, a, b, c: silu(x @ a) @ c,
+    "you left out SiLU": lambda x, a, b, c: (x @ a) * (x @ b) @ c,
+    "you left out down": lambda x, a, b, c: silu(x @ a) * (x @ b),
+    "down is not w2: no .T": lambda x, a, b, c: silu(x @ a) * (x @ b) @ c.T,
+}
+
+
+@exercise(2)
+def check_2(answer):
+    g = torch.Generator().manual_seed(6)
+    square, wide = (8, 8), (6, 20)
+    shapes = [(2, 3, 8), square, square, square], [(5, 6), wide, wide, (20, 6)]
+    cases = [[torch.randn(s, generator=g) for s in each] for each in shapes]
+    found = [answer(*case) for case in cases]
+    mistakes = [(words, f(*cases[0])) for words, f in FORMULAS.items()]
+    for y, (x, a, b, c) in zip(found, cases):
+        agree(y, feed_forward(x, a.T, c.T, b.T), mistakes)
+
+
+@exercise(3)
+def check_3(answer, llama):
+    w, L = llama.state_dict(), llama.config.n_layers
+    g = torch.Generator().manual_seed(6)
+    embedding = w["tok_embeddings.weight"]
+    ids = torch.randint(len(embedding), (7,), generator=g)  # (T,)
+
+    def run(layers, mask=causal_mask(7)):
+        freqs_cis, x = llama.freqs_cis_for(0, 7), embedding[ids]
+        for layer in layers:
+            x = transformer_block(x, w, layer, freqs_cis, mask, llama.config)
+        return x
+
+    for n in sorted({0, 1, min(2, L), L}):
+        right, layers = run(range(n)), range(L)
+        mistakes = [
+            ("one block too many", run(layers[: n + 1])),
+            ("one block too few", run(layers[: max(n - 1, 0)])),
+            ("no causal mask", run(layers[:n], None)),
+            ("always layer 0's weights", run([0] * n)),
+            ("those are the last n", run(layers[L - n :])),
+            ("no final norm here", rms_norm(right, w["norm.weight"], 1e-5)),
+        ]
+        what = f"for n = {n}, the result"
+        agree(answer(llama, ids, n), right, mistakes, 1e-2, what)
+    return "right, after 0, 1, 2 and all blocks"
+
+
+@exercise(4)
+def check_4(answer):
+    g = torch.Generator().manual_seed(6)
+    for lead, j in ((4,), 3), ((2, 3), 0):
+        shapes = (*lead, 6), (20, 6), (6, 20), (20, 6)
+        x, w1, w2, w3 = case = [torch.randn(s, generator=g) for s in shapes]
+        gate, up = silu(x @ w1[j])[..., None], (x @ w3[j])[..., None]
+        whole, no_row = feed_forward(*case), feed_forward(*case)
+        no_row[..., j] = 0
+        mistakes = [
+            ("that is neuron j alone", gate * up * w2[:, j]),
+            ("that is row j of w2; a neuron has column j", no_row),
+            ("you subtracted up without the gate", whole - up * w2[:, j]),
+            ("you subtracted the gate without up", whole - gate * w2[:, j]),
+            ("nothing is left out", whole),
+        ]
+        agree(answer(*case, j), whole - gate * up * w2[:, j], mistakes)

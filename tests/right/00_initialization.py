@@ -1,0 +1,123 @@
+"""Unusual right answers to the exercises of notebook 00."""
+
+
+# %% exercise 1: a Counter and a regular expression
+def count_by_part(shapes):
+    import re
+    from collections import Counter
+
+    counts = Counter()
+    for name, shape in shapes.items():
+        part = re.sub(r"^layers\.\d+\.|\.weight$", "", name)
+        counts[part] += prod(shape)
+    return counts
+
+
+# %% exercise 1: counts that are tensors
+def count_by_part(shapes):
+    from collections import defaultdict
+
+    counts = defaultdict(lambda: torch.tensor(0))
+    for name, shape in shapes.items():
+        words = name.split(".")
+        while words[0] == "layers" or words[0].isdigit():
+            words.pop(0)
+        part = ".".join(words[:-1])
+        counts[part] = counts[part] + torch.tensor(shape).prod()
+    return counts
+
+
+# %% exercise 1: one layer times the number of layers, in NumPy
+def count_by_part(shapes):
+    import numpy as np
+
+    L = len({n.split(".")[1] for n in shapes if n.startswith("layers.")})
+    counts = {}
+    for name, shape in shapes.items():
+        if name.startswith("layers.0."):
+            counts[name[9:-7]] = L * np.prod(shape, dtype=np.int64)
+        elif not name.startswith("layers."):
+            counts[name[:-7]] = float(np.prod(shape, dtype=np.float64))
+    return counts
+
+
+# %% exercise 2: tensors are counted, nine to a layer
+def settings_of(shapes):
+    names = "tok_embeddings", "layers.0.feed_forward.w2"
+    (V, D), (_, F) = (shapes[f"{name}.weight"] for name in names)
+    wq = shapes["layers.0.attention.wq.weight"]
+    wv = shapes["layers.0.attention.wv.weight"]
+    L = (len(shapes) - 3) / 9
+    return {
+        "group": wq[0] / wv[0],
+        "hidden_dim": F,
+        "vocab_size": V,
+        "n_layers": L,
+        "dim": D,
+    }
+
+
+# %% exercise 2: a loop, and a count of norms
+def settings_of(shapes):
+    found = {"n_layers": 0}
+    for name, shape in shapes.items():
+        if name == "output.weight":
+            found["vocab_size"] = torch.tensor(shape[0])
+        if name == "norm.weight":
+            found["dim"] = torch.tensor(shape)[0]
+        if name.endswith("ffn_norm.weight"):
+            found["n_layers"] += 1
+        if name.endswith("w3.weight"):
+            found["hidden_dim"] = shape[0]
+    q = shapes["layers.1.attention.wo.weight"][1]
+    found["group"] = q // shapes["layers.1.attention.wk.weight"][0]
+    return found
+
+
+# %% exercise 2: by trying the numbers of layers
+def settings_of(shapes):
+    L = 0
+    while f"layers.{L}.attention_norm.weight" in shapes:
+        L += 1
+    (V, D), (F, _) = (
+        shapes["tok_embeddings.weight"],
+        shapes[f"layers.{L - 1}.feed_forward.w1.weight"],
+    )
+    wq, wk = (shapes[f"layers.0.attention.{x}.weight"][0] for x in ("wq", "wk"))
+    return dict(
+        dim=D, n_layers=L, vocab_size=V, hidden_dim=F, group=divmod(wq, wk)[0]
+    )
+
+
+# %% exercise 3: one more layer as long as it fits
+def layers_that_fit(config, budget, dtype, tied):
+    L = 0
+    while True:
+        larger = replace(config, n_layers=L + 1)
+        n_bytes = count_parameters(larger, tied) * dtype.itemsize
+        if n_bytes > budget:
+            return L
+        L += 1
+
+
+# %% exercise 3: from two counts
+def layers_that_fit(config, budget, dtype, tied):
+    one, two = (
+        count_parameters(replace(config, n_layers=L), tied) for L in (1, 2)
+    )
+    size = torch.empty(0, dtype=dtype).element_size()
+    left = torch.tensor(budget - size * (2 * one - two))
+    return (left // (size * (two - one))).clamp(min=0)
+
+
+# %% exercise 3: bisection in NumPy
+def layers_that_fit(config, budget, dtype, tied):
+    import numpy as np
+
+    low, high = np.int64(0), np.int64(100)
+    while high - low > 1:
+        middle = (low + high) // 2
+        larger = replace(config, n_layers=int(middle))
+        fits = count_parameters(larger, tied) * dtype.itemsize <= budget
+        low, high = (middle, high) if fits else (low, middle)
+    return low

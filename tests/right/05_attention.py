@@ -1,0 +1,102 @@
+"""Unusual right answers to the exercises of notebook 05."""
+
+
+# %% exercise 1: counted in a loop
+def tokens_that_fit(config, free, bytes_each):
+    tokens = 0
+    while free >= 0:
+        for _ in range(2 * config.n_layers):
+            free -= config.n_kv_heads * config.head_dim * bytes_each
+        tokens += free >= 0
+    return tokens
+
+
+# %% exercise 1: a tensor with one number
+def tokens_that_fit(config, free, bytes_each):
+    shape = config.n_layers, config.n_kv_heads, 2, config.head_dim
+    numbers = torch.tensor(shape).prod()
+    return torch.tensor(free) // (numbers * bytes_each)
+
+
+# %% exercise 1: a float, rounded down
+def tokens_that_fit(config, free, bytes_each):
+    cache = llamalib.KVCache(config, 1, dtype=torch.int8)
+    return float(math.floor(free / (cache.nbytes * bytes_each)))
+
+
+# %% exercise 2: in loops, as a list of rows
+def one_head(xq, xk, xv, h):
+    T, S, n = len(xq), len(xk), xq.shape[1] // xk.shape[1]
+    rows = []
+    for t in range(T):
+        seen = range(S - T + t + 1)
+        dots = [(xq[t, h] @ xk[s, h // n]).item() for s in seen]
+        parts = [math.exp(d / math.sqrt(xq.shape[2])) for d in dots]
+        row = sum(p * xv[s, h // n] for s, p in zip(seen, parts))
+        rows.append(row / sum(parts))
+    return rows
+
+
+# %% exercise 2: in NumPy
+def one_head(xq, xk, xv, h):
+    import numpy as np
+
+    q, k, v = (x.numpy().astype(np.float64) for x in (xq, xk, xv))
+    g = h * k.shape[1] // q.shape[1]
+    scores = q[:, h] @ k[:, g].T / np.sqrt(q.shape[2])
+    parts = np.exp(scores) * np.tri(len(q), len(k), len(k) - len(q))
+    return parts / parts.sum(1, keepdims=True) @ v[:, g]
+
+
+# %% exercise 2: the library's functions, in float64
+def one_head(xq, xk, xv, h):
+    mask = causal_mask(len(xq), len(xk)).double()
+    whole = attention(xq.double(), xk.double(), xv.double(), mask)
+    return whole.unflatten(-1, xq.shape[1:])[:, h]
+
+
+# %% exercise 2: in place, -1e9 in the place of -inf
+def one_head(xq, xk, xv, h):
+    g = h // (xq.shape[1] // xk.shape[1])
+    scores = xq[:, h] @ xk[:, g].T
+    scores /= xq.shape[2] ** 0.5
+    scores += causal_mask(*scores.shape).clamp(min=-1e9)
+    scores -= scores.max(dim=-1, keepdim=True).values
+    weights = scores.exp_()
+    weights /= weights.sum(-1, keepdim=True)
+    return torch.einsum("ts,sd->td", weights, xv[:, g])
+
+
+# %% exercise 3: one key at a time, in Python's numbers
+def streamed(q, pieces):
+    top, total, mixed = -math.inf, 0.0, [0.0] * len(q)
+    for k, v in pieces:
+        for key, value in zip(k.tolist(), v.tolist()):
+            dot = math.fsum(a * b for a, b in zip(key, q.tolist()))
+            score = dot / len(q) ** 0.5
+            new = max(top, score)
+            old, share = math.exp(top - new), math.exp(score - new)
+            total = total * old + share
+            mixed = [m * old + share * x for m, x in zip(mixed, value)]
+            top = new
+    return [m / total for m in mixed]
+
+
+# %% exercise 3: the logarithm of the sum, in float64
+def streamed(q, pieces):
+    log_total, mean = torch.tensor(-math.inf).double(), 0
+    for k, v in pieces:
+        scores = k.double() @ q.double() / math.sqrt(len(q))
+        piece = scores.logsumexp(0)
+        new = torch.logaddexp(log_total, piece)
+        mean = mean * (log_total - new).exp()
+        mean = mean + (scores - new).exp() @ v.double()
+        log_total = new
+    return mean
+
+
+# %% exercise 3: scores and values are copied, softmax at the end
+def streamed(q, pieces):
+    kept = [(k @ q / len(q) ** 0.5, v.clone()) for k, v in pieces]
+    scores, values = (torch.cat(each) for each in zip(*kept))
+    return scores.softmax(0) @ values

@@ -1,0 +1,131 @@
+"""Unusual right answers to the exercises of notebook 06."""
+# ruff: noqa
+
+
+# %% exercise 1: with the library
+def ffn_parameters(params):
+    names = "dim", "multiple_of", "ffn_dim_multiplier"
+    F = llamalib.ffn_hidden_dim(*(params[name] for name in names))
+    return 3 * params["dim"] * F * params["n_layers"]
+
+
+# %% exercise 1: with a loop and the arguments popped from a copy
+def ffn_parameters(params):
+    params = dict(params)
+    D, hidden = params.pop("dim"), 0
+    thirds = 8 * D // 3
+    times = params.pop("ffn_dim_multiplier") or 1
+    while hidden < int(times * thirds):
+        hidden += params["multiple_of"]
+    return sum(3 * D * hidden for _ in range(params["n_layers"]))
+
+
+# %% exercise 1: as a tensor
+def ffn_parameters(params):
+    times, m = params["ffn_dim_multiplier"] or 1, params["multiple_of"]
+    width = math.ceil(math.floor(times * math.floor(8 * params["dim"] / 3)) / m)
+    return torch.tensor(params["n_layers"]) * 3 * params["dim"] * width * m
+
+
+# %% exercise 1: as a number with a point
+def ffn_parameters(params):
+    times, m = params["ffn_dim_multiplier"] or 1.0, params["multiple_of"]
+    width = (int(times * int(8 * params["dim"] / 3)) + m - 1) // m * m
+    return 3.0 * params["n_layers"] * params["dim"] * width
+
+
+# %% exercise 2: with loops
+def swiglu(x, gate, up, down):
+    rows = []
+    for row in x.reshape(-1, x.shape[-1]):
+        out = torch.zeros(down.shape[1])
+        for j in range(gate.shape[1]):
+            z = (row @ gate[:, j]).item()
+            out += z / (1 + math.exp(-z)) * (row @ up[:, j]) * down[j]
+        rows.append(out)
+    return torch.stack(rows).reshape(x.shape)
+
+
+# %% exercise 2: in NumPy, in double
+def swiglu(x, gate, up, down):
+    import numpy as np
+
+    x, gate, up, down = (each.double().numpy() for each in (x, gate, up, down))
+    z = x @ gate
+    return z * (0.5 + 0.5 * np.tanh(z / 2)) * (x @ up) @ down
+
+
+# %% exercise 2: as lists
+def swiglu(x, gate, up, down):
+    return feed_forward(x, gate.T, down.T, up.T).tolist()
+
+
+# %% exercise 2: in place on its own tensor
+def swiglu(x, gate, up, down):
+    y = x @ gate
+    y *= 1 / (1 + torch.exp(-y))
+    y *= x @ up
+    return y @ down
+
+
+# %% exercise 3: with hooks
+def stream_after(llama, tokens, n):
+    seen = record(llama, tokens)
+    if n == llama.config.n_layers:
+        return seen[f"layers.{n - 1}.out"]
+    return seen[f"layers.{n}.in"]
+
+
+# %% exercise 3: as a sum of what the halves add
+def stream_after(llama, tokens, n):
+    return stream_states(tokens)[2 * n]
+
+
+# %% exercise 3: recursively
+def stream_after(llama, tokens, n):
+    w, T = llama.weights(), len(tokens)
+    if n == 0:
+        return F.embedding(tokens, w["tok_embeddings.weight"])
+    before, turns = stream_after(llama, tokens, n - 1), llama.freqs_cis_for(0, T)
+    return transformer_block(
+        before, w, n - 1, turns, causal_mask(T), llama.config
+    )
+
+
+# %% exercise 3: with a batch dimension inside, as an array
+def stream_after(llama, tokens, n):
+    w, T = llama.state_dict(), len(tokens)
+    x = w["tok_embeddings.weight"][tokens][None]
+    for i in range(n):
+        x = llama.layers[i](
+            x, w, i, llama.freqs_cis_for(0, T), causal_mask(T), llama.config
+        )
+    return x[0].numpy()
+
+
+# %% exercise 4: subtract what it adds
+def without_neuron(x, w1, w2, w3, j):
+    added = F.silu(x @ w1[j]) * (x @ w3[j])
+    return feed_forward(x, w1, w2, w3) - added[..., None] * w2[:, j]
+
+
+# %% exercise 4: the others alone
+def without_neuron(x, w1, w2, w3, j):
+    kept = [i for i in range(len(w1)) if i != j]
+    return feed_forward(x, w1[kept], w2[:, kept], w3[kept])
+
+
+# %% exercise 4: up set to zero, in double
+def without_neuron(x, w1, w2, w3, j):
+    w3 = w3.double()
+    w3[j] = 0
+    return feed_forward(x.double(), w1.double(), w2.double(), w3)
+
+
+# %% exercise 4: in place, and restored
+def without_neuron(x, w1, w2, w3, j):
+    column = w2[:, j].clone()
+    w2[:, j] = 0
+    y = feed_forward(x, w1, w2, w3)
+    w2[:, j] = column
+    return y

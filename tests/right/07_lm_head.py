@@ -1,0 +1,138 @@
+"""Unusual right answers to the exercises of notebook 07."""
+# ruff: noqa: F811, F821
+
+
+# %% exercise 1: with loops, as lists
+def my_softmax(z):
+    if z.dim() == 2:
+        return [my_softmax(row) for row in z]
+    e = [math.exp(v - max(z.tolist())) for v in z.tolist()]
+    return [v / sum(e) for v in e]
+
+
+# %% exercise 1: with NumPy
+def my_softmax(z):
+    import numpy as np
+
+    z = z.numpy()
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+# %% exercise 1: with logsumexp, in float64
+def my_softmax(z):
+    z = z.double()
+    return (z - z.logsumexp(-1, keepdim=True)).exp()
+
+
+# %% exercise 1: in place, on its own tensor
+def my_softmax(z):
+    z = z.clone()
+    z -= z.amax(-1, keepdim=True)
+    z.exp_()
+    z /= z.sum(-1, keepdim=True)
+    return z
+
+
+# %% exercise 2: with a loop
+def text_loss(logits, tokens):
+    total = 0.0
+    for row, token in zip(logits, tokens[1:]):
+        z = row.tolist()
+        m = max(z)
+        total += m + math.log(sum(math.exp(v - m) for v in z)) - z[token]
+    return total / (len(tokens) - 1)
+
+
+# %% exercise 2: with NumPy, as an array
+def text_loss(logits, tokens):
+    import numpy as np
+
+    z, s = logits.double().numpy(), tokens.numpy()
+    log_p = z - np.logaddexp.reduce(z, axis=-1, keepdims=True)
+    return -log_p[np.arange(len(s) - 1), s[1:]].mean()
+
+
+# %% exercise 2: with F.nll_loss
+def text_loss(logits, tokens):
+    log_p = torch.log_softmax(logits.double(), dim=-1)
+    return F.nll_loss(log_p[:-1], tokens[1:])
+
+
+# %% exercise 2: with −100 as the last label
+def text_loss(logits, tokens):
+    labels = tokens.roll(-1)
+    labels[-1] = -100
+    return F.cross_entropy(logits, labels).item()
+
+
+# %% exercise 3: from the mean loss
+def bits_per_byte(llama, text):
+    n = len(llama.tokenizer.encode(text, bos=False, eos=False))
+    return loss(llama, text) * n / math.log(2) / len(text.encode())
+
+
+# %% exercise 3: with a loop and log2
+def bits_per_byte(llama, text):
+    ids = llama.tokenizer.encode(text, bos=True, eos=False)
+    p = llama(torch.tensor(ids)).double().softmax(-1).tolist()
+    bits = [-math.log2(row[i]) for row, i in zip(p, ids[1:])]
+    return sum(bits) / len(bytes(text, "utf-8"))
+
+
+# %% exercise 3: with NumPy
+def bits_per_byte(llama, text):
+    import numpy as np
+
+    ids = llama.tokenizer.encode(text, bos=True, eos=False)
+    z = llama(torch.tensor(ids)).double().detach().numpy()
+    log_p = z - np.logaddexp.reduce(z, axis=-1, keepdims=True)
+    picked = log_p[np.arange(len(ids) - 1), ids[1:]]
+    return -picked.sum() / np.log(2) / len(text.encode())
+
+
+# %% exercise 3: a tensor with one number
+def bits_per_byte(llama, text):
+    ids = llama.tokenizer.encode(text, bos=True, eos=False)
+    tokens = torch.tensor([ids])  # (1, T)
+    log_p = llama(tokens).log_softmax(-1)[0, :-1]
+    bits = -log_p.gather(1, tokens[0, 1:, None]) / math.log(2)
+    return bits.sum() / len(text.encode())
+
+
+# %% exercise 4: one run of the model for each token
+def log_prob(llama, prompt, answer):
+    ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    total = 0.0
+    for token in llama.tokenizer.encode(answer, bos=False, eos=False):
+        z = llama(torch.tensor(ids), last_only=True)[0]
+        total += z.log_softmax(-1)[token].item()
+        ids.append(token)
+    return total
+
+
+# %% exercise 4: the whole text minus the prompt
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    tokens = torch.tensor(start + end)
+    each = F.cross_entropy(llama(tokens)[:-1], tokens[1:], reduction="none")
+    return -(each.sum() - each[: len(start) - 1].sum())
+
+
+# %% exercise 4: with F.cross_entropy, in float64
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    z = llama(torch.tensor(start + end)).double()
+    rows, labels = z[-len(end) - 1 : -1], torch.tensor(end)
+    return -F.cross_entropy(rows, labels, reduction="sum")
+
+
+# %% exercise 4: the logarithm of a product
+def log_prob(llama, prompt, answer):
+    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    end = llama.tokenizer.encode(answer, bos=False, eos=False)
+    p = llama(torch.tensor(start + end)).double().softmax(-1)
+    picked = [p[len(start) - 1 + i, t].item() for i, t in enumerate(end)]
+    return math.log(math.prod(picked))

@@ -1,0 +1,100 @@
+"""Unusual right answers to the exercises of notebook 08."""
+
+
+# %% exercise 1: with lists
+def top_k_probs(logits, k):
+    z = logits.tolist()
+    kept = sorted(range(len(z)), key=lambda i: -z[i])[:k]
+    total = sum(exp(z[i]) for i in kept)
+    return [exp(z[i]) / total if i in kept else 0.0 for i in range(len(z))]
+
+
+# %% exercise 1: with NumPy, in float64
+def top_k_probs(logits, k):
+    import numpy as np
+
+    z = logits.double().numpy()
+    kept = np.argsort(-z, kind="stable")[:k]
+    powers = np.zeros_like(z)
+    powers[kept] = np.exp(z[kept])
+    return powers / powers.sum()
+
+
+# %% exercise 1: one argmax after another, in place on its own copy
+def top_k_probs(logits, k):
+    left = logits.clone()
+    probs = torch.zeros_like(logits)
+    for _ in range(k):
+        i = left.argmax()
+        probs[i] = logits[i].exp()
+        left[i] = float("-inf")
+    probs /= probs.sum()
+    return probs
+
+
+# %% exercise 2: through the logarithm
+def retemper(probs, T):
+    return torch.softmax(probs.log() / T, dim=-1)
+
+
+# %% exercise 2: a list of floats
+def retemper(probs, T):
+    powers = [p ** (1 / T) for p in probs.tolist()]
+    total = sum(powers)
+    return [p / total for p in powers]
+
+
+# %% exercise 2: NumPy, in float32
+def retemper(probs, T):
+    import numpy as np
+
+    powers = np.power(probs.numpy().astype(np.float32), 1 / T)
+    return powers / powers.sum()
+
+
+# %% exercise 3: with logarithms
+def keep_min_p(logits, m):
+    bar = logits.max(-1, keepdim=True).values + log(m)
+    return torch.where(logits >= bar, logits, -torch.inf)
+
+
+# %% exercise 3: row by row, in place on its own copy
+def keep_min_p(logits, m):
+    found = logits.clone().reshape(-1, logits.shape[-1])
+    for row in found:
+        probs = row.softmax(-1)
+        row[probs < m * probs.max()] = float("-inf")
+    return found.reshape(logits.shape)
+
+
+# %% exercise 3: NumPy, in float64
+def keep_min_p(logits, m):
+    import numpy as np
+
+    z = logits.numpy().astype(np.float64)
+    share = np.exp(z - z.max(-1, keepdims=True))  # of the likeliest's
+    return np.where(share >= m, z, -np.inf)
+
+
+# %% exercise 4: with the library's generator
+def greedy_text(llama, ids, n, stop):
+    return list(llamalib.generate(llama, ids, max_new_tokens=n, stop=stop))
+
+
+# %% exercise 4: by recursion
+def greedy_text(llama, ids, n, stop):
+    token_id = int(llama(torch.tensor(ids))[-1].argmax())
+    if n == 0 or token_id in stop:
+        return []
+    return [token_id] + greedy_text(llama, ids + [token_id], n - 1, stop)
+
+
+# %% exercise 4: a tensor, in a batch of one
+def greedy_text(llama, ids, n, stop):
+    text = torch.tensor([ids])
+    while text.shape[1] < len(ids) + n:
+        token = llama(text)[:, -1].argmax(-1, keepdim=True)
+        if token.item() in stop:
+            break
+        text = torch.cat([text, token], dim=1)
+    return text[0, len(ids) :]
