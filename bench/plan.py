@@ -1,4 +1,4 @@
-"""Which rows are measured, with which tasks, how often."""
+"""Which rows are measured, with which tasks, and how often."""
 
 from dataclasses import dataclass, field
 

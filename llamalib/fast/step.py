@@ -25,7 +25,7 @@ STEP = 1024  # granularity of columns in a long text
 def columns_for(column: int) -> int:
     """Return how many columns a step reads that writes to this one.
 
-    Each number is compiled, so there are few: at most a quarter too many.
+    Each number is compiled, so they are few: past 4096 at most a quarter more.
     """
     more = 2 ** column.bit_length()
     if more <= STEP:
@@ -267,7 +267,7 @@ CPU_F = types.SimpleNamespace(
 FOR_CPU = {"F": CPU_F, "grouped_attention": attention_as_sums}
 CPU_OPTIONS = {
     "cpp.enable_floating_point_contract_flag": "fast",
-    # a step's tensors never change, and to compare them takes time
+    # shapes are fixed, and comparing nine tensors per block takes time
     "guard_filter_fn": lambda all: ["TENSOR" not in g.guard_type for g in all],
 }
 
