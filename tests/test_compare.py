@@ -1,7 +1,7 @@
 """Numbers of this checkpoint beside those of the 1B."""
 
 from llamalib import LLAMA_1B
-from llamalib.course.compare import beside
+from llamalib.course.compare import compare_with_1b
 from tests.helpers import small_config
 
 
@@ -13,7 +13,7 @@ def test_both_columns_are_computed(capsys):
         "size": lambda c: f"{2 * c.dim} bytes",
     }
     config = small_config()
-    beside(config, rows)
+    compare_with_1b(config, rows)
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["here", "Llama", "3.2-1B"]
     assert all(len(line) == len(head) for line in lines)

@@ -129,8 +129,11 @@ def test_the_difference_is_paired():
 
 def test_the_texts_are_held_out(small, pocket):
     texts = experiment.held_out_texts(pocket)
-    trained = set(experiment.own_documents(40_000, seed="train"))
-    assert len(texts) == 50 and len(set(texts) & trained) <= 4
+    drawn = experiment.own_documents(56, seed="held out")
+    # 16.4 million tokens are fewer than 400,000 texts
+    trained = set(drawn) & set(experiment.own_documents(400_000, seed="train"))
+    assert texts == [text for text in drawn if text not in trained]
+    assert len(texts) == 50
     assert experiment.held_out_texts(small) == texts
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from ..config import LLAMA_1B, ModelArgs
 
 
-def beside(config: ModelArgs, rows: dict[str, Callable]) -> None:
+def compare_with_1b(config: ModelArgs, rows: dict[str, Callable]) -> None:
     r"""Print a table: each row's value here, and for Llama 3.2-1B.
 
     rows: by name, a function of a config that returns a whole number, a

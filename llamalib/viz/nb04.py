@@ -48,7 +48,7 @@ def _arc(ax, start, sweep, radius):
     ax.plot(x, y, color="black", lw=1.4)
 
 
-def turning(vectors, heading):
+def rotating(vectors, heading):
     """Draw one pair of numbers, (M, 2): row m as rotated by position m."""
     vectors = np.array([array(row) for row in vectors])
     count = len(vectors)
