@@ -376,7 +376,7 @@ def test_opens_with_the_map_and_ends_with_exercises(path, cells):
         text.index(words)
         for words in (
             "# " + path.stem.split("_")[0] + " · ",
-            "**Comes in:**",
+            "**Input:**",
             "viz.strip(",
             "## What to remember",
             "## Exercises",
