@@ -130,7 +130,7 @@ def click_menu(driver, menu, entry):
 
 
 PICTURE = """
-const picture = document.querySelector(".widget-image");
+const picture = document.querySelector(".widget-html-content img");
 if (!picture || !picture.complete || !picture.naturalWidth) return null;
 const canvas = document.createElement("canvas");
 canvas.width = picture.naturalWidth;
@@ -174,13 +174,23 @@ def a_control_to_move(driver):
     raise AssertionError("the widget has no control that this test can move")
 
 
+SHOWN = ".jp-OutputArea img"
+
+
+def assert_described(driver):
+    """Assert that each picture has words for readers who cannot see it."""
+    words = [e.get_attribute("alt") or "" for e in elements(driver, SHOWN)]
+    assert words and min(map(len, words)) > 10, words
+
+
 def open_and_run_all(server, driver, path, widget):
     """Open a notebook and run it until the selector `widget` appears."""
     driver.get(f"{server}/lab/tree/{path.name}?token={TOKEN}&reset")
     wait_for("the notebook", lambda: elements(driver, ".jp-Notebook .jp-Cell"))
     # before anything runs: the still picture, and no broken widget
-    wait_for("pictures", lambda: elements(driver, ".jp-RenderedImage img"))
+    wait_for("pictures", lambda: elements(driver, SHOWN))
     assert not elements(driver, ".jupyter-widgets")
+    assert_described(driver)
     click_menu(driver, "Run", "Run All Cells")
     wait_for("the widget", lambda: elements(driver, widget), seconds=400)
     wait_for(
@@ -194,11 +204,13 @@ def open_and_run_all(server, driver, path, widget):
     )
     errors = elements(driver, '[data-mime-type*="stderr"]')
     assert [e.text for e in errors] == []
+    assert_described(driver)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_open_run_all_and_play(server, driver, path):
-    open_and_run_all(server, driver, path, ".widget-image")
+    live = ".widget-html-content img"
+    open_and_run_all(server, driver, path, live)
     first = wait_for("a picture", lambda: driver.execute_script(PICTURE))
     control, ways = a_control_to_move(driver)
     driver.execute_script("arguments[0].scrollIntoView()", control)

@@ -11,6 +11,8 @@ from .base import COLOURS, array, canvas, plain
 from .model_map import strip  # noqa: F401
 from .play import fit
 
+NOTE = "<p><em>A saved text. Run this cell to type a prompt.</em></p>"
+
 
 def cost_by_position(positions, series, title, unit):
     """Draw the cost of each new token; two names, the first is grey."""
@@ -144,10 +146,10 @@ class Stream(ipw.VBox):
             self.go.disabled, self.stop.disabled = False, True
 
     def _show(self, prompt, text):
-        """Show the prompt in grey and its continuation in black."""
+        """Show the prompt, paler, and its continuation."""
         self.text.value = (
             '<div style="white-space: pre-wrap; max-width: 620px">'
-            f'<span style="color: #777777">{html.escape(prompt)}</span>'
+            f'<span style="opacity: 0.6">{html.escape(prompt)}</span>'
             f"{html.escape(text)}</div>"
         )
 
@@ -157,7 +159,8 @@ class Stream(ipw.VBox):
     def _repr_mimebundle_(self, **kwargs):
         """Return the live widget, and its first text for a saved notebook."""
         bundle = super()._repr_mimebundle_(**kwargs) or {}
-        return bundle | {"text/html": self.still, "text/plain": repr(self)}
+        page = self.still + NOTE
+        return bundle | {"text/html": page, "text/plain": repr(self)}
 
 
 stream = Stream  # in a notebook a widget is called like a picture

@@ -5,9 +5,10 @@ import html
 
 import ipywidgets as ipw
 
-from .base import alt_text, image_tag, png
+from .base import alt_text, image_tag, png, sharp_png
 
 STILL = "<p><em>A still picture. Run this cell to move the controls.</em></p>"
+LIVE_DPI = 150  # sharper than a page, and drawn as fast
 
 
 class Play(ipw.VBox):
@@ -20,7 +21,7 @@ class Play(ipw.VBox):
 
     def __init__(self, draw, **controls):
         self.draw, self.controls = draw, controls
-        self.picture = ipw.Image(format="png", layout={"max_width": "100%"})
+        self.picture = ipw.HTML()  # an image widget has no alternative text
         self.message = ipw.HTML()
         for control in controls.values():
             fit(control)
@@ -28,15 +29,17 @@ class Play(ipw.VBox):
         super().__init__([*controls.values(), self.message, self.picture])
         self.update()
 
+    def figure(self):
+        """Return the figure of the controls' present values."""
+        return self.draw(**{n: c.value for n, c in self.controls.items()})
+
     def update(self) -> None:
-        """Draw the picture of the controls' present values."""
-        values = {name: c.value for name, c in self.controls.items()}
+        """Show the picture of the controls' present values."""
         collecting = gc.isenabled()
         gc.disable()  # a full collection may take longer than a picture
         try:
-            fig = self.draw(**values)
-            self.picture.tooltip = alt_text(fig)
-            self.picture.value = png(fig)
+            fig = self.figure()
+            self.picture.value = image_tag(png(fig, LIVE_DPI), alt_text(fig))
             self.message.value = ""
         except ValueError as error:  # the last picture stays
             self.message.value = html.escape(str(error))
@@ -51,7 +54,8 @@ class Play(ipw.VBox):
     def _repr_mimebundle_(self, **kwargs):
         """Return the live widget, and a still picture without a kernel."""
         bundle = super()._repr_mimebundle_(**kwargs) or {}
-        still = image_tag(self.picture.value, self.picture.tooltip) + STILL
+        fig = self.figure()
+        still = image_tag(sharp_png(fig), alt_text(fig)) + STILL
         return bundle | {"text/html": still, "text/plain": repr(self)}
 
 
