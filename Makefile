@@ -40,6 +40,9 @@ test-browser: $(VENV)/browser.done ## test the widgets in JupyterLab with headle
 
 # JupyterLab refuses to run as root, as in a container, without this flag.
 LAB_FLAGS ?= $(shell test "$$(id -u)" != 0 || echo --allow-root)
+# Our settings keep the state of widgets in a saved notebook.
+LAB_FLAGS += --LabApp.app_settings_dir=$(CURDIR)/llamalib/course/lab
+LAB_FLAGS += --LabApp.default_url=/lab/tree/index.ipynb
 lab: $(VENV)/base.done ## open the series in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir notebooks $(LAB_FLAGS)
 

@@ -20,14 +20,10 @@ from llamalib.files import ROOT
 pytestmark = pytest.mark.browser
 
 TOKEN = "for-this-test"
-# Draw every cell, also outside the view, and ask the network for nothing.
-SETTINGS = {
-    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
-    "@jupyterlab/apputils-extension:notification": {
-        "fetchNews": "false",
-        "checkForUpdates": False,
-    },
-}
+# The settings of `make lab`, and every cell is drawn, also outside the view.
+OURS = ROOT / "llamalib" / "course" / "lab" / "overrides.json"
+SETTINGS = json.loads(OURS.read_text(encoding="utf-8"))
+SETTINGS |= {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}
 
 
 def with_a_widget(path):
@@ -227,6 +223,25 @@ def test_open_run_all_and_play(server, driver, path):
         except AssertionError:  # it may be at that end
             assert driver.execute_script(PICTURE) == first
     raise AssertionError("the picture did not follow the control")
+
+
+def test_a_saved_widget_is_there_on_the_next_day(server, driver):
+    """After a save and without its kernel a widget still has its picture."""
+    (path,) = (p for p in NOTEBOOKS if p.stem.startswith("08"))
+    live = ".widget-html-content img"
+    open_and_run_all(server, driver, path, live)
+    click_menu(driver, "File", "Save Notebook")
+    wait_for("the save", lambda: not elements(driver, ".jp-mod-dirty"))
+    with urllib.request.urlopen(f"{server}/api/sessions?token={TOKEN}") as page:
+        sessions = json.load(page)
+    for each in sessions:
+        address = f"{server}/api/sessions/{each['id']}?token={TOKEN}"
+        request = urllib.request.Request(address, method="DELETE")
+        urllib.request.urlopen(request)
+    driver.get(f"{server}/lab/tree/{path.name}?token={TOKEN}&reset")
+    wait_for("the picture", lambda: elements(driver, live), seconds=60)
+    assert "Error displaying widget" not in driver.page_source
+    assert_described(driver)
 
 
 def test_a_prompt_streams(server, driver):

@@ -7,6 +7,7 @@ import pytest
 
 from llamalib.__main__ import all_notebooks
 from llamalib.course import counts, series
+from llamalib.files import ROOT
 
 # Words of prose, the exercises apart; and minutes of reading.
 WORDS = {
@@ -52,17 +53,17 @@ def test_the_frame_is_todays(path):
 
 
 def test_the_index_is_todays():
-    before = (series.NOTEBOOKS / series.INDEX).read_text(encoding="utf-8")
-    times = {}
-    for each in series.SERIES:
-        found = counts.reading(load(series.NOTEBOOKS / each.file))
-        times[each.file] = found.minutes, found.practice
+    text = (series.NOTEBOOKS / series.INDEX).read_text(encoding="utf-8")
+    times = series.todays_times()
     found = [
         "".join(cell["source"])
-        for cell in json.loads(before)["cells"]
+        for cell in json.loads(text)["cells"]
         if "frame" in cell["metadata"].get("tags", ())
     ]
     assert found == [series.contents(times)]
+    assert sum(n for n, _ in series.FLOW) == found[0].count("<td>")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert readme == series.with_table(readme, times)
 
 
 def test_links_lead_to_files_in_the_labs_root():
@@ -72,7 +73,8 @@ def test_links_lead_to_files_in_the_labs_root():
             if cell["cell_type"] != "markdown":
                 continue
             text = "".join(cell["source"])
-            for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            pattern = r'(?:\]\(|<a href=")([^)"\s]+)[)"]'
+            for target in re.findall(pattern, text):
                 if re.match(r"https?:|#", target):
                     continue
                 file = (path.parent / target.split("#")[0]).resolve()

@@ -134,45 +134,78 @@ ROUTES = (
 )
 
 
-def contents(times: dict[str, tuple[int, int]]) -> str:
-    """Return the map, the table of notebooks and the routes, in Markdown.
+# The steps before the block, in it, and after it.
+FLOW = (3, ""), (4, "a transformer block, L times"), (3, "")
+
+
+def clickable_map() -> str:
+    """Return the steps of the model as a row of links, in HTML."""
+    steps = [f'<a href="{n.file}">{n.step}</a>' for n in SERIES if n.step]
+    heads = [f'<th colspan="{n}">{text}</th>' for n, text in FLOW]
+    cells = [f"<td>{step}</td>" for step in steps]
+    rows = ("".join(each) for each in (heads, cells))
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def series_table(times: dict[str, tuple[int, int]], folder="") -> str:
+    """Return the table of notebooks, in Markdown.
 
     times: by file, minutes of reading and of exercises.
+    folder: where the notebooks are, for the links.
     """
-    steps = [f"[{each.step}]({each.file})" for each in SERIES if each.step]
     rows = [
         ("notebook", "afterwards you can", "reading", "exercises"),
         ("---", "---", "---:", "---:"),
     ]
     for each in SERIES:
-        name, minutes = f"[{each.label}]({each.file})", times[each.file]
-        rows.append((name, each.aims, *(f"{n} min" for n in minutes)))
-    lines = table(rows)
+        name = f"[{each.label}]({folder}{each.file})"
+        rows.append((name, each.aims, *(f"{n} min" for n in times[each.file])))
+    return table(rows)
+
+
+def contents(times: dict[str, tuple[int, int]]) -> str:
+    """Return the map, the table of notebooks and the routes, in Markdown."""
     rows = [("route", "notebooks", "time", ""), ("---", "---", "---:", "---")]
     for name, which, words in ROUTES:
         files = [SERIES[i].file for i in which]
-        minutes = sum(times[f][0] for f in files)
-        if name == "A term":
-            minutes += sum(times[f][1] for f in files)
+        parts = 2 if name == "A term" else 1  # with the exercises
+        minutes = sum(sum(times[f][:parts]) for f in files)
         numbers = [SERIES[i].label.split(" · ")[0] for i in which]
         if len(numbers) > 4:
             numbers = [numbers[0], "…", numbers[-1]]
         hours = f"{minutes / 60:.0f} hours"
         rows.append((name, " ".join(numbers), hours, words))
-    parts = "## Contents", " → ".join(steps), lines, "## Routes", table(rows)
-    return "\n\n".join(parts)
+    parts = clickable_map(), series_table(times), "## Routes", table(rows)
+    return "\n\n".join(("## Contents", *parts))
 
 
-def write_index() -> None:
-    """Write today's contents into the index."""
-    path, times = NOTEBOOKS / INDEX, {}
+def todays_times() -> dict[str, tuple[int, int]]:
+    """Return by file the minutes of reading and of exercises."""
+    times = {}
     for each in SERIES:
         text = (NOTEBOOKS / each.file).read_text(encoding="utf-8")
         found = reading(json.loads(text))
         times[each.file] = found.minutes, found.practice
+    return times
+
+
+def write_index() -> None:
+    """Write today's contents into the index and the README."""
+    path, times = NOTEBOOKS / INDEX, todays_times()
     notebook = json.loads(path.read_text(encoding="utf-8"))
     for cell in notebook["cells"]:
         if "frame" in cell["metadata"].get("tags", ()):
             cell["source"] = contents(times).splitlines(keepends=True)
     text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
     path.write_text(text, encoding="utf-8")
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text(with_table(text, times), encoding="utf-8")
+
+
+def with_table(readme: str, times: dict[str, tuple[int, int]]) -> str:
+    """Return the README with today's table of notebooks."""
+    start, end = (f"<!-- series: {word} -->" for word in ("begin", "end"))
+    before, rest = readme.split(start)
+    lines = series_table(times, "notebooks/")
+    return f"{before}{start}\n\n{lines}\n\n{end}{rest.split(end)[1]}"
