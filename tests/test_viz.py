@@ -241,7 +241,7 @@ def play():
 
 def test_a_widget_opens_with_a_picture_and_draws_again(play):
     first = play.picture.value
-    assert 'alt="bars of a token"' in first
+    assert 'alt="bars of a token: a, a, a"' in first
     play.controls["n"].value = 4
     assert play.picture.value != first
     play.controls["n"].value = 3
@@ -319,6 +319,15 @@ def test_a_drawing_is_described_by_its_texts():
     charts.write(ax, 0, 0, "embed")
     charts.write(ax, 0, 1, "norm")
     assert base.alt_text(fig) == "embed, norm"
+    fig.subject = "Two boxes"
+    assert base.alt_text(fig) == "Two boxes. embed, norm"
+
+
+def test_names_on_the_axes_are_read_and_numbers_are_not():
+    fig, ax = base.canvas(2)
+    ax.set_yticks([0, 1], ["␣Paris", "10"])
+    charts.finish(ax, "", "p", "")
+    assert base.alt_text(fig) == "p: ␣Paris"
 
 
 def test_a_picture_without_words_is_refused():

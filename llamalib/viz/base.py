@@ -18,7 +18,7 @@ DPI = 100  # points of a page per inch; a saved picture has twice as many
 
 # Each thing has one colour in the whole series. Colour-blind readers can tell
 # them apart: Okabe and Ito's palette, and from Paul Tol's muted palette the
-# indigo and wine of a block's two halves.
+# indigo and wine of the sub-layers.
 COLOURS = {
     "query": "#0072B2",
     "key": "#D55E00",
@@ -108,18 +108,22 @@ class Picture(Figure):
 
 
 def alt_text(fig) -> str:
-    """Return a figure's titles, axes and series in words.
+    """Return a figure's titles, axes, series and tick names in words.
 
-    Raise ValueError if it has none: a picture needs words for readers who
+    The attribute `subject`, if the figure has it, comes first. Raise ValueError if it has none: a picture needs words for readers who
     cannot see it.
     """
-    parts = [fig.get_suptitle()]
+    parts = [getattr(fig, "subject", ""), fig.get_suptitle()]
     parts += [t.get_text() for each in fig.legends for t in each.get_texts()]
     for ax in fig.axes:
         names, title = ax.get_legend(), ax.get_title("left") or ax.get_title()
         names = [t.get_text() for t in names.get_texts()] if names else []
         if not ax.axison:  # a drawing: what is written in it
             names = [t.get_text().strip(" +") for t in ax.texts][:40]
+        else:  # tokens and other names on the axes
+            ticks = [*ax.get_yticklabels(), *ax.get_xticklabels()]
+            ticks = [t.get_text() for t in ticks]
+            names += [t for t in ticks if re.match(r"[^$]*[^\W\d]", t)][:15]
         axes = " by ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
         names = ", ".join(filter(None, names))
         parts.append(": ".join(filter(None, (title, axes, names))))

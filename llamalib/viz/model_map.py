@@ -51,6 +51,7 @@ def strip(part: str, llama, T: int | None = None):
     numbers = dict(D=c.dim, H=c.n_heads, KV=c.n_kv_heads, hd=c.head_dim)
     numbers |= dict(F=c.hidden_dim, V=c.vocab_size, L=c.n_layers)
     fig, ax = canvas(1.75)
+    fig.subject = f"Map of the model. Highlighted: {lit}"
     ax.set(xlim=(-0.1, 14.3), ylim=(-0.55, 2.35))
     ax.axis("off")
     _draw_flow(ax, c.n_layers)
@@ -74,13 +75,13 @@ def _draw_box(ax, label, x, y, width, lit):
 
 
 def _draw_flow(ax, n_layers):
-    """Draw the residual stream, the frame of a block, the way back."""
+    """Draw the residual stream, the frame of a block, the loop."""
     grey, blue = COLOURS["other"], COLOURS["residual"]
     arrow = dict(arrowstyle="-|>", color=grey, lw=1.2)
     flow = dict(arrowprops=arrow, zorder=1)
     ax.annotate("", (13.2, 0.5), (0.9, 0.5), **flow)
     circle = dict(boxstyle="circle,pad=0.1", fc="white", ec=blue)
-    for start, end in ((3.85, 6.72), (6.98, 10.02)):  # around each half
+    for start, end in ((3.85, 6.72), (6.98, 10.02)):  # around each sub-layer
         around = [start, start, end, end], [0.5, 0.0, 0.0, 0.42]
         ax.plot(*around, color=blue, lw=1.6, zorder=1)
         write(ax, end, 0.5, "+", zorder=4, bbox=circle)
