@@ -429,7 +429,7 @@ def test_a_stream_opens_with_a_continuation(pocket):
     assert PROMPT in stream.text.value
     assert pocket.tokenizer.decode(list(new)) in stream.text.value
     bundle = stream._repr_mimebundle_()
-    assert bundle["text/html"] == stream.text.value
+    assert bundle["text/html"] == stream.text.value + nb09.NOTE
     assert bundle["text/plain"] == f"Stream(prompt={PROMPT!r})"
     assert "application/vnd.jupyter.widget-view+json" in bundle
 
