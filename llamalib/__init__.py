@@ -35,7 +35,7 @@ from .sampling import keep_top_k, keep_top_p, next_token_probs, pick
 from .swiglu import feed_forward, ffn_hidden_dim
 from .tokenizer import Tokenizer
 
-__version__ = "0.3.0"
+__version__ = "0.2.0"
 # imported from a room (a subpackage) when first used
 _ROOMS = {
     "break_it": ".course.experiment",
