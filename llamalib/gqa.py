@@ -50,7 +50,7 @@ def attention_weights(
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
     """
     xk = repeat_kv(xk, xq.shape[-2] // xk.shape[-2])  # (..., S, H, hd)
-    q, k = xq.transpose(-3, -2), xk.transpose(-3, -2)  # (..., H, T|S, hd)
+    q, k = xq.transpose(-3, -2), xk.transpose(-3, -2)  # (..., H, T or S, hd)
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     if mask is not None:
         scores = scores + mask  # (..., H, T, S)

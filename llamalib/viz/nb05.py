@@ -26,8 +26,8 @@ def masks(squares):
                 text, tone = ("0", "black") if sees else ("−∞", "#777777")
                 charts.write(ax, s, t, text, color=tone)
         ax.spines[:].set(visible=True, color="#999999", linewidth=1)
-        charts.finish(ax, name, "key: who is looked at")
-    axes[0].set_ylabel("query: who looks")
+        charts.finish(ax, name, "key")
+    axes[0].set_ylabel("query")
     return fig
 
 
@@ -44,14 +44,14 @@ def attention_maps_of(chosen, height=4.2, **options):
     """Draw heads' maps: (title, (T, T) weights, T tokens, KV head) each."""
     fig, axes = panels(height, len(chosen), **options)
     for ax, (name, weights, labels, kv_head) in zip(axes, chosen):
-        image = attention_map(ax, weights, labels, kv_head)
+        im = attention_map(ax, weights, labels, kv_head)
         if len(labels) <= 12:
             rows = [row[: t + 1] for t, row in enumerate(weights.tolist())]
             texts = [[f"{weight:.2f}" for weight in row] for row in rows]
             charts.cell_texts(ax, texts, (weights > 0.55).tolist())
-        charts.finish(ax, name, "key: the token looked at")
-    axes[0].set_ylabel("query: the token that looks")
-    fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
+        charts.finish(ax, name, "key")
+    axes[0].set_ylabel("query")
+    fig.colorbar(im, ax=axes, label="attention weight", shrink=0.8, aspect=30)
     return fig
 
 
@@ -71,8 +71,8 @@ def layer_heads(maps, labels, n_kv_heads, name=""):
     for ax in axes[H:]:
         ax.axis("off")
     heading(fig, name)
-    fig.supxlabel("key: the token looked at", fontsize=9)
-    fig.supylabel("query: the token that looks", fontsize=9)
+    fig.supxlabel("key", fontsize=9)
+    fig.supylabel("query", fontsize=9)
     return fig
 
 
@@ -100,12 +100,12 @@ def sharing(n_heads, kinds):
 
 
 def weights_by_scale(labels, weights, name=""):
-    """Draw one query's S weights for S tokens, under up to three scalings."""
+    """Draw one query's weights for S keys, under up to three scalings."""
     fig, (ax,) = panels(3.0, 1)
     charts.grouped_bars(ax, weights, ("#bbbbbb", "probability", "#666666"))
     ax.set_xticks(range(len(labels)), [*map(visible, labels)], rotation=60)
-    x = "key: the token looked at"
-    return charts.finish(ax, name, x, "weight", legend="best", ylim=(0, 1))
+    style = dict(legend="best", ylim=(0, 1))
+    return charts.finish(ax, name, "key", "attention weight", **style)
 
 
 def cache_bytes(positions, series, weights, name=""):

@@ -24,8 +24,8 @@ def streamed(q, pieces):
         scores = k @ q / math.sqrt(len(q))  # (n,)
         new_top = torch.maximum(top, scores.max())
         shrink = (top - new_top).exp()  # 0 for the first piece
-        shares = (scores - new_top).exp()  # (n,)
-        total = total * shrink + shares.sum()
-        mixed = mixed * shrink + shares @ v  # (hd,)
+        exps = (scores - new_top).exp()  # (n,)
+        total = total * shrink + exps.sum()
+        mixed = mixed * shrink + exps @ v  # (hd,)
         top = new_top
     return mixed / total
