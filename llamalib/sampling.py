@@ -40,7 +40,7 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
     Source: Holtzman et al. 2019, arXiv:1904.09751.
     """
     check_sampling(top_p=p)
-    if p == 1:  # a float32 sum of many probabilities may reach 1 early
+    if p == 1:  # rounding: `before` may reach 1 before the last token
         return logits
     ordered, ids = logits.sort(dim=-1, descending=True)  # (..., V)
     probs = torch.softmax(ordered.float(), dim=-1)

@@ -53,7 +53,7 @@ def check_2(text_loss):
         ("T tokens give T - 1 terms: your mean divides by T", right * 8 / 9),
         ("this is the sum; expected the mean", right * 8),
         ("these are bits: use the natural logarithm", right / math.log(2)),
-        ("the sign: surprise is -ln p", -right),
+        ("the sign: surprisal is -ln p", -right),
         ("this is the perplexity", math.exp(right)),
         ("expected the mean of ln p, not ln of the mean p", of_mean),
     ]
@@ -86,7 +86,7 @@ def check_3(bits_per_byte, llama):
         agree(bits_per_byte(llama, text), bits / size, mistakes)
 
 
-def rows_and_labels(llama, ids: list[int], shift=1) -> tuple[Tensor, Tensor]:
+def rows_and_targets(llama, ids: list[int], shift=1) -> tuple[Tensor, Tensor]:
     """Return logits (T-1, V), and the id that each row should predict."""
     tokens = torch.tensor(ids, device=llama.device)  # (T,)
     with torch.no_grad():
@@ -96,8 +96,8 @@ def rows_and_labels(llama, ids: list[int], shift=1) -> tuple[Tensor, Tensor]:
 
 def log_probs(llama, ids: list[int], shift=1) -> Tensor:
     """Return ln p of each id after the first, (T-1,)."""
-    z, labels = rows_and_labels(llama, ids, shift)
-    return -cross_entropy(z, labels, reduction="none")
+    z, targets = rows_and_targets(llama, ids, shift)
+    return -cross_entropy(z, targets, reduction="none")
 
 
 @exercise(4, expects="a number")
@@ -115,8 +115,8 @@ def check_4(log_prob, llama):
         right = each[n - 1 :].sum().item()
         unshifted = log_probs(llama, ids, shift=0)[n - 1 :].sum()
         begun = log_probs(llama, [*start, bos, *end])  # (T,)
-        z, labels = rows_and_labels(llama, ids)
-        logits = z.gather(1, labels[:, None])[n - 1 :].sum()
+        z, targets = rows_and_targets(llama, ids)
+        logits = z.gather(1, targets[:, None])[n - 1 :].sum()
         mistakes = [
             ("the prompt's tokens are counted too", each.sum()),
             ("the sign: ln p is at most 0", -right),

@@ -14,7 +14,7 @@ from .play import Play, token_texts
 
 
 def unit_interval(labels, probabilities, draws, title=""):
-    """Draw n tokens' pieces of the interval 0 to 1, and numbers drawn."""
+    """Draw n tokens' intervals between 0 and 1, and numbers drawn."""
     fig, ax = canvas(1.9)
     start = 0.0
     for i, (label, p) in enumerate(zip(labels, probabilities, strict=True)):
