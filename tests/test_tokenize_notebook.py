@@ -88,7 +88,7 @@ def test_llama_2(languages):
     for text, count, _ in languages.values():
         assert len(sp.encode(text)) == count, text
     assert sp.decode(sp.encode("a▁b")) == "a b"
-    assert states("None of Llama 2's pieces mixes letters with punctuation")
+    # it cuts at punctuation: no piece mixes it with letters
     for i in range(259, 32_000):
         piece = sp.id_to_piece(i).replace("▁", "")
         assert not (regex.search(LETTER, piece) and regex.search(SIGN, piece))
@@ -147,7 +147,6 @@ def test_merging_cannot_make_588_tokens(merging):
     assert len(stuck) == 588 and states("588 tokens")
     # none is among the first 100K, which were learned together
     assert min(ranks[token] for token in stuck) == 100_769
-    assert states("ranks from 100,769 on")
     assert " việc".encode() in stuck
     for token in stuck:  # each is a whole piece of the pattern
         text = token.decode("utf-8")

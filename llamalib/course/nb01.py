@@ -80,15 +80,15 @@ HEADER = "<|start_header_id|>{}<|end_header_id|>{}"
 FORM = dict(start="<|begin_of_text|>", lines="\n\n", before="")
 FORM |= dict(edit=str.strip, allowed=(), end="<|eot_id|>", last=["assistant"])
 CHATS = {
-    "the two line ends after a header are missing": {"lines": ""},
-    "one line end after a header; expected two": {"lines": "\n"},
+    "the two line breaks after a header are missing": {"lines": ""},
+    "one line break after a header; expected two": {"lines": "\n"},
     "a message ends with <|eot_id|>": {"end": ""},
     "a message ends with <|eot_id|>, not eos": {"end": "<|end_of_text|>"},
     "the header of the assistant's answer is missing": {"last": []},
     "<|begin_of_text|> is at the start, once": {"before": FORM["start"]},
     "<|begin_of_text|> is missing": {"start": ""},
     "a user's text became a special token": {"allowed": "all"},
-    "the white space around a content is still there": {"edit": str},
+    "the white space around a message is still there": {"edit": str},
 }
 
 
@@ -124,7 +124,7 @@ def check_3(answer, llama):
                 raise Wrong("the names of special tokens became plain text")
             mistakes.append(("right text, cut at other places", found))
         agree(found, expected, mistakes)
-    return "headers, line ends, and no way out for a user's text"
+    return "headers, line breaks, and no way out for a user's text"
 
 
 def decoded(t, found):

@@ -34,11 +34,11 @@ def lookup(one_hot, table, rows):
     return fig
 
 
-def norm_histogram(norms, special, marks):
-    """Draw the norms of tokens' rows, and ticks at marks: name to norms."""
+def norm_histogram(lengths, special, marks):
+    """Draw the lengths of rows, and ticks at marks: name to lengths."""
     fig, ax = canvas(3.2)
-    series = {"ordinary tokens": norms, "special tokens": special}
-    edges = np.histogram_bin_edges(np.concatenate([norms, special]), 60)
+    series = {"ordinary tokens": lengths, "special tokens": special}
+    edges = np.histogram_bin_edges(np.concatenate([lengths, special]), 60)
     style = dict(fill=True, alpha=0.85)
     charts.histograms(ax, series, edges, ("residual", "plain"), **style)
     top = ax.get_ylim()[1]
@@ -46,7 +46,7 @@ def norm_histogram(norms, special, marks):
     for (name, xs), tone, height in ticks:
         style = dict(color=COLOURS[tone], ms=13, mew=2, label=name)
         ax.plot(array(xs), [height * top] * len(xs), "|", **style)
-    label = "norm of the row (square root of the sum of squares)"
+    label = "length of the row (square root of the sum of squares)"
     return charts.finish(ax, "", label, "tokens", legend="above")
 
 
@@ -81,19 +81,19 @@ def nearest_bars(token, names, cosines, every):
     return charts.finish(crowd, "the whole vocabulary", *labels)
 
 
-def word_map(points, words, groups, shares):
+def word_map(points, words, kinds, shares):
     """Draw n words at (n, 2) points; shares: of the variance, by axis."""
     fig, ax = canvas(5.6)
-    names = list(dict.fromkeys(groups))
+    names = list(dict.fromkeys(kinds))
     for name, tone in zip(names, GROUPS):
-        mine = [p for p, g in zip(points, groups) if g == name]
+        mine = [p for p, kind in zip(points, kinds) if kind == name]
         ax.scatter(*zip(*mine), s=18, color=tone, label=name)
     ax.margins(0.08)
     first, second = (f"({share:.0%} of the variance)" for share in shares)
     charts.finish(ax, "", f"first axis {first}", f"second axis {second}")
     place = dict(ncols=len(names), bbox_to_anchor=(0, 1))
     charts.add_legend(ax, "lower left", **place)
-    tones = [GROUPS[names.index(g)] for g in groups]
+    tones = [GROUPS[names.index(kind)] for kind in kinds]
     fig.canvas.draw()  # so that the size of a label is known
     _write_beside(ax, points, [visible(word) for word in words], tones)
     return fig

@@ -109,7 +109,7 @@ def to_text(ids, ranks):
     return "llama"
 
 
-# %% exercise 3: the two line ends after a header are missing
+# %% exercise 3: the two line breaks after a header are missing
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in [*messages, ("assistant", None)]:
@@ -121,7 +121,7 @@ def chat_ids(messages):
     return made
 
 
-# %% exercise 3: one line end after a header; expected two
+# %% exercise 3: one line break after a header; expected two
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in [*messages, ("assistant", None)]:
@@ -195,7 +195,7 @@ def chat_ids(messages):
     return t.encode(text, bos=True, eos=False)
 
 
-# %% exercise 3: the white space around a content is still there
+# %% exercise 3: the white space around a message is still there
 def chat_ids(messages):
     made = [t.bos_id]
     for role, content in messages:
