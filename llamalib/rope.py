@@ -57,7 +57,7 @@ def precompute_freqs_cis(
     freqs = 1.0 / theta ** (pair / head_dim)  # (hd/2,)
     if scaling_factor is not None:
         freqs = scale_frequencies(freqs, scaling_factor)
-    # float32, as in Meta's code: the weights were trained on these angles
+    # float32, as in Meta's published code: bfloat16 would round positions
     angles = torch.outer(torch.arange(end).float(), freqs)  # (end, hd/2)
     return torch.polar(torch.ones_like(angles), angles)  # (end, hd/2)
 

@@ -15,7 +15,7 @@ def random(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=generator)
 
 
-def frequencies(head_dim: int, theta: float) -> Tensor:
+def frequencies_of(head_dim: int, theta: float) -> Tensor:
     """Return plain frequencies, (head_dim/2,)."""
     return theta ** (-torch.arange(0, head_dim, 2).float() / head_dim)
 
@@ -48,8 +48,8 @@ def check_1(answer):
 @exercise(2, "a tensor (T, hd)")
 def check_2(answer):
     """Check `rotate(x, freqs)`."""
-    small = random(9, 12, seed=1), frequencies(12, 7.0**6)
-    wide = random(6, 64, seed=2), frequencies(64, 500000.0)
+    small = random(9, 12, seed=1), frequencies_of(12, 7.0**6)
+    wide = random(6, 64, seed=2), frequencies_of(64, 500000.0)
     for x, freqs in (small, wide):
         angles = torch.outer(torch.arange(len(x)).float(), freqs)  # (T, hd/2)
         mistakes = wrong_rotations(x, angles, freqs)
@@ -97,7 +97,7 @@ def check_3(answer):
         "the query is not rotated": (0, 0),
     }
     for m, n, width in ((9, 2, 12), (2, 7, 32), (4, 4, 8)):
-        query, freqs = random(width, seed=m), frequencies(width, 7.0**6)
+        query, freqs = random(width, seed=m), frequencies_of(width, 7.0**6)
 
         def by(steps):
             return rotated(query[None], steps * freqs[None])[0]  # (hd,)
