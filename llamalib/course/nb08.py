@@ -3,8 +3,7 @@ r"""Checks of the exercises of notebook 08. A dict has mistakes by name."""
 import torch
 from torch import Tensor
 
-from ..decoding import generate
-from .judge import Wrong, agree, as_tensor, exercise
+from .judge import agree, as_tensor, exercise
 
 INF = float("inf")
 
@@ -99,35 +98,3 @@ def judged_3(z: Tensor, m: float, found: Tensor | None) -> tuple:
         if torch.equal(found.isfinite(), stays):
             mistakes["the kept logits must stay as they are"] = found
     return z.masked_fill(~stays, -INF), mistakes.items()
-
-
-@exercise(4, "a list of ids")
-def check_4(answer, llama):
-    """Judge greedy_text(llama, ids, n, stop)."""
-    for prompt in ("The capital of France is", "Once upon a time there was a"):
-        ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
-        whole = list(generate(llama, ids, max_new_tokens=9, stop=()))
-        for n, stop in ((6, set()), (9, {whole[4]}), (9, {whole[0]})):
-            end = next((t for t, i in enumerate(whole) if i in stop), n)
-            found = answer(llama, ids, n, stop)
-            if isinstance(found, str):
-                raise Wrong("you returned text: expected a list of ids")
-            words = "you returned the prompt too: expected only the new ids"
-            mistakes = {words: ids + whole[:end]}
-            mistakes |= mistakes_4(whole, n, end, as_tensor(found))
-            agree(found, whole[:end], mistakes.items(), 1e-9)
-    return "the loop ends where it should"
-
-
-def mistakes_4(whole: list, n: int, end: int, found: Tensor | None) -> dict:
-    mistakes = {}
-    if end < n:
-        mistakes["you went on after a stop token"] = whole[:n]
-        words = "the stop token is in the list: end before it"
-        mistakes[words] = whole[: end + 1]
-    if found is not None and found.dim() == 1:
-        words = f"{len(found)} ids for n = {n}; expected {end}"
-        if any(a != b for a, b in zip(found.tolist(), whole)):
-            words = "each id must be the argmax of the last row of logits"
-        mistakes[words] = found
-    return mistakes

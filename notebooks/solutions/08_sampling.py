@@ -17,15 +17,3 @@ def keep_min_p(logits, m):
     probs = logits.softmax(-1)
     bar = m * probs.amax(-1, keepdim=True)
     return logits.masked_fill(probs < bar, float("-inf"))
-
-
-# %% exercise 4
-def greedy_text(llama, ids, n, stop):
-    new = []
-    for _ in range(n):
-        text = torch.tensor(ids + new)
-        token_id = llama(text, last_only=True)[-1].argmax().item()
-        if token_id in stop:
-            break
-        new.append(token_id)
-    return new

@@ -74,27 +74,3 @@ def keep_min_p(logits, m):
     z = logits.numpy().astype(np.float64)
     share = np.exp(z - z.max(-1, keepdims=True))  # of the likeliest's
     return np.where(share >= m, z, -np.inf)
-
-
-# %% exercise 4: with the library's generator
-def greedy_text(llama, ids, n, stop):
-    return list(llamalib.generate(llama, ids, max_new_tokens=n, stop=stop))
-
-
-# %% exercise 4: by recursion
-def greedy_text(llama, ids, n, stop):
-    token_id = int(llama(torch.tensor(ids))[-1].argmax())
-    if n == 0 or token_id in stop:
-        return []
-    return [token_id] + greedy_text(llama, ids + [token_id], n - 1, stop)
-
-
-# %% exercise 4: a tensor, in a batch of one
-def greedy_text(llama, ids, n, stop):
-    text = torch.tensor([ids])
-    while text.shape[1] < len(ids) + n:
-        token = llama(text)[:, -1].argmax(-1, keepdim=True)
-        if token.item() in stop:
-            break
-        text = torch.cat([text, token], dim=1)
-    return text[0, len(ids) :]
