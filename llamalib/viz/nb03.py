@@ -147,6 +147,6 @@ def norm(llama, ids) -> Play:
     return Play(
         draw,
         token=ipw.Dropdown(description="token", **last),
-        scale=slider(1.0, -4, 2, "scale of the vector"),
+        scale=slider(1.0, -4, 2, "factor of the vector"),
         epsilon=slider(1e-5, -8, 1, "ε"),
     )
