@@ -18,15 +18,15 @@ from .swiglu import feed_forward
 
 # The tensors of one block: layers.{layer}.{name}.weight
 BLOCK_WEIGHTS = (
-    "attention_norm",
-    "attention.wq",
-    "attention.wk",
-    "attention.wv",
-    "attention.wo",
-    "ffn_norm",
-    "feed_forward.w1",
-    "feed_forward.w2",
-    "feed_forward.w3",
+    "attention_norm",  # (D,): scale of the norm before attention
+    "attention.wq",  # (H·hd, D): makes the queries
+    "attention.wk",  # (KV·hd, D): makes the keys
+    "attention.wv",  # (KV·hd, D): makes the values
+    "attention.wo",  # (D, H·hd): output projection
+    "ffn_norm",  # (D,): scale of the norm before feed-forward
+    "feed_forward.w1",  # (F, D): gate projection
+    "feed_forward.w2",  # (D, F): down projection
+    "feed_forward.w3",  # (F, D): up projection
 )
 
 

@@ -15,6 +15,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
     Returns (..., D) in the dtype of `x`, if `weight` has that dtype too.
     Source: Zhang and Sennrich 2019, arXiv:1910.07467.
     """
-    xf = x.float()  # a bfloat16 sum of D squares keeps 2 to 3 digits
+    xf = x.float()  # in bfloat16, each step rounds to 2 to 3 digits
     scale = torch.rsqrt(xf.pow(2).mean(-1, keepdim=True) + eps)  # (..., 1)
     return (xf * scale).type_as(x) * weight  # (..., D)

@@ -76,10 +76,10 @@ def settings(c) -> dict:
     """Return by key the right value, and likely mistakes with theirs."""
     D, L, V, F = c.dim, c.n_layers, c.vocab_size, c.hidden_dim
     last = int(max(map(str, range(L))))  # "9" is after "15"
-    text = "n_layers: as texts '9' is after '15'; compare ints"
-    other = "is the other size: a matrix (n, m) takes m numbers to n"
+    text = "n_layers: as strings '9' is after '15'; compare ints"
+    other = "is the other size: a matrix (n, m) maps m numbers to n"
     count_from_0 = "n_layers is the last number, but layers count from 0"
-    group = "group: rows of wq over rows of wk, not under"
+    group = "group_size: rows of wq over rows of wk, not under"
     tensors = "n_layers: those are tensors; a layer has nine"
     return dict(
         dim=(D, (f"dim {other}", V), (f"dim {other}", F)),
@@ -89,7 +89,7 @@ def settings(c) -> dict:
         ),
         vocab_size=(V, (f"vocab_size {other}", D)),
         hidden_dim=(F, (f"hidden_dim {other}", D)),
-        group=(c.n_rep, (group, 1 / c.n_rep)),
+        group_size=(c.n_rep, (group, 1 / c.n_rep)),
     )
 
 

@@ -105,7 +105,7 @@ def check_3(answer):
             arrays = [isinstance(each, np.ndarray) for each in found]
             found = np.stack(found) if arrays and all(arrays) else found
         agree(found, torch.stack(expected), mistakes)
-    return "γ needs no step of its own"
+    return "γ needs no separate step"
 
 
 def fold_mistakes(gamma: Tensor, w1: Tensor, w3: Tensor) -> Iterator[tuple]:
@@ -118,5 +118,5 @@ def fold_mistakes(gamma: Tensor, w1: Tensor, w3: Tensor) -> Iterator[tuple]:
     yield "nothing is changed", both
     yield "they are transposed", right.mT
     if w1.shape[0] == w1.shape[1]:
-        words = "you scaled the rows; feature j meets column j"
+        words = "you scaled the rows; feature j belongs to column j"
         yield words, both * gamma[:, None]

@@ -60,7 +60,7 @@ def parameters_by_layer(models):
             ax.bar(x, height, fc="none", ec=edge, ls="--", lw=1.2)
         shown = spaced(layers, 9)
         ax.set_xticks([places[0], *shown, places[-1]], ["emb.", *shown, "out"])
-        finish(ax, name, "embedding, layers by number, output")
+        finish(ax, name, "embedding, blocks by number, output")
     axes[0].set_ylabel("parameters in millions")
     return figure_legend(fig, "outside upper center")
 

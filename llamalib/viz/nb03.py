@@ -22,16 +22,16 @@ def rms_by_norm(rms, labels):
     ax.fill_between(places, *span, alpha=0.6, **style)
     charts.lines(ax, {visible(labels[0]): first}, [("plain", "o-")], places)
     _norm_ticks(ax, len(rms) // 2)
-    x = "norm: two a layer (attention, then feed-forward), then the final one"
+    x = "norm: two per block (attention, feed-forward), then the final one"
     labels = "Input of each norm", x, "RMS of the vector"
     charts.finish(ax, *labels, yscale="log")
     return charts.add_legend(ax, "right", fontsize=8)
 
 
 def _norm_ticks(ax, n_layers, shift=0):
-    """Name the layers, and the final norm behind them."""
+    """Name the blocks, and the final norm after them."""
     shown = spaced(n_layers, 8)
-    names = [f"layer {i}" for i in shown]
+    names = [f"block {i}" for i in shown]
     ax.set_xticks([*(i + shift for i in shown), n_layers], [*names, "final"])
 
 
@@ -75,10 +75,10 @@ def epsilon_curves(sizes, curves, marks):
 
 
 def error_histogram(errors, heading):
-    """Draw how often each relative error occurs; up to three names."""
+    """Draw how often each relative error occurs, for two names."""
     _, ax = canvas(2.8)
-    edges = 2.0 ** np.arange(-13, -2.5, 0.5)
-    tones = "residual", "other", "plain"
+    edges = 2.0 ** np.arange(-13, -5.5, 0.5)
+    tones = "residual", "plain"
     charts.histograms(ax, errors, edges, tones, share=True)
     ax.set_xscale("log", base=2)
     x = "relative error (the first step holds all smaller ones)"
@@ -147,6 +147,6 @@ def norm(llama, ids) -> Play:
     return Play(
         draw,
         token=ipw.Dropdown(description="token", **last),
-        scale=slider(1.0, -4, 2, "scale of the vector"),
+        scale=slider(1.0, -4, 2, "factor of the vector"),
         epsilon=slider(1e-5, -8, 1, "ε"),
     )

@@ -27,7 +27,7 @@ def settings_of(shapes):
         "n_layers": len(numbers),
         "vocab_size": vocab_size,
         "hidden_dim": shapes["layers.0.feed_forward.w1.weight"][0],
-        "group": wq[0] // wk[0],  # (H·hd) / (KV·hd): hd itself cannot be seen
+        "group_size": wq[0] // wk[0],  # (H·hd) / (KV·hd): hd cancels
     }
 
 

@@ -94,7 +94,11 @@ def settings_of(shapes):
     wq = shapes["layers.0.attention.wq.weight"][0]
     wk = shapes["layers.0.attention.wk.weight"][0]
     return dict(
-        dim=D, n_layers=last, vocab_size=V, hidden_dim=hidden, group=wq // wk
+        dim=D,
+        n_layers=last,
+        vocab_size=V,
+        hidden_dim=hidden,
+        group_size=wq // wk,
     )
 
 
@@ -107,7 +111,7 @@ def settings_of(shapes):
     wk = shapes["layers.0.attention.wk.weight"][0]
     L = int(last) + 1
     return dict(
-        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group=wq // wk
+        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group_size=wq // wk
     )
 
 
@@ -119,7 +123,7 @@ def settings_of(shapes):
     wk = shapes["layers.0.attention.wk.weight"][0]
     L = len(shapes)
     return dict(
-        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group=wq // wk
+        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group_size=wq // wk
     )
 
 
@@ -131,7 +135,7 @@ def settings_of(shapes):
     wk = shapes["layers.0.attention.wk.weight"][0]
     L = len(shapes) // 9
     return dict(
-        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group=wq // wk
+        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group_size=wq // wk
     )
 
 
@@ -143,7 +147,7 @@ def settings_of(shapes):
     wk = shapes["layers.0.attention.wk.weight"][0]
     L = len(shapes) // 9
     return dict(
-        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group=wq // wk
+        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group_size=wq // wk
     )
 
 
@@ -155,7 +159,7 @@ def settings_of(shapes):
     wk = shapes["layers.0.attention.wk.weight"][0]
     L = len(shapes) // 9
     return dict(
-        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group=wk / wq
+        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group_size=wk / wq
     )
 
 
@@ -165,71 +169,73 @@ def settings_of(shapes):
     return dict(D=D, V=V, L=len(shapes) // 9)
 
 
-# %% exercise 2: group is 4; expected another number
+# %% exercise 2: group_size is 4; expected another number
 def settings_of(shapes):
     V, D = shapes["tok_embeddings.weight"]
     hidden = shapes["layers.0.feed_forward.w1.weight"][0]
     L = len(shapes) // 9
-    return dict(dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group=4)
+    return dict(
+        dim=D, n_layers=L, vocab_size=V, hidden_dim=hidden, group_size=4
+    )
 
 
 # %% exercise 3: what is around the layers
 def layers_that_fit(config, budget, dtype, tied):
-    return budget // (sum(layer_parameters(config).values()) * dtype.itemsize)
+    return budget // (sum(block_parameters(config).values()) * dtype.itemsize)
 
 
 # %% exercise 3: a tied output is not counted
 def layers_that_fit(config, budget, dtype, tied):
-    one = sum(layer_parameters(config).values())
+    one = sum(block_parameters(config).values())
     rest = (2 * config.vocab_size + 1) * config.dim
     return max((budget // dtype.itemsize - rest) // one, 0)
 
 
 # %% exercise 3: that is not tied is counted
 def layers_that_fit(config, budget, dtype, tied):
-    one = sum(layer_parameters(config).values())
+    one = sum(block_parameters(config).values())
     rest = (config.vocab_size + 1) * config.dim
     return max((budget // dtype.itemsize - rest) // one, 0)
 
 
 # %% exercise 3: round down
 def layers_that_fit(config, budget, dtype, tied):
-    one = sum(layer_parameters(config).values())
+    one = sum(block_parameters(config).values())
     rest = ((2 - tied) * config.vocab_size + 1) * config.dim
     return max(-((rest - budget // dtype.itemsize) // one), 0)
 
 
 # %% exercise 3: fewer than no layers
 def layers_that_fit(config, budget, dtype, tied):
-    one = sum(layer_parameters(config).values())
+    one = sum(block_parameters(config).values())
     rest = ((2 - tied) * config.vocab_size + 1) * config.dim
     return (budget // dtype.itemsize - rest) // one
 
 
 # %% exercise 3: how many bytes a number has
 def layers_that_fit(config, budget, dtype, tied):
-    one = sum(layer_parameters(config).values())
+    one = sum(block_parameters(config).values())
     rest = ((2 - tied) * config.vocab_size + 1) * config.dim
     return max((budget // 2 - rest) // one, 0)
 
 
 # %% exercise 3: in bytes, not in numbers
 def layers_that_fit(config, budget, dtype, tied):
-    one = sum(layer_parameters(config).values())
+    one = sum(block_parameters(config).values())
     rest = ((2 - tied) * config.vocab_size + 1) * config.dim
     return max((budget - rest) // one, 0)
 
 
 # %% exercise 3: as int
 def layers_that_fit(config, budget, dtype, tied):
-    one = sum(layer_parameters(config).values())
+    one = sum(block_parameters(config).values())
     rest = ((2 - tied) * config.vocab_size + 1) * config.dim
     return max((budget / dtype.itemsize - rest) // one, 0.0)
 
 
 # %% exercise 3: the last norm has parameters
 def layers_that_fit(config, budget, dtype, tied):
-    one = sum(layer_parameters(config).values())
+    one = sum(block_parameters(config).values())
     rest = (2 - tied) * config.vocab_size * config.dim  # no last norm
     return max((budget // dtype.itemsize - rest) // one, 0)
 

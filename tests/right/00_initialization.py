@@ -49,7 +49,7 @@ def settings_of(shapes):
     wv = shapes["layers.0.attention.wv.weight"]
     L = (len(shapes) - 3) / 9
     return {
-        "group": wq[0] / wv[0],
+        "group_size": wq[0] / wv[0],
         "hidden_dim": F,
         "vocab_size": V,
         "n_layers": L,
@@ -70,7 +70,7 @@ def settings_of(shapes):
         if name.endswith("w3.weight"):
             found["hidden_dim"] = shape[0]
     q = shapes["layers.1.attention.wo.weight"][1]
-    found["group"] = q // shapes["layers.1.attention.wk.weight"][0]
+    found["group_size"] = q // shapes["layers.1.attention.wk.weight"][0]
     return found
 
 
@@ -85,7 +85,11 @@ def settings_of(shapes):
     )
     wq, wk = (shapes[f"layers.0.attention.{x}.weight"][0] for x in ("wq", "wk"))
     return dict(
-        dim=D, n_layers=L, vocab_size=V, hidden_dim=F, group=divmod(wq, wk)[0]
+        dim=D,
+        n_layers=L,
+        vocab_size=V,
+        hidden_dim=F,
+        group_size=divmod(wq, wk)[0],
     )
 
 
