@@ -317,7 +317,7 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     for name, module in llama.layers.named_modules(prefix="layers"):
         if isinstance(module, (Layer, Half)):
 
-            def keep(module, args, out, name=name):
+            def keep(module, args, out, name=name):  # this module's name
                 seen[f"{name}.in"], seen[f"{name}.out"] = args[0], out
 
             hooks.append(module.register_forward_hook(keep))

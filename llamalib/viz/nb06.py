@@ -15,14 +15,14 @@ from .play import Play, token_texts
 ZERO = dict(color=COLOURS["other"], lw=0.8)
 
 
-def activations(z, curves, shares):
+def activations(z, curves, factors):
     """Draw functions f(z) by name, and f(z)/z; the network's own first."""
     fig, axes = panels(3.3, 2)
     tones = ("feed-forward", "black", "#777777", "other")
     looks = list(zip(tones, ("-", "--", "-.", ":")))
-    names = "Activation functions f", "Each is z times a share"
-    ys = "f(z)", "f(z) / z, the share let through"
-    for ax, series, name, y in zip(axes, (curves, shares), names, ys):
+    names = "Activation functions f", "Each is z times a factor"
+    ys = "f(z)", "f(z) / z, the factor"
+    for ax, series, name, y in zip(axes, (curves, factors), names, ys):
         ax.axhline(0, **ZERO)
         ax.axvline(0, **ZERO)
         charts.lines(ax, series, looks, z)
@@ -65,7 +65,7 @@ def gate_openness(share, quantiles):
     right.bar(layers, third - first, 0.6, first, color=tone)
     right.hlines(half, layers - 0.3, layers + 0.3, color="white", lw=2)
     right.set_xticks(spaced(len(share), 12))
-    name = "Values: median, middle half, 5 % to 95 %"
+    name = "Values: median, middle 50 %, 5 % to 95 %"
     return charts.finish(right, name, "layer", "value of the gate, silu(z)")
 
 
