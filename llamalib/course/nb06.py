@@ -112,22 +112,3 @@ def check_3(answer, llama):
         what = f"for n = {n}, the result"
         agree(answer(llama, ids, n), right, mistakes, 1e-2, what)
     return "right, after 0, 1, 2 and all blocks"
-
-
-@exercise(4)
-def check_4(answer):
-    g = torch.Generator().manual_seed(6)
-    for lead, j in ((4,), 3), ((2, 3), 0):
-        shapes = (*lead, 6), (20, 6), (6, 20), (20, 6)
-        x, w1, w2, w3 = case = [torch.randn(s, generator=g) for s in shapes]
-        gate, up = silu(x @ w1[j])[..., None], (x @ w3[j])[..., None]
-        whole, no_row = feed_forward(*case), feed_forward(*case)
-        no_row[..., j] = 0
-        mistakes = [
-            ("that is neuron j alone", gate * up * w2[:, j]),
-            ("that is row j of w2; a neuron has column j", no_row),
-            ("you subtracted up without the gate", whole - up * w2[:, j]),
-            ("you subtracted the gate without up", whole - gate * w2[:, j]),
-            ("nothing is left out", whole),
-        ]
-        agree(answer(*case, j), whole - gate * up * w2[:, j], mistakes)

@@ -24,10 +24,3 @@ def stream_after(llama, tokens, n):
     for layer in range(n):
         x = transformer_block(x, w, layer, freqs_cis, mask, llama.config)
     return x
-
-
-# %% exercise 4
-def without_neuron(x, w1, w2, w3, j):
-    w2 = w2.clone()  # the caller's tensor stays unchanged
-    w2[:, j] = 0  # the neuron adds nothing
-    return feed_forward(x, w1, w2, w3)

@@ -22,23 +22,6 @@ def my_generate(llama, ids, n, stop):
 
 
 # %% exercise 3
-def my_stream(pieces):
-    held = b""
-    for piece in pieces:
-        held += piece
-        whole = len(held)
-        for back in range(1, min(3, len(held)) + 1):
-            byte = held[-back]
-            if byte >= 0b11000000:  # the first byte of a character
-                length = 2 + (byte >= 0b11100000) + (byte >= 0b11110000)
-                if length > back:
-                    whole = len(held) - back
-                break
-        yield held[:whole].decode()
-        held = held[whole:]
-
-
-# %% exercise 4
 def my_limit(bandwidth, P, config, n, size):
     per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
     return bandwidth / (size * (P + n * per_position))

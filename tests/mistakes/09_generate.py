@@ -71,43 +71,6 @@ def my_generate(llama, ids, n, stop):
         yield i + 1
 
 
-# %% exercise 3: is cut
-def my_stream(pieces):
-    for piece in pieces:
-        yield piece.decode(errors="replace")
-
-
-# %% exercise 3: together they give
-def my_stream(pieces):
-    for piece in pieces:
-        yield piece.decode(errors="ignore")
-
-
-# %% exercise 3: all comes at the end
-def my_stream(pieces):
-    pieces = list(pieces)
-    for _ in pieces[1:]:
-        yield ""
-    yield b"".join(pieces).decode()
-
-
-# %% exercise 3: some come late
-def my_stream(pieces):
-    held = b""
-    for piece in pieces:
-        held += piece
-        try:
-            text, held = held.decode(), b""
-        except UnicodeDecodeError:
-            text = ""
-        yield text
-
-
-# %% exercise 3: texts for
-def my_stream(pieces):
-    yield b"".join(pieces).decode()
-
-
 # %% exercise 1: other order
 def my_positions(t, n):
     return t + n - 1, n * t + n * (n - 1) // 2
@@ -134,48 +97,48 @@ def my_generate(llama, ids, n, stop):
     yield 1 // 0
 
 
-# %% exercise 4: the cache is read too
+# %% exercise 3: the cache is read too
 def my_limit(bandwidth, P, config, n, size):
     return bandwidth / (size * P)
 
 
-# %% exercise 4: keys and values
+# %% exercise 3: keys and values
 def my_limit(bandwidth, P, config, n, size):
     per_position = config.n_layers * config.n_kv_heads * config.head_dim
     return bandwidth / (size * (P + n * per_position))
 
 
-# %% exercise 4: see size
+# %% exercise 3: see size
 def my_limit(bandwidth, P, config, n, size):
     per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
     return bandwidth / (P + n * per_position)
 
 
-# %% exercise 4: KV heads, not H
+# %% exercise 3: KV heads, not H
 def my_limit(bandwidth, P, config, n, size):
     per_position = 2 * config.n_layers * config.n_heads * config.head_dim
     return bandwidth / (size * (P + n * per_position))
 
 
-# %% exercise 4: every layer
+# %% exercise 3: every layer
 def my_limit(bandwidth, P, config, n, size):
     per_position = 2 * config.n_kv_heads * config.head_dim
     return bandwidth / (size * (P + n * per_position))
 
 
-# %% exercise 4: use head_dim
+# %% exercise 3: use head_dim
 def my_limit(bandwidth, P, config, n, size):
     hd = config.dim // config.n_heads
     per_position = 2 * config.n_layers * config.n_kv_heads * hd
     return bandwidth / (size * (P + n * per_position))
 
 
-# %% exercise 4: the time of a step
+# %% exercise 3: the time of a step
 def my_limit(bandwidth, P, config, n, size):
     per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
     return size * (P + n * per_position) / bandwidth
 
 
-# %% exercise 4: expected another number
+# %% exercise 3: expected another number
 def my_limit(bandwidth, P, config, n, size):
     return bandwidth / (size * (P + n))

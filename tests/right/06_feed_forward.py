@@ -101,31 +101,3 @@ def stream_after(llama, tokens, n):
             x, w, i, llama.freqs_cis_for(0, T), causal_mask(T), llama.config
         )
     return x[0].numpy()
-
-
-# %% exercise 4: subtract what it adds
-def without_neuron(x, w1, w2, w3, j):
-    added = F.silu(x @ w1[j]) * (x @ w3[j])
-    return feed_forward(x, w1, w2, w3) - added[..., None] * w2[:, j]
-
-
-# %% exercise 4: the others alone
-def without_neuron(x, w1, w2, w3, j):
-    kept = [i for i in range(len(w1)) if i != j]
-    return feed_forward(x, w1[kept], w2[:, kept], w3[kept])
-
-
-# %% exercise 4: up set to zero, in double
-def without_neuron(x, w1, w2, w3, j):
-    w3 = w3.double()
-    w3[j] = 0
-    return feed_forward(x.double(), w1.double(), w2.double(), w3)
-
-
-# %% exercise 4: in place, and restored
-def without_neuron(x, w1, w2, w3, j):
-    column = w2[:, j].clone()
-    w2[:, j] = 0
-    y = feed_forward(x, w1, w2, w3)
-    w2[:, j] = column
-    return y

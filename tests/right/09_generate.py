@@ -60,55 +60,14 @@ def my_generate(llama, ids, n, stop):
         new = torch.tensor([int(token)])
 
 
-# %% exercise 3: with codecs
-def my_stream(pieces):
-    import codecs
-
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    return [decoder.decode(piece) for piece in pieces]
-
-
-# %% exercise 3: the longest prefix that decodes
-def my_stream(pieces):
-    held = b""
-    for piece in pieces:
-        held += piece
-        for end in range(len(held), -1, -1):
-            try:
-                text = held[:end].decode()
-                break
-            except UnicodeDecodeError:
-                pass
-        held = held[end:]
-        yield text
-
-
-# %% exercise 3: byte by byte, with a count
-def my_stream(pieces):
-    texts, held, missing = [], [], 0
-    for piece in pieces:
-        text = ""
-        for byte in piece:
-            held.append(byte)
-            if missing:
-                missing -= 1
-            else:
-                missing = sum(byte >= b for b in (192, 224, 240))
-            if not missing:
-                text += bytes(held).decode()
-                held = []
-        texts.append(text)
-    return iter(texts)
-
-
-# %% exercise 4: a tensor
+# %% exercise 3: a tensor
 def my_limit(bandwidth, P, config, n, size):
     shape = 2, config.n_layers, config.n_kv_heads, n, config.head_dim
     numbers = P + torch.tensor(shape).prod()
     return bandwidth / (size * numbers).double()
 
 
-# %% exercise 4: layer by layer
+# %% exercise 3: layer by layer
 def my_limit(bandwidth, P, config, n, size):
     read = P * size
     for _ in range(config.n_layers):
@@ -117,7 +76,7 @@ def my_limit(bandwidth, P, config, n, size):
     return bandwidth / read
 
 
-# %% exercise 4: through the time, with fractions
+# %% exercise 3: through the time, with fractions
 def my_limit(bandwidth, P, config, n, size):
     from fractions import Fraction
 
