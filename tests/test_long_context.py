@@ -17,13 +17,11 @@ from llamalib import (
 from tests.helpers import random_ids, random_llama, small_config
 from tests.taught import taught
 
-frequencies, turns_at, final_states, position_losses, window_mask = taught(
-    "D_long_context",
-    "frequencies",
-    "turns_at",
-    "final_states",
-    "position_losses",
-    "window_mask",
+rope_frequencies, turns_at, window_mask = taught(
+    "D_long_context", "rope_frequencies", "turns_at", "window_mask"
+)
+final_states, position_losses = taught(
+    "D_long_context", "final_states", "position_losses"
 )
 capped_attention, slow_by_wavelength = taught(
     "D_long_context", "capped_attention", "slow_by_wavelength"
@@ -45,7 +43,7 @@ def test_frequencies_and_turns_are_the_models(factor):
     config = small_config(
         use_scaled_rope=factor is not None, rope_scaling_factor=factor
     )
-    found = turns_at(frequencies(config), torch.arange(9000))
+    found = turns_at(rope_frequencies(config), torch.arange(9000))
     expected = precompute_freqs_cis(
         config.head_dim, 9000, config.rope_theta, factor
     )
@@ -57,7 +55,7 @@ def test_losses_are_the_models(tied):
     """Also for more positions than one piece of the head."""
     llama = random_llama(tied=tied)
     rows = random_ids(2, 301)
-    turns = turns_at(frequencies(llama.config), torch.arange(300))
+    turns = turns_at(rope_frequencies(llama.config), torch.arange(300))
     found = position_losses(llama, rows, turns)
     logits = llama(rows[:, :-1])
     expected = F.cross_entropy(logits.mT, rows[:, 1:], reduction="none")
@@ -68,7 +66,7 @@ def test_losses_are_the_models(tied):
 def test_states_follow_turns_mask_and_attend():
     llama = random_llama()
     tokens = random_ids(1, 12)
-    freqs = frequencies(llama.config)
+    freqs = rope_frequencies(llama.config)
     here, there = (turns_at(freqs, torch.arange(12) + n) for n in (0, 500))
     usual = final_states(llama, tokens, here)
     assert torch.allclose(final_states(llama, tokens, there), usual, atol=1e-3)
@@ -93,7 +91,7 @@ def test_states_follow_turns_mask_and_attend():
 def test_losses_can_be_learned_from():
     llama = random_llama().requires_grad_(True)
     rows = random_ids(2, 20)
-    turns = turns_at(frequencies(llama.config), torch.arange(19))
+    turns = turns_at(rope_frequencies(llama.config), torch.arange(19))
     position_losses(llama, rows, turns).mean().backward()
     assert all(p.grad is not None for p in llama.parameters())
 

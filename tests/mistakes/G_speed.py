@@ -1,14 +1,5 @@
-"""Exercise 4 of 09_generate, which moved to G_speed as exercise 1: solution, mistakes."""
-
-
-# %% exercise 1
-def my_limit(bandwidth, P, config, B, n, size):
-    per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
-    numbers = P + B * n * per_position  # that one step reads
-    return B * bandwidth / (size * numbers)
-
-
-# ---- mistakes ----
+"""Mistakes in the exercise of appendix G, with words of the check."""
+# ruff: noqa
 
 
 # %% exercise 1: a step makes a token for every text
