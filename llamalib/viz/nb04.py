@@ -131,24 +131,6 @@ def wavelengths(series, limits, heading):
     return finish(ax, *labels, legend="lower right", **scale)
 
 
-def score_by_distance(distances, real, alike, spread, unlike, heading):
-    """Draw n scores by distance, as cosines; spread: (2, n) around `alike`."""
-    _, ax = canvas(3.7)
-    style = dict(color=COLOURS["query"], alpha=0.15, lw=0)
-    ax.fill_between(distances, *spread, **style)
-    series = {
-        "random, key = query: mean, and 8 of 10 (shaded)": alike,
-        "one query and key of the model": real,
-        "random, key and query independent: mean": unlike,
-    }
-    looks = [("query", "-"), ("black", "-", dict(lw=1)), ("other", "--")]
-    lines(ax, series, looks, distances)
-    ax.axhline(0, color=PALE, lw=0.8, zorder=0)
-    x = "distance m − n between query and key, in positions"
-    y = "score / (length of query\n· length of key)"
-    return finish(ax, heading, x, y, ylim=(None, 1.35), legend="upper right")
-
-
 def by_position(series, ylabel, heading, mark=None, *, log=False):
     """Draw two lines along a text; mark: (position, text)."""
     _, ax = canvas(3.3)

@@ -33,20 +33,6 @@ def unit_interval(labels, probabilities, draws, title=""):
     return charts.finish(ax, title, x)
 
 
-def frequencies(labels, expected, found, n, title=""):
-    """Draw m tokens' probabilities, and their shares of n draws."""
-    fig, ax = canvas(3.0)
-    places, names = range(len(labels)), [visible(label) for label in labels]
-    ax.bar(places, expected, color=COLOURS["probability"], label="probability")
-    whiskers = [3 * (p * (1 - p) / n) ** 0.5 for p in expected]
-    name = "share of the draws, ±3 standard deviations"
-    style = dict(fmt="o", ms=4, color="black", capsize=3, label=name)
-    ax.errorbar(places, found, whiskers, **style)
-    style = dict(rotation=30, ha="right", rotation_mode="anchor")
-    ax.set_xticks(places, names, **style)
-    return charts.finish(ax, title, y="probability, share", legend="best")
-
-
 def entropy_by_temperature(temperatures, series, limit, title=""):
     """Draw up to three names' entropies in nats; limit: ln V."""
     fig, ax = canvas(3.2)
