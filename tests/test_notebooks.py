@@ -20,8 +20,11 @@ from tests.helpers import (
     write_checkpoint,
 )
 
-NOTEBOOKS = all_notebooks()
-APPENDIX = [path for path in NOTEBOOKS if path.parent.name == "appendix"]
+# Notebooks that are not yet in the series: no frame, no map of their own.
+WAITING = sorted(
+    (ROOT / "notebooks" / "appendix" / "waiting").glob("[A-Z]_*.ipynb")
+)
+NOTEBOOKS = all_notebooks() + WAITING
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 
 
@@ -118,8 +121,8 @@ def test_a_widget_leaves_a_still_picture(path, cells):
         for output in outputs(cells)
         if re.match(r"(Play|Stream)\(", plain_text(output))
     ]
-    assert len(saved) == 1, path.stem
-    assert set(saved[0]) == {"text/html", "text/plain"}
+    assert len(saved) == 1 or path in WAITING and not saved, path.stem
+    assert all(set(each) == {"text/html", "text/plain"} for each in saved)
     assert "widget-view" not in path.read_text(encoding="utf-8")
 
 
@@ -371,7 +374,7 @@ def test_lines_of_code_are_counted():
 def test_opens_with_the_map_and_ends_with_exercises(path, cells):
     text = "\n".join("".join(cell["source"]) for cell in cells)
     part = path.stem.split("_", 1)[1]
-    assert f'viz.strip("{part}"' in text
+    assert f'viz.strip("{part}"' in text or path in WAITING
     order = [
         text.index(words)
         for words in (

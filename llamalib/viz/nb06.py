@@ -124,7 +124,7 @@ def neuron_on_text(labels, activation, gate, name, top=5):
     count = sum(g > 0 for g in gate)
     heading(fig, f"{name}: gate open (wine red) at {count} of {T} tokens")
     ax.set(xlim=(-0.7, T - 0.3), xticks=[])
-    return charts.finish(ax, y="gate × content")
+    return charts.finish(ax, y="gate × up")
 
 
 def neurons(llama, text) -> Play:

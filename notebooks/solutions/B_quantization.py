@@ -22,3 +22,11 @@ def best_scale(row, bits):
         if error < least:
             best, least = s, error
     return best
+
+
+# %% exercise 4
+def to_bfloat16(bits):
+    last = bits >> 16 & 1  # the last bit that stays
+    # adds half a step, or, where that bit is 0, a little less: then a tie
+    # stays below. A carry out of the mantissa is the next exponent: right.
+    return bits + 0x7FFF + last >> 16

@@ -177,3 +177,35 @@ def best_scale(row, bits):
 # %% exercise 3: one number
 def best_scale(row, bits):
     return row
+
+
+# %% exercise 4: cut off
+def to_bfloat16(bits):
+    return bits >> 16
+
+
+# %% exercise 4: ties go up
+def to_bfloat16(bits):
+    return bits + 0x8000 >> 16
+
+
+# %% exercise 4: ties go down
+def to_bfloat16(bits):
+    return bits + 0x7FFF >> 16
+
+
+# %% exercise 4: the upper 16
+def to_bfloat16(bits):
+    return bits + 0x7FFF + (bits >> 16 & 1) >> 16 << 16
+
+
+# %% exercise 4: carry into the exponent
+def to_bfloat16(bits):
+    mantissa = bits & 0x7FFFFF
+    mantissa = (mantissa + 0x7FFF + (bits >> 16 & 1) >> 16) & 127
+    return bits >> 23 << 7 | mantissa
+
+
+# %% exercise 4: gives
+def to_bfloat16(bits):
+    return 0
