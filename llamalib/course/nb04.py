@@ -1,7 +1,5 @@
 r"""Checks of the exercises of notebook 04."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -27,26 +25,8 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
     return apply_rotary_emb(x, x, rotation)[0][:, 0]  # (T, hd)
 
 
-@exercise(1, "a tensor (head_dim/2,)")
+@exercise(1, "a tensor (T, hd)")
 def check_1(answer):
-    """Check `wavelengths(head_dim, theta)`."""
-    for width, base in ((8, 10000.0), (32, 500000.0), (128, 500000.0)):
-        pair = torch.arange(width // 2).double()
-        waves = math.tau * base ** (2 * pair / width)
-        mistakes = [
-            ("2π is missing: a full rotation is 2π radians", waves / math.tau),
-            ("these are frequencies: take 2π / frequency", math.tau / waves),
-            ("2π times the frequency: divide by it", math.tau**2 / waves),
-            ("the exponent has its 2 twice", waves**2 / math.tau),
-            ("the exponent has lost its 2", (waves * math.tau).sqrt()),
-            ("pairs are counted from 0", waves * base ** (2 / width)),
-        ]
-        agree(answer(width, base), waves, mistakes)
-    return "the wavelength of every pair"
-
-
-@exercise(2, "a tensor (T, hd)")
-def check_2(answer):
     """Check `rotate(x, freqs)`."""
     small = random(9, 12, seed=1), frequencies_of(12, 7.0**6)
     wide = random(6, 64, seed=2), frequencies_of(64, 500000.0)
@@ -58,7 +38,7 @@ def check_2(answer):
 
 
 def wrong_rotations(x, angles, freqs) -> list[tuple]:
-    """Return each likely mistake of exercise 2 and its result."""
+    """Return each likely mistake of exercise 1 and its result."""
     a, b, cos, sin = x[:, 0::2], x[:, 1::2], angles.cos(), angles.sin()
     first, second = a * cos - b * sin, a * sin + b * cos  # (T, hd/2) each
 
@@ -85,8 +65,8 @@ def wrong_rotations(x, angles, freqs) -> list[tuple]:
     ]
 
 
-@exercise(3, "a tensor (hd,)")
-def check_3(answer):
+@exercise(2, "a tensor (hd,)")
+def check_2(answer):
     """Check `query_rotated_to_key(query, m, n, freqs)`."""
     names = {
         "R_(n-m) belongs on the key; on the query it is R_(m-n)": (-1, 1),
@@ -107,8 +87,8 @@ def check_3(answer):
     return "the distance alone, on the query"
 
 
-@exercise(4, "a tensor (heads·head_dim, D)")
-def check_4(answer, llama):
+@exercise(3, "a tensor (heads·head_dim, D)")
+def check_3(answer, llama):
     """Check `to_pairs(weight, head_dim)` on a checkpoint's wq and wk."""
     w, hd = llama.state_dict(), llama.config.head_dim
     wq, wk = (w[f"layers.0.attention.w{name}.weight"] for name in "qk")

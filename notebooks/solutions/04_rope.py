@@ -3,12 +3,6 @@
 
 
 # %% exercise 1
-def wavelengths(head_dim, theta):
-    pair = torch.arange(head_dim // 2).double()  # (hd/2,)
-    return 2 * math.pi * theta ** (2 * pair / head_dim)
-
-
-# %% exercise 2
 def rotate(x, freqs):
     positions = torch.arange(len(x)).float()  # (T,)
     angles = torch.outer(positions, freqs)  # (T, hd/2)
@@ -20,13 +14,13 @@ def rotate(x, freqs):
     return out
 
 
-# %% exercise 3
+# %% exercise 2
 def query_rotated_to_key(query, m, n, freqs):
     # <R_m q, R_n k> = <q, R_(n-m) k> = <R_(m-n) q, k>
     return rope_matrix(m - n, freqs) @ query
 
 
-# %% exercise 4
+# %% exercise 3
 def to_pairs(weight, head_dim):
     # (heads, 2, hd/2, D): which half, then which pair
     halves = weight.unflatten(0, (-1, 2, head_dim // 2))

@@ -2,47 +2,7 @@
 # ruff: noqa: F811, F821
 
 
-# %% exercise 1: frequencies: take 2π / frequency
-def wavelengths(head_dim, theta):
-    return theta ** (-2 * torch.arange(head_dim // 2).double() / head_dim)
-
-
-# %% exercise 1: 2π times the frequency
-def wavelengths(head_dim, theta):
-    pair = torch.arange(head_dim // 2).double()
-    return 2 * math.pi * theta ** (-2 * pair / head_dim)
-
-
-# %% exercise 1: 2π is missing
-def wavelengths(head_dim, theta):
-    return theta ** (2 * torch.arange(head_dim // 2).double() / head_dim)
-
-
-# %% exercise 1: the exponent has its 2 twice
-def wavelengths(head_dim, theta):
-    exponent = 2 * torch.arange(0, head_dim, 2).double() / head_dim
-    return 2 * math.pi * theta**exponent
-
-
-# %% exercise 1: the exponent has lost its 2
-def wavelengths(head_dim, theta):
-    exponent = torch.arange(head_dim // 2).double() / head_dim
-    return 2 * math.pi * theta**exponent
-
-
-# %% exercise 1: counted from 0
-def wavelengths(head_dim, theta):
-    pair = torch.arange(1, head_dim // 2 + 1).double()
-    return 2 * math.pi * theta ** (2 * pair / head_dim)
-
-
-# %% exercise 1: has shape (8,); expected (4,)
-def wavelengths(head_dim, theta):
-    pair = torch.arange(head_dim).double()
-    return 2 * math.pi * theta ** (pair / head_dim)
-
-
-# %% exercise 2: your pairs are halves, not adjacent
+# %% exercise 1: your pairs are halves, not adjacent
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     cos, sin = angles.cos(), angles.sin()
@@ -51,7 +11,7 @@ def rotate(x, freqs):
     return torch.cat(rotated, dim=-1)
 
 
-# %% exercise 2: put them back in pairs
+# %% exercise 1: put them back in pairs
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     cos, sin = angles.cos(), angles.sin()
@@ -60,7 +20,7 @@ def rotate(x, freqs):
     return torch.cat(rotated, dim=-1)
 
 
-# %% exercise 2: a minus is missing
+# %% exercise 1: a minus is missing
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     angles = angles.repeat_interleave(2, dim=-1)
@@ -68,34 +28,34 @@ def rotate(x, freqs):
     return x * angles.cos() + swapped * angles.sin()
 
 
-# %% exercise 2: off
+# %% exercise 1: off
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), 2 * freqs)
     angles = angles.repeat_interleave(2, dim=-1)
     return x * angles.cos() + swap_neighbours(x) * angles.sin()
 
 
-# %% exercise 2: clockwise
+# %% exercise 1: clockwise
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     angles = angles.repeat_interleave(2, dim=-1)
     return x * angles.cos() - swap_neighbours(x) * angles.sin()
 
 
-# %% exercise 2: positions are counted from 0
+# %% exercise 1: positions are counted from 0
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(1, len(x) + 1).float(), freqs)
     angles = angles.repeat_interleave(2, dim=-1)
     return x * angles.cos() + swap_neighbours(x) * angles.sin()
 
 
-# %% exercise 2: every pair rotates by the first frequency
+# %% exercise 1: every pair rotates by the first frequency
 def rotate(x, freqs):
     angles = torch.arange(len(x)).float()[:, None] * freqs[0]
     return x * angles.cos() + swap_neighbours(x) * angles.sin()
 
 
-# %% exercise 2: changes its argument x
+# %% exercise 1: changes its argument x
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     cos, sin = angles.cos(), angles.sin()
@@ -105,7 +65,7 @@ def rotate(x, freqs):
     return x
 
 
-# %% exercise 2: the new second number was computed from the new first
+# %% exercise 1: the new second number was computed from the new first
 def rotate(x, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
     cos, sin = angles.cos(), angles.sin()
@@ -115,48 +75,48 @@ def rotate(x, freqs):
     return out
 
 
-# %% exercise 3: belongs on the key; on the query it is R_(m-n)
+# %% exercise 2: belongs on the key; on the query it is R_(m-n)
 def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(n - m, freqs) @ query
 
 
-# %% exercise 3: the sum is not the distance
+# %% exercise 2: the sum is not the distance
 def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(m + n, freqs) @ query
 
 
-# %% exercise 3: the key's own rotation is left out
+# %% exercise 2: the key's own rotation is left out
 def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(m, freqs) @ query
 
 
-# %% exercise 3: rotated by -n alone
+# %% exercise 2: rotated by -n alone
 def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(-n, freqs) @ query
 
 
-# %% exercise 3: the query is not rotated
+# %% exercise 2: the query is not rotated
 def query_rotated_to_key(query, m, n, freqs):
     return query.clone()
 
 
-# %% exercise 3: has shape (1, 12); expected (12,)
+# %% exercise 2: has shape (1, 12); expected (12,)
 def query_rotated_to_key(query, m, n, freqs):
     return query[None] @ rope_matrix(n - m, freqs)
 
 
-# %% exercise 4: that is to_halves once more
+# %% exercise 3: that is to_halves once more
 def to_pairs(weight, head_dim):
     pairs = weight.unflatten(0, (-1, head_dim // 2, 2))
     return pairs.transpose(1, 2).flatten(0, 2)
 
 
-# %% exercise 4: you took the whole matrix as one head
+# %% exercise 3: you took the whole matrix as one head
 def to_pairs(weight, head_dim):
     halves = weight.unflatten(0, (2, -1))
     return halves.transpose(0, 1).flatten(0, 1)
 
 
-# %% exercise 4: nothing has moved
+# %% exercise 3: nothing has moved
 def to_pairs(weight, head_dim):
     return weight.clone()

@@ -2,35 +2,7 @@
 # ruff: noqa: F811, F821
 
 
-# %% exercise 1: a list, with a loop
-def wavelengths(head_dim, theta):
-    found, wave = [], 2 * math.pi
-    for _ in range(head_dim // 2):
-        found.append(wave)
-        wave *= theta ** (2 / head_dim)
-    return found
-
-
-# %% exercise 1: with NumPy, from the frequencies
-def wavelengths(head_dim, theta):
-    import numpy as np
-
-    frequencies = 1 / theta ** (np.arange(0, head_dim, 2) / head_dim)
-    return 2 * np.pi / frequencies
-
-
-# %% exercise 1: from the model's own rotations
-def wavelengths(head_dim, theta):
-    return math.tau / precompute_freqs_cis(head_dim, 2, theta)[1].angle()
-
-
-# %% exercise 1: a tuple of numbers
-def wavelengths(head_dim, theta):
-    pairs = range(head_dim // 2)
-    return tuple(math.tau * theta ** (2 * k / head_dim) for k in pairs)
-
-
-# %% exercise 2: with loops
+# %% exercise 1: with loops
 def rotate(x, freqs):
     out = torch.empty(x.shape, dtype=torch.float64)
     for m in range(x.shape[0]):
@@ -42,7 +14,7 @@ def rotate(x, freqs):
     return out
 
 
-# %% exercise 2: with NumPy
+# %% exercise 1: with NumPy
 def rotate(x, freqs):
     import numpy as np
 
@@ -53,7 +25,7 @@ def rotate(x, freqs):
     return (pairs * c + swapped * s).reshape(x.shape)
 
 
-# %% exercise 2: a list of rows, one step of rotation after another
+# %% exercise 1: a list of rows, one step of rotation after another
 def rotate(x, freqs):
     c, s = freqs.double().cos(), freqs.double().sin()
     rows = []
@@ -65,7 +37,7 @@ def rotate(x, freqs):
     return rows
 
 
-# %% exercise 2: in place on a copy
+# %% exercise 1: in place on a copy
 def rotate(x, freqs):
     out, angles = x.clone(), torch.arange(len(x))[:, None] * freqs
     a, b = x[:, 0::2], x[:, 1::2]
@@ -74,19 +46,19 @@ def rotate(x, freqs):
     return out
 
 
-# %% exercise 3: with complex numbers
+# %% exercise 2: with complex numbers
 def query_rotated_to_key(query, m, n, freqs):
     pairs = torch.view_as_complex(query.unflatten(-1, (-1, 2)))
     steps = torch.polar(torch.ones_like(freqs), (m - n) * freqs)
     return torch.view_as_real(pairs * steps).flatten()
 
 
-# %% exercise 3: forward by m, back by n
+# %% exercise 2: forward by m, back by n
 def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(n, freqs).T @ (rope_matrix(m, freqs) @ query)
 
 
-# %% exercise 3: a list, with loops
+# %% exercise 2: a list, with loops
 def query_rotated_to_key(query, m, n, freqs):
     out = []
     for k, frequency in enumerate(freqs.tolist()):
@@ -97,7 +69,7 @@ def query_rotated_to_key(query, m, n, freqs):
     return out
 
 
-# %% exercise 4: row by row
+# %% exercise 3: row by row
 def to_pairs(weight, head_dim):
     out = torch.empty_like(weight)
     for row in range(len(weight)):
@@ -107,7 +79,7 @@ def to_pairs(weight, head_dim):
     return out
 
 
-# %% exercise 4: with NumPy
+# %% exercise 3: with NumPy
 def to_pairs(weight, head_dim):
     import numpy as np
 
@@ -115,7 +87,7 @@ def to_pairs(weight, head_dim):
     return np.swapaxes(heads, 1, 2).reshape(weight.shape)
 
 
-# %% exercise 4: by an index, in float64
+# %% exercise 3: by an index, in float64
 def to_pairs(weight, head_dim):
     within = torch.arange(head_dim).unflatten(0, (2, -1)).T.flatten()
     starts = torch.arange(0, len(weight), head_dim)[:, None]
