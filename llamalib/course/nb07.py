@@ -1,4 +1,4 @@
-r"""Checks of notebook 07's exercises: softmax, losses, log-probabilities."""
+r"""Checks of notebook 07's exercises: softmax and losses."""
 
 import math
 
@@ -86,50 +86,9 @@ def check_3(bits_per_byte, llama):
         agree(bits_per_byte(llama, text), bits / size, mistakes)
 
 
-def rows_and_targets(llama, ids: list[int], shift=1) -> tuple[Tensor, Tensor]:
-    """Return logits (T-1, V), and the id that each row should predict."""
+def log_probs(llama, ids: list[int]) -> Tensor:
+    """Return ln p of each id after the first, (T-1,)."""
     tokens = torch.tensor(ids, device=llama.device)  # (T,)
     with torch.no_grad():
-        z = llama(tokens)[1 - shift : len(ids) - shift]  # (T-1, V)
-    return z, tokens[1:]
-
-
-def log_probs(llama, ids: list[int], shift=1) -> Tensor:
-    """Return ln p of each id after the first, (T-1,)."""
-    z, targets = rows_and_targets(llama, ids, shift)
-    return -cross_entropy(z, targets, reduction="none")
-
-
-@exercise(4, expects="a number")
-def check_4(log_prob, llama):
-    """An answer after an uncertain token, then two answers to a question."""
-    encode, bos = llama.tokenizer.encode, llama.tokenizer.bos_id
-    question, said = "The capital of France is", []
-    begin = "the answer has a begin token: use bos=False"
-    cases = ("The capital", " of France"), (question, " Paris.")
-    for prompt, answer in (*cases, (question, " Berlin.")):
-        start = encode(prompt, bos=True, eos=False)
-        end = encode(answer, bos=False, eos=False)
-        n, ids = len(start), start + end
-        each = log_probs(llama, ids)  # (T-1,)
-        right = each[n - 1 :].sum().item()
-        unshifted = log_probs(llama, ids, shift=0)[n - 1 :].sum()
-        begun = log_probs(llama, [*start, bos, *end])  # (T,)
-        z, targets = rows_and_targets(llama, ids)
-        logits = z.gather(1, targets[:, None])[n - 1 :].sum()
-        mistakes = [
-            ("the prompt's tokens are counted too", each.sum()),
-            ("the sign: ln p is at most 0", -right),
-            ("this is the mean; expected the sum", right / len(end)),
-            ("this is the probability; expected ln p", math.exp(right)),
-            ("these are bits: use the natural logarithm", right / math.log(2)),
-            ("the answer's first token is missing", each[n:].sum()),
-            ("the prompt's last token is counted", each[n - 2 :].sum()),
-            ("no shift: row t predicts token t + 1", unshifted),
-            ("these are logits: take log_softmax first", logits),
-            (begin, begun[n - 1 :].sum()),
-            (begin, begun[n:].sum()),
-        ]
-        agree(log_prob(llama, prompt, answer), right, mistakes)
-        said.append(f"{prompt}{answer} {right:.2f}")
-    return f"right: {'; '.join(said[1:])}"
+        z = llama(tokens)[:-1]  # (T-1, V)
+    return -cross_entropy(z, tokens[1:], reduction="none")

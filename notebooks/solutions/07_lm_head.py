@@ -22,13 +22,3 @@ def bits_per_byte(llama, text):
         llama(tokens)[:-1], tokens[1:], reduction="sum"
     ).item()
     return nats / math.log(2) / len(text.encode("utf-8"))
-
-
-# %% exercise 4
-def log_prob(llama, prompt, answer):
-    start = llama.tokenizer.encode(prompt, bos=True, eos=False)
-    end = llama.tokenizer.encode(answer, bos=False, eos=False)
-    tokens = torch.tensor(start + end)  # (T,)
-    log_p = llama(tokens).log_softmax(-1)  # (T, V)
-    n = len(start)  # row n - 1 predicts the answer's first token
-    return log_p[n - 1 : -1].gather(1, tokens[n:, None]).sum().item()
