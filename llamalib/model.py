@@ -40,20 +40,20 @@ def transformer_block(
     *,
     update_cache=None,
     attend=attention,
-    halves=None,
+    sub_layers=None,
 ) -> Tensor:
     r"""Run one of the L blocks: attention, then feed-forward, each added to x.
 
     x: (..., T, D), the residual stream; returns the same shape.
     w: every tensor of the model by Meta's name.  layer: 0 … L-1.
     freqs_cis, mask, update_cache, attend: see `self_attention`.
-    halves: functions to call instead of `self_attention` and `feed_forward`,
-    such as modules with hooks.
+    sub_layers: functions to call instead of `self_attention` and
+    `feed_forward`, such as modules with hooks.
     """
     norm1, wq, wk, wv, wo, norm2, w1, w2, w3 = (
         w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS
     )
-    mix_tokens, mix_features = halves or (self_attention, feed_forward)
+    mix_tokens, mix_features = sub_layers or (self_attention, feed_forward)
     x_norm = rms_norm(x, norm1, config.norm_eps)  # (..., T, D)
     x = x + mix_tokens(
         x_norm,
@@ -134,8 +134,8 @@ class Weight(nn.Module):
         raise RuntimeError("hook a layer, its attention or its feed_forward")
 
 
-class Half(nn.Module):
-    """The matrices of half a layer; a call runs the function of that name."""
+class SubLayer(nn.Module):
+    """The matrices of a sub-layer; a call runs the function of that name."""
 
     def __init__(self, function: str):
         super().__init__()
@@ -152,13 +152,13 @@ class Layer(nn.Module):
     def __init__(self):
         super().__init__()
         self.add_module("attention_norm", None)  # in the order of use
-        self.add_module("attention", Half("self_attention"))
+        self.add_module("attention", SubLayer("self_attention"))
         self.add_module("ffn_norm", None)
-        self.add_module("feed_forward", Half("feed_forward"))
+        self.add_module("feed_forward", SubLayer("feed_forward"))
 
     def forward(self, *args, **options):
-        halves = self.attention, self.feed_forward
-        return transformer_block(*args, halves=halves, **options)
+        sub_layers = self.attention, self.feed_forward
+        return transformer_block(*args, sub_layers=sub_layers, **options)
 
 
 class Llama(nn.Module):
@@ -307,7 +307,7 @@ class Llama(nn.Module):
 
 
 def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
-    r"""Return what enters and leaves each layer and each of its halves.
+    r"""Return what enters and leaves each layer and each of its sub-layers.
 
     Returns (B, T, D) or (T, D) tensors by name: `layers.0.in` and `.out`, the
     residual stream; `layers.0.attention.in`, normalized, and `.out`, added to
@@ -315,7 +315,7 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     """
     seen, hooks = {}, []
     for name, module in llama.layers.named_modules(prefix="layers"):
-        if isinstance(module, (Layer, Half)):
+        if isinstance(module, (Layer, SubLayer)):
 
             def keep(module, args, out, name=name):  # this module's name
                 seen[f"{name}.in"], seen[f"{name}.out"] = args[0], out

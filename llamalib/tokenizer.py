@@ -11,8 +11,8 @@ import tiktoken
 from .checks import expect
 from .files import reject_lookalikes
 
-# The pieces a text is cut into before merging: contractions; a word with one
-# leading mark or space at most; up to 3 digits; marks; line ends; space.
+# The pre-tokens that a text is cut into: contractions; a word with one leading
+# sign or space at most; up to 3 digits; punctuation; line breaks; space.
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"

@@ -22,6 +22,7 @@ LINES = {
     "formats": 1150,
     "fast": 800,
     "viz": 3000,
+    "viz with E to H": 3300,  # the pictures of the last appendices
     "parallel": 300,
     "course": 2200,
     "verify": 450,
@@ -558,7 +559,12 @@ def lines_over_budget(root: Path) -> Iterator[str]:
     """Find rooms with more lines than their budget."""
     counts = defaultdict(dict)
     for source in modules(root):
-        counts[source.room][source.label] = source.text.count("\n")
+        lines = source.text.count("\n")
+        late = re.search(r"viz/nb[E-H]\.py$", source.label)
+        if not late:
+            counts[source.room][source.label] = lines
+        if source.room == "viz":
+            counts["viz with E to H"][source.label] = lines
     for room, files in counts.items():
         total, most = sum(files.values()), LINES[room]
         if total > most:

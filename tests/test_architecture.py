@@ -268,6 +268,17 @@ def test_a_room_over_its_budget_is_found(found, monkeypatch):
     ]
 
 
+def test_pictures_of_late_appendices_have_a_budget(found, monkeypatch):
+    monkeypatch.setitem(rules.LINES, "viz", 1)
+    monkeypatch.setitem(rules.LINES, "viz with E to H", 2)
+    files = dict.fromkeys(("llamalib/viz/a.py", "llamalib/viz/nbF.py"), "a\n")
+    assert not found(rules.lines_over_budget, **files)
+    (problem,) = found(
+        rules.lines_over_budget, **files, **{"llamalib/viz/nbE.py": "a\n"}
+    )
+    assert "viz with E to H, which has 3 lines" in problem
+
+
 LONG = '''
 @decorated
 def f(

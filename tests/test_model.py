@@ -189,7 +189,7 @@ def test_forward_is_the_model():
 
 @torch.no_grad()
 def test_record_adds_up():
-    """The stream after a layer is the stream before plus both halves."""
+    """The stream after a layer is the stream before plus both sub-layers."""
     llama = random_llama()
     for tokens in (random_ids(7), random_ids(2, 7)):
         found = llamalib.record(llama, tokens)

@@ -108,7 +108,7 @@ def test_reading_is_counted():
         ]
     }
     found = counts.reading(notebook)
-    assert (found.words, found.lines, found.pictures) == (4, 2, 1)
+    assert (found.words, found.lines, found.pictures) == (3, 2, 1)
     assert (found.cells, found.practice, found.minutes) == (7, 25, 1)
 
 

@@ -94,7 +94,7 @@ def reading(notebook: dict) -> Reading:
         if cell["cell_type"] == "markdown":
             if not in_exercises:
                 prose = re.sub(r"(?s)\$\$.*?\$\$", "", prose)
-                words += len(prose.split())
+                words += len(re.findall(r"\S*\w\S*", prose))
             in_exercises = in_exercises or "## Exercises" in text
             spans = re.findall(r"\*\*Exercise \d+\*\* \((\d+) min", text)
             practice += sum(map(int, spans))

@@ -70,10 +70,10 @@ def gate_openness(share, quantiles):
 
 
 def stream_norms(norms, labels):
-    """Draw lengths (2L + 1, T) of the residual stream after each half."""
-    norms, halves = array(norms), ("attention", "feed-forward")
+    """Draw lengths (2L + 1, T) of the residual stream after each sub-layer."""
+    norms, parts = array(norms), ("attention", "feed-forward")
     layers = range(len(norms) // 2)
-    rows = [f"layer {i}: + {half}" for i in layers for half in halves]
+    rows = [f"layer {i}: + {part}" for i in layers for part in parts]
     rows = ["embedding", *rows]
     low, high = norms.min(), norms.max()
     fig, ax = canvas(1.2 + 0.24 * len(rows))
@@ -89,7 +89,7 @@ def stream_norms(norms, labels):
 
 
 def additions(relative, share, embedding):
-    """Draw what each half adds in L layers, to the stream and the result."""
+    """Draw what each sub-layer adds in L layers, to the stream and the result."""
     fig, (left, right) = panels(3.3, 2)
     tone, ticks = COLOURS["residual"], spaced(len(share["attention"]), 12)
     charts.grouped_bars(left, relative, list(relative), start=1)

@@ -76,7 +76,7 @@ def stream_after(llama, tokens, n):
     return seen[f"layers.{n}.in"]
 
 
-# %% exercise 3: as a sum of what the halves add
+# %% exercise 3: as a sum of what the sub-layers add
 def stream_after(llama, tokens, n):
     return stream_states(tokens)[2 * n]
 
