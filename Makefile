@@ -43,8 +43,11 @@ LAB_FLAGS ?= $(shell test "$$(id -u)" != 0 || echo --allow-root)
 # Our settings keep the state of widgets in a saved notebook.
 LAB_FLAGS += --LabApp.app_settings_dir=$(CURDIR)/llamalib/course/lab
 LAB_FLAGS += --LabApp.default_url=/lab/tree/index.ipynb
-lab: $(VENV)/base.done ## open the series in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir notebooks $(LAB_FLAGS)
+# The reader's own copy: git ignores it, and `make clean` does not touch it.
+WORK ?= work
+lab: $(VENV)/base.done ## open the series in JupyterLab, in your own copy
+	@test -d $(WORK) || cp -R notebooks $(WORK)
+	$(BIN)/jupyter lab --notebook-dir $(WORK) $(LAB_FLAGS)
 
 notebooks: export LLAMA_DIR := $(POCKET)
 notebooks: $(VENV)/dev.done ## execute all notebooks in place

@@ -145,7 +145,11 @@ def executed(path: Path):
 
 def fetch_model(model: str) -> None:
     """Download a model's files and print the folder."""
-    print(f"\nready: {fetch(model)}")
+    folder = fetch(model)
+    print(f"\nready: {folder}")
+    if not (folder / "params.json").is_file():
+        command = f"python -m llamalib convert {folder} {folder}-original"
+        print(f"Notebooks 00 to 02 need Meta's format: {command}")
 
 
 def convert_folder(source: Path, target: Path) -> None:

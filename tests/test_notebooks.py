@@ -9,13 +9,14 @@ import tokenize
 
 import pytest
 import torch
+from matplotlib import pyplot as plt
 
 import llamalib
 from llamalib.__main__ import all_notebooks
 from llamalib.files import ROOT
 from tests.helpers import (
+    code_cells,
     random_llama,
-    run_without_long,
     small_config,
     write_checkpoint,
 )
@@ -25,6 +26,8 @@ WAITING = sorted(
     (ROOT / "notebooks" / "appendix" / "waiting").glob("[A-Z]_*.ipynb")
 )
 NOTEBOOKS = all_notebooks() + WAITING
+# Names that a notebook's cells find in a kernel.
+MAIN = {"__name__": "__main__", "display": lambda *_: None}
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 
 
@@ -85,10 +88,10 @@ def test_nothing_names_a_machine(path):
 def test_runs_on_a_checkpoint_of_other_proportions(
     path, tmp_path, monkeypatch, name, shards, tied
 ):
-    """No cell depends on the pocket Llama: random weights, other sizes.
+    """No cell depends on the pocket Llama, and each can be run twice.
 
-    Cells tagged `long` and what needs them are left out; `make test-slow`
-    runs them all on the 1B's shapes.
+    The weights are random. Cells tagged `long` and what needs them are left
+    out; `make test-slow` runs them all on the 1B's shapes.
     """
     both = path.stem[:2] in ("00", "01", "09")  # they read the files
     if not both and (NOTEBOOKS.index(path) % 2 == 0) == tied:
@@ -99,19 +102,52 @@ def test_runs_on_a_checkpoint_of_other_proportions(
     llama = random_llama(config, tied=tied)
     write_checkpoint(tmp_path / name, llama, shards=shards)
     monkeypatch.setenv("LLAMA_DIR", str(tmp_path / name))
-    printed = printed_by(path)
-    assert name in printed
+    printed, changed = run_twice(code_cells(path))
+    assert name in printed and changed == []
     if path.stem == "09_generate":  # only an Instruct model gets a dialogue
         is_chat = "'<|start_header_id|>'" in printed
         assert is_chat == ("Instruct" in name)
 
 
-def printed_by(path):
-    """Run a notebook in this process, without a kernel of its own."""
-    names = {"__name__": "__main__", "display": lambda *_: None}
+def run_twice(cells) -> tuple[str, list[str]]:
+    """Run each cell twice in a row in this process.
+
+    Return what was printed first, and the cells that print something else
+    the second time. Cells tagged `long` are left out; a cell that needs one
+    may fail.
+    """
+    names, printed, changed, skipped = MAIN.copy(), "", [], False
+    for tags, text in cells:
+        if "long" in tags:
+            skipped = True
+            continue
+        first, again = (printed_by_cell(text, names, skipped) for _ in "12")
+        printed += first
+        if again != first and "nbval-ignore-output" not in tags:
+            changed.append(text)
+    return printed, changed
+
+
+def printed_by_cell(text, names, may_fail):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        run_without_long(path, names)
+        try:
+            exec(compile(text, "cell", "exec"), names)
+        except Exception:
+            if not may_fail:
+                raise
+        finally:
+            plt.close("all")
     return printed.getvalue()
+
+
+def test_a_cell_that_changes_what_it_reads_is_found():
+    cells = [((), "n = 0"), ((), "n += 1\nprint(n)"), ((), "print(n)")]
+    assert run_twice(cells) == ("1\n2\n", ["n += 1\nprint(n)"])
+    cells = [((), "n = [1]"), ((), "print(n.pop())")]
+    with pytest.raises(IndexError):
+        run_twice(cells)
+    cells = [(("long",), "n = 1"), ((), "print(n)")]
+    assert run_twice(cells) == ("", [])
 
 
 def test_a_widget_leaves_a_still_picture(path, cells):

@@ -29,7 +29,7 @@ PARTS = {
     "rmsnorm": ("norm 1, norm 2, norm 3", "(T, D)", "(T, D)"),
     "rope": ("rope", "queries (T, H, hd), keys (T, KV, hd)", "the same"),
     "attention": ("attention, rope", "(T, D)", "(T, D)"),
-    "feed_forward": ("feed-forward", "(T, D)", "(T, D)"),
+    "feed_forward": ("norm 2, feed-forward", "(T, D)", "(T, D)"),
     "lm_head": ("norm 3, LM head", "(T, D)", "logits (T, V)"),
     "sampling": ("sample", "logits (V,)", "an id"),
     "generate": (", ".join(BOXES), "text", "text"),
