@@ -62,8 +62,10 @@ class Reading:
     """How much there is to read in a notebook, its exercises apart.
 
     Attributes:
-        words: of prose; the frame and displayed formulas do not count.
-        lines: of code that are not blank; folded `check` cells do not count.
+        words: of prose, up to the cell that holds the exercises; the frame
+            does not count, formulas do.
+        lines: of code that are not blank, up to there; folded `check` cells
+            do not count.
         pictures: in the saved outputs.
         cells: all of them.
         practice: minutes of the exercises, as their texts say.
@@ -90,12 +92,9 @@ def reading(notebook: dict) -> Reading:
         text = "".join(cell["source"])
         if {"frame", "check"} & set(cell["metadata"].get("tags", ())):
             continue
-        prose, _, exercises = text.partition("## Exercises")
         if cell["cell_type"] == "markdown":
-            if not in_exercises:
-                prose = re.sub(r"(?s)\$\$.*?\$\$", "", prose)
-                words += len(re.findall(r"\S*\w\S*", prose))
             in_exercises = in_exercises or "## Exercises" in text
+            words += 0 if in_exercises else len(text.split())
             spans = re.findall(r"\*\*Exercise \d+\*\* \((\d+) min", text)
             practice += sum(map(int, spans))
         elif not in_exercises:
