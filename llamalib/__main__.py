@@ -15,6 +15,7 @@ from .loading import load
 
 NOTEBOOKS = ROOT / "notebooks"
 APPENDIX = NOTEBOOKS / "appendix"
+WAITING = sorted(APPENDIX.glob("waiting/*.ipynb"))  # not in the series yet
 GENERATE = NOTEBOOKS / "09_generate.ipynb"
 KERNEL = dict(display_name="Python 3", language="python", name="python3")
 
@@ -90,7 +91,8 @@ def all_notebooks() -> list[Path]:
 
 def execute_all(notebooks: list[Path]) -> None:
     """Execute the given notebooks in place, or all of them."""
-    for path in notebooks or [NOTEBOOKS / "index.ipynb", *all_notebooks()]:
+    every = [NOTEBOOKS / "index.ipynb", *all_notebooks(), *WAITING]
+    for path in notebooks or every:
         print(f"executing {path.name}", flush=True)
         execute_in_place(path)
 

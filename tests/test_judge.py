@@ -62,6 +62,7 @@ def test_any_right_answer_is_accepted(capsys, answer):
         (lambda x, f: [], "✗ the result has shape (0,); expected (3,)"),
         (lambda x, f: [[1], [2, 3]], "✗ the result is [[1], [2, 3]], a list"),
         (lambda x: x, "✗ your code raises TypeError"),
+        (lambda x, f: exit(), "✗ your code raises SystemExit"),
         (in_place, "✗ your function changes its argument x; work on a copy"),
         (fails, "✗ your code raises AttributeError: 'Tensor' object has no"),
         (5, "✗ your answer is 5, a int; expected a function"),

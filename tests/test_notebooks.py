@@ -12,7 +12,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
-from llamalib.__main__ import all_notebooks
+from llamalib.__main__ import WAITING, all_notebooks
 from llamalib.files import ROOT
 from tests.helpers import (
     code_cells,
@@ -21,10 +21,6 @@ from tests.helpers import (
     write_checkpoint,
 )
 
-# Notebooks that are not yet in the series: no frame, no map of their own.
-WAITING = sorted(
-    (ROOT / "notebooks" / "appendix" / "waiting").glob("[A-Z]_*.ipynb")
-)
 NOTEBOOKS = all_notebooks() + WAITING
 # Names that a notebook's cells find in a kernel.
 MAIN = {"__name__": "__main__", "display": lambda *_: None}

@@ -268,8 +268,9 @@ def test_garbage_is_collected_after_the_picture(play):
 
 
 def test_a_saved_notebook_holds_a_still_picture(play):
-    bundle = play._repr_mimebundle_()
+    bundle, metadata = play._repr_mimebundle_()
     page = bundle["text/html"]
+    assert metadata["text/html"]["alt"].startswith("bars of a token")
     assert 'alt="bars of a token' in page and "A still picture" in page
     assert image_of(page).size == (1720, 400)
     assert image_of(play.picture.value).size == (1290, 300)
@@ -293,6 +294,7 @@ def shown(fig):
     with capture_output() as captured:
         fig._ipython_display_()
     (output,) = captured.outputs
+    assert output.metadata["text/html"]["alt"] == output.data["text/plain"]
     return output.data
 
 

@@ -262,7 +262,7 @@ def drawn(play, **values):
 @pytest.mark.parametrize("name", MAKE)
 def test_a_widget_follows_each_of_its_controls(plays, name):
     play, first = plays[name], plays[name].picture.value
-    bundle = play._repr_mimebundle_()
+    bundle, _ = play._repr_mimebundle_()
     assert bundle["text/plain"] == repr(play) == REPRS[name]
     assert set(MOVES[name]) == set(play.controls)
     for control, value in MOVES[name].items():

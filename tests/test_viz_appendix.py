@@ -121,7 +121,7 @@ def test_a_widget_opens_with_a_picture(plays, name):
     play = plays[name]
     assert repr(play) == f"Play({REPRS[name]})"
     assert play.picture.value and not play.message.value
-    assert play._repr_mimebundle_()["text/html"]
+    assert play._repr_mimebundle_()[0]["text/html"]
 
 
 @pytest.mark.parametrize("name, control, value", MOVES)

@@ -81,7 +81,7 @@ class Guarded:
         given, options = copies(args), copies(kwargs)
         try:
             self.last = self.function(*given, **options)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise Wrong(f"your code raises {explain(error)}") from None
         if self.last is None:
             raise NotDone if not self.called else Wrong("it returns None here")

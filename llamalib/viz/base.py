@@ -104,14 +104,16 @@ class Picture(Figure):
     def _ipython_display_(self) -> None:
         alt = alt_text(self)
         data = {"text/html": image_tag(sharp_png(self), alt)}
-        display(data | {"text/plain": alt}, raw=True)
+        words = {"text/html": {"alt": alt}}
+        display(data | {"text/plain": alt}, raw=True, metadata=words)
 
 
 def alt_text(fig) -> str:
     """Return a figure's titles, axes, series and tick names in words.
 
-    The attribute `subject`, if the figure has it, comes first. Raise ValueError if it has none: a picture needs words for readers who
-    cannot see it.
+    The attribute `subject`, if the figure has it, comes first.
+    Raise ValueError if the figure has no words at all: readers who cannot
+    see it need some.
     """
     parts = [getattr(fig, "subject", ""), fig.get_suptitle()]
     parts += [t.get_text() for each in fig.legends for t in each.get_texts()]

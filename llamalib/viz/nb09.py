@@ -11,7 +11,7 @@ from .base import canvas
 from .model_map import strip  # noqa: F401
 from .play import fit
 
-NOTE = "<p><em>A saved text. Run this cell to type a prompt.</em></p>"
+NOTE = "<p><em>A saved text. Run the notebook to type a prompt.</em></p>"
 
 
 def cost_by_position(positions, series, title, unit):

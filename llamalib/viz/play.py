@@ -7,7 +7,7 @@ import ipywidgets as ipw
 
 from .base import alt_text, image_tag, png, sharp_png
 
-STILL = "<p><em>A still picture. Run this cell to move the controls.</em></p>"
+STILL = "A still picture. Run the notebook up to here to move the controls."
 LIVE_DPI = 150  # sharper than a page, and drawn as fast
 
 
@@ -55,8 +55,10 @@ class Play(ipw.VBox):
         """Return the live widget, and a still picture without a kernel."""
         bundle = super()._repr_mimebundle_(**kwargs) or {}
         fig = self.figure()
-        still = image_tag(sharp_png(fig), alt_text(fig)) + STILL
-        return bundle | {"text/html": still, "text/plain": repr(self)}
+        alt = alt_text(fig)
+        page = f"{image_tag(sharp_png(fig), alt)}<p><em>{STILL}</em></p>"
+        bundle |= {"text/html": page, "text/plain": repr(self)}
+        return bundle, {"text/html": {"alt": alt}}
 
 
 def fit(control) -> None:
