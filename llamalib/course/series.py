@@ -135,14 +135,14 @@ ROUTES = (
 
 
 # The steps before the block, in it, and after it.
-FLOW = (3, ""), (4, "a transformer block, L times"), (3, "")
+FLOW = (3, ""), (4, "┌─ a transformer block, L times ─┐"), (3, "")
 
 
 def clickable_map() -> str:
     """Return the steps of the model as a row of links, in HTML."""
     steps = [f'<a href="{n.file}">{n.step}</a>' for n in SERIES if n.step]
     heads = [f'<th colspan="{n}">{text}</th>' for n, text in FLOW]
-    cells = [f"<td>{step}</td>" for step in steps]
+    cells = [f"<td>{'→ ' * bool(i)}{a}</td>" for i, a in enumerate(steps)]
     rows = ("".join(each) for each in (heads, cells))
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
