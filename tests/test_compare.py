@@ -1,4 +1,4 @@
-"""Numbers of this checkpoint beside those of the 1B."""
+"""Numbers of this checkpoint next to those of the 1B."""
 
 from llamalib import LLAMA_1B
 from llamalib.course.compare import compare_with_1b

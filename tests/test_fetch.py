@@ -352,6 +352,16 @@ def test_the_command(url, hub, monkeypatch, capsys):
     assert asked == [REPO]
 
 
+def test_the_command_names_what_notebooks_need(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("llamalib.__main__.fetch", lambda model: tmp_path)
+    assert main(["fetch", REPO]) == 0
+    needed = f"python -m llamalib convert {tmp_path} {tmp_path}-original"
+    assert capsys.readouterr().out.endswith(f"{needed}\n")
+    (tmp_path / "params.json").touch()  # Meta's format
+    assert main(["fetch", REPO]) == 0
+    assert "convert" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "model, version",
     [

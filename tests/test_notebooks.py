@@ -2,6 +2,7 @@
 
 import ast
 import contextlib
+import html
 import io
 import json
 import re
@@ -156,6 +157,14 @@ def test_a_widget_leaves_a_still_picture(path, cells):
     assert len(saved) == 1 or path in WAITING and not saved, path.stem
     assert all(set(each) == {"text/html", "text/plain"} for each in saved)
     assert "widget-view" not in path.read_text(encoding="utf-8")
+
+
+def test_every_picture_has_words_in_its_metadata(cells):
+    for output in outputs(cells):
+        page = "".join(output.get("data", {}).get("text/html", ""))
+        if "<img " in page:
+            alt = output["metadata"]["text/html"]["alt"]
+            assert alt and f'alt="{html.escape(alt)}"' in page
 
 
 def plain_text(output):

@@ -78,7 +78,7 @@ def test_zeros_stay_zeros():
 
 
 def test_a_row_that_no_group_fits():
-    with pytest.raises(ValueError, match="50 numbers; wanted a multiple of"):
+    with pytest.raises(ValueError, match="50 numbers; expected a multiple of"):
         quantize_groups(some(2, 50))
 
 

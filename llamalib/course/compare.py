@@ -1,4 +1,4 @@
-r"""Put a number of this checkpoint beside the same number of Llama 3.2-1B."""
+r"""Put a number of this checkpoint next to the same number of Llama 3.2-1B."""
 
 from collections.abc import Callable
 

@@ -24,7 +24,7 @@ def check_1(answer):
         found = answer(z, k)
         expected, mistakes = judged_1(z, k, as_tensor(found))
         agree(found, expected, mistakes, what=f"k = {k}: the result")
-    return "the k likeliest, summing to 1"
+    return "the k most likely, summing to 1"
 
 
 def judged_1(z: Tensor, k: int, found: Tensor | None) -> tuple:
@@ -77,7 +77,7 @@ def check_3(answer):
             found = answer(z, m)
             expected, mistakes = judged_3(z, m, as_tensor(found))
             agree(found, expected, mistakes, what=f"m = {m}: the result")
-    return "at least m times the likeliest, in each row"
+    return "at least m times the most likely, in each row"
 
 
 def judged_3(z: Tensor, m: float, found: Tensor | None) -> tuple:

@@ -32,7 +32,7 @@ def quantize_groups(w: Tensor, g: int = 32) -> tuple[Tensor, Tensor]:
     """
     if w.shape[-1] % g:
         raise ValueError(
-            f"rows have {w.shape[-1]} numbers; wanted a multiple of g = {g}"
+            f"rows have {w.shape[-1]} numbers; expected a multiple of g = {g}"
         )
     groups = w.float().unflatten(-1, (-1, g))  # (M, K/g, g)
     scale = (groups.abs().amax(dim=-1) / 7).to(w.dtype)  # (M, K/g)

@@ -11,7 +11,7 @@ from .play import Play, token_texts
 
 
 def next_token_bars(labels, probabilities, title=""):
-    """Draw n tokens and their probabilities, the likeliest on top."""
+    """Draw n tokens and their probabilities, the most likely on top."""
     fig, ax = canvas(0.6 + 0.32 * len(labels))
     fig.set_figwidth(7)
     texts = [probability_text(p) for p in probabilities]

@@ -51,7 +51,7 @@ def entropy_by_temperature(temperatures, series, limit, title=""):
 def reshaped(labels, shapes, rest, title="", margins=None):
     r"""Draw one distribution in several shapes; cut-off tokens are grey.
 
-    labels: n tokens, the likeliest first.
+    labels: n tokens, the most likely first.
     shapes: name to (n + 1 probabilities before, n + 1 after); the last is
     that of all other tokens, whose name is `rest`.
     """

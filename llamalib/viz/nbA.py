@@ -31,7 +31,9 @@ class LivePicture:
     def show(self, fig) -> None:
         """Show a figure: first below the cell, later in the same place."""
         show = self._handle.update if self._shown else self._handle.display
-        show(HTML(image_tag(sharp_png(fig), alt_text(fig))))
+        alt = alt_text(fig)
+        words = {"alt": alt}
+        show(HTML(image_tag(sharp_png(fig), alt), metadata=words))
         self._shown = True
 
 
@@ -56,7 +58,7 @@ def label_rows(rows):
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     limits = dict(xlim=(-0.55, T - 0.45), ylim=(ys[-1] - 0.6, 1.1))
-    return finish(ax, x="place", xticks=range(T), **limits)
+    return finish(ax, x="position", xticks=range(T), **limits)
 
 
 def loss_by_scale(scales, curves, blind):

@@ -72,5 +72,5 @@ def keep_min_p(logits, m):
     import numpy as np
 
     z = logits.numpy().astype(np.float64)
-    share = np.exp(z - z.max(-1, keepdims=True))  # of the likeliest's
+    share = np.exp(z - z.max(-1, keepdims=True))  # of the most likely one's
     return np.where(share >= m, z, -np.inf)
