@@ -160,8 +160,9 @@ def need_less(device, dtype, quantize=None) -> str:
     """Say what to change so that the weights take less memory there."""
     if device.type == "cpu":
         return "end other programs, or leave out dtype to map the weights"
-    half, _ = choose_dtype(device, torch.bfloat16)
-    ways = [f"dtype={half}"] if dtype == torch.float32 else []
+    ways = []
+    if dtype == torch.float32:
+        ways = [f"dtype={choose_dtype(device, torch.bfloat16)[0]}"]
     kind = {None: "int8", "int8": "int4"}.get(quantize)
     ways += [f"quantize='{kind}'"] if kind else []
     return "choose " + " or ".join([*ways, "device='cpu'"])
