@@ -13,7 +13,6 @@ from ..fast import fast_weight, has_instructions
 from .meta import DTYPES, shard_axis
 
 MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", 4)
-LARGEST = torch.finfo(torch.float16).max
 MAPS = Path("/proc/self/maps")  # on Linux
 
 
@@ -51,14 +50,12 @@ def choose_dtype(device, stored, dtype=None) -> tuple[torch.dtype, str]:
     kept in 32 bits, ask for it. float16 rounds less than bfloat16, but ends at
     65,504: the residual stream and the gated product must stay below.
     """
-    one = f"one of {DTYPES}"
-    expect(dtype is None or dtype in DTYPES, "dtype", dtype, one)
+    expect(dtype in (None, *DTYPES), "dtype", dtype, f"one of {DTYPES}")
     on_cpu, found = device.type == "cpu", dtype or stored
     if is_native(device, found):
         return found, ""
     if on_cpu or dtype:
-        where = "processor" if on_cpu else "GPU"
-        return found, f"not native to this {where}"
+        return found, f"not native to this {'processor' if on_cpu else 'GPU'}"
     return torch.float16, "this GPU has no bfloat16"
 
 
@@ -106,8 +103,8 @@ def join(name: str, parts: list[Tensor], device, dtype) -> Tensor:
     axis = shard_axis(name)
     if dtype == torch.float16 != parts[0].dtype:
         largest = max(abs(x.item()) for part in parts for x in part.aminmax())
-        most = f"at most {LARGEST:,.0f} in float16: choose another dtype"
-        expect(not largest > LARGEST, f"a number in {name}", largest, most)
+        most = "at most 65,504 in float16: choose another dtype"
+        expect(not largest > 65_504, f"a number in {name}", largest, most)
     if len(parts) == 1 or axis is None:  # every shard has all of it
         return parts[0].to(device, dtype)
     shape = list(parts[0].shape)
@@ -160,9 +157,7 @@ def need_less(device, dtype, quantize=None) -> str:
     """Say what to change so that the weights take less memory there."""
     if device.type == "cpu":
         return "end other programs, or leave out dtype to map the weights"
-    ways = []
-    if dtype == torch.float32:
-        ways = [f"dtype={choose_dtype(device, torch.bfloat16)[0]}"]
+    half = dtype == torch.float32 and choose_dtype(device, torch.bfloat16)[0]
     kind = {None: "int8", "int8": "int4"}.get(quantize)
-    ways += [f"quantize='{kind}'"] if kind else []
-    return "choose " + " or ".join([*ways, "device='cpu'"])
+    ways = half and f"dtype={half}", kind and f"quantize='{kind}'"
+    return "choose " + " or ".join([*filter(None, ways), "device='cpu'"])
