@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .rope import apply_rotary_emb
+from .rope import rotate as apply_rotary_emb  # real numbers on MPS
 
 
 def repeat_kv(x: Tensor, n_rep: int) -> Tensor:

@@ -170,6 +170,7 @@ class Llama(nn.Module):
 
     tied: whether `output.weight` is `tok_embeddings.weight`.
     name: the checkpoint's folder, for headings; "" for fresh weights.
+    note: why `load` chose the dtype, or that it is not native; or "".
     attend: the attention it runs on, see `self_attention`.
     ways: what `fast.prepare` chose, by name; empty if nothing.
     compiled: the last compiled step; `fast` keeps it for the next generation.
@@ -179,7 +180,7 @@ class Llama(nn.Module):
         super().__init__()
         self.config, self.tied, self.tokenizer = config, tied, tokenizer
         self.name, self.attend, self.ways = "", sdpa_attention, {}
-        self._freqs_cis = self.compiled = None
+        self._freqs_cis, self.compiled, self.note = None, None, ""
         self.add_module("tok_embeddings", None)  # first in state_dict
         self.layers = nn.ModuleList(Layer() for _ in range(config.n_layers))
         self._holders = {}  # by Meta's name
@@ -197,16 +198,17 @@ class Llama(nn.Module):
 
     def _apply(self, fn, recurse=True):
         # .to(…): a compiled step would keep the old weights alive
-        self.compiled = None
+        self.compiled, self.note = None, ""
         return super()._apply(fn, recurse)
 
     def __repr__(self) -> str:
         c, name = self.config, self.name or "fresh weights"
         kept = f"{self.quantized} for " if self.quantized else ""
+        dtype = f"{self.dtype} ({self.note})" if self.note else self.dtype
         return (
             f"Llama({name}: L={c.n_layers}, D={c.dim}, H={c.n_heads}, "
             f"KV={c.n_kv_heads}, F={c.hidden_dim}, V={c.vocab_size}, "
-            f"{kept}{self.dtype}, {self.device})"
+            f"{kept}{dtype}, {self.device})"
         )
 
     @property
@@ -234,7 +236,7 @@ class Llama(nn.Module):
         return KVCache(self.config, max_seq_len, batch_size, padding, **like)
 
     def freqs_cis_for(self, start: int, end: int) -> Tensor:
-        """Return RoPE's rotations of positions start … end-1, (T, hd/2)."""
+        """Return rotations of positions start … end-1, (T, hd/2); real on MPS."""
         made_by, have = self._freqs_cis or (None, ())
         stale = made_by is not precompute_freqs_cis  # replaced by `break_it`
         if stale or len(have) < end or have.device != self.device:
@@ -242,7 +244,10 @@ class Llama(nn.Module):
             with torch.inference_mode(False):  # training may use it too
                 have = precompute_freqs_cis(
                     c.head_dim, size, c.rope_theta, c.rope_scaling_factor
-                ).to(self.device)
+                )
+                if self.device.type == "mps":  # see PyTorch's issue 160845
+                    have = torch.view_as_real(have)
+                have = have.to(self.device)
             self._freqs_cis = precompute_freqs_cis, have
         return have[start:end]
 

@@ -78,3 +78,21 @@ def apply_rotary_emb(
     q = torch.view_as_real(q * rotation).flatten(-2)  # (..., T, H, hd)
     k = torch.view_as_real(k * rotation).flatten(-2)  # (..., T, KV, hd)
     return q.type_as(xq), k.type_as(xk)
+
+
+def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
+    """Rotate x (..., n, hd) by (..., 1, hd/2, 2), cosines and sines."""
+    a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # (..., n, hd/2)
+    cos, sin = turn.unbind(-1)  # (..., 1, hd/2)
+    turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
+    return turned.flatten(-2).type_as(x)  # (..., n, hd)
+
+
+def rotate(xq, xk, freqs_cis, taught=apply_rotary_emb):
+    """Run `apply_rotary_emb`, or the same on real freqs_cis (..., hd/2, 2)."""
+    if freqs_cis.is_complex():
+        return apply_rotary_emb(xq, xk, freqs_cis)
+    if apply_rotary_emb is not taught:  # replaced by `break_it`
+        return apply_rotary_emb(xq, xk, torch.view_as_complex(freqs_cis))
+    turn = freqs_cis.unsqueeze(-3)  # (..., T, 1, hd/2, 2)
+    return turn_pairs(xq, turn), turn_pairs(xk, turn)

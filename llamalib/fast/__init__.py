@@ -98,6 +98,8 @@ def default_ways(device, dtype, kind=None, repack=False) -> dict[str, str]:
 
 def has_instructions(dtype) -> bool:
     """Return whether the processor has instructions for 16-bit numbers."""
+    if not torch.backends.mkldnn.is_available():  # PyTorch on Apple's chips
+        return False
     onednn = torch.ops.mkldnn
     if dtype == torch.float16:
         return onednn._is_mkldnn_fp16_supported()

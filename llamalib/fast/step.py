@@ -16,6 +16,7 @@ from torch import Tensor
 from ..checks import expect
 from ..model import BLOCK_WEIGHTS
 from ..rmsnorm import rms_norm
+from ..rope import turn_pairs
 from .one_query import grouped_attention
 
 FEWEST = 256  # columns that a step reads
@@ -48,14 +49,6 @@ def block_weights(llama) -> list[list[Tensor]]:
     ]
 
 
-def turn_pairs(x: Tensor, turn: Tensor) -> Tensor:
-    """Rotate pairs of x (B, n, hd) in real numbers: compilers need that."""
-    a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)  # (B, n, hd/2)
-    cos, sin = turn.unbind(-1)  # (B, 1, hd/2)
-    turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
-    return turned.flatten(-2).type_as(x)
-
-
 def start_step(token, column, padding, turns, embedding, S):
     """Compute the first block's input x (B, D), the mask and the rotation.
 
@@ -80,6 +73,7 @@ def decode_block(x, block, k, v, column, mask, turn, eps):
     xq = F.linear(h, wq).unflatten(-1, (-1, hd))  # (B, H, hd)
     xk = F.linear(h, wk).unflatten(-1, (-1, hd))  # (B, KV, hd)
     xv = F.linear(h, wv).unflatten(-1, (-1, hd))  # (B, KV, hd)
+    # in real numbers: compilers need that
     xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
     k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
     v.index_copy_(2, column, xv[:, :, None])

@@ -1,18 +1,76 @@
-r"""Move a checkpoint's tensors to a device, within bounds of memory."""
+r"""Choose a device and a dtype, and move a checkpoint's tensors there."""
 
 import ctypes
 import mmap
+import re
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ..checks import expect
-from ..fast import fast_weight
+from ..fast import fast_weight, has_instructions
 from .meta import DTYPES, shard_axis
 
 MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", 4)
 MAPS = Path("/proc/self/maps")  # on Linux
+
+
+def choose_device(device=None) -> torch.device:
+    """Return a device of this machine, or raise ValueError."""
+    counts = {
+        "cuda": torch.cuda.device_count(),
+        "mps": int(torch.backends.mps.is_available()),
+        "cpu": 1,
+    }
+    here = [kind for kind, count in counts.items() if count]
+    try:
+        found = torch.device(here[0] if device is None else device)
+        is_here = (found.index or 0) < counts.get(found.type, 0)
+    except (RuntimeError, TypeError):
+        is_here = False
+    expected = f"a device of this machine: {', '.join(here)}"
+    expect(is_here, "device", device, expected)
+    return found
+
+
+def choose_dtype(device, stored, dtype=None) -> tuple[torch.dtype, str]:
+    r"""Return the dtype to load a checkpoint in, and a note for the reader.
+
+    dtype: one that the caller asks for; None: as the file is `stored`, but
+    float16 for a file in bfloat16 on a GPU without it:
+
+        CUDA from compute capability 8.0 (A100, RTX 30)    bfloat16
+        CUDA before (T4, V100)                             float16
+        Apple M3 and later, from macOS 14                  bfloat16
+        Apple M1, M2, any other GPU of a Mac               float16
+        CPU                                  bfloat16, mapped, not copied
+
+    A file in float16 or float32 keeps its dtype: to round what its author
+    kept in 32 bits, ask for it. float16 rounds less than bfloat16, but ends at
+    65,504: the residual stream and the gated product must stay below.
+    """
+    expect(dtype in (None, *DTYPES), "dtype", dtype, f"one of {DTYPES}")
+    on_cpu, found = device.type == "cpu", dtype or stored
+    if is_native(device, found):
+        return found, ""
+    if on_cpu or dtype:
+        return found, f"not native to this {'processor' if on_cpu else 'GPU'}"
+    return torch.float16, "this GPU has no bfloat16"
+
+
+def is_native(device, dtype) -> bool:
+    """Return whether a device has instructions for numbers of this dtype."""
+    if device.type == "cpu" and dtype != torch.float32:
+        return has_instructions(dtype)
+    if dtype != torch.bfloat16:
+        return True
+    # torch.cuda.is_bf16_supported() is True of a T4, which emulates it
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    mps = torch.backends.mps
+    chip = re.match(r"Apple M(\d+)", mps.get_name())  # M1 and M2 emulate it
+    return bool(chip and int(chip[1]) > 2 and mps.is_macos_or_newer(14, 0))
 
 
 def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
@@ -21,7 +79,6 @@ def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
     One tensor at a time, in place: there are never two copies of the weights.
     See `meta.read_folder` and `load`.
     """
-    expect(dtype in DTYPES, "dtype", dtype, f"one of {DTYPES}")
     check_gpu_memory(device, tensors, dtype, quantize)
     for name, parts in tensors.items():
         try:
@@ -33,8 +90,8 @@ def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
                 raise
             reason = str(error).strip().split("\n")[0][:160]
             raise MemoryError(
-                f"no room for {name} ({reason}): end other programs, or leave "
-                "out dtype, so that the weights are mapped"
+                f"no room for {name} ({reason}): "
+                + need_less(device, dtype, quantize)
             ) from None
         for part in parts:
             if part is not tensors[name]:
@@ -44,6 +101,10 @@ def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
 def join(name: str, parts: list[Tensor], device, dtype) -> Tensor:
     """Return one tensor from the parts that the shards hold of it."""
     axis = shard_axis(name)
+    if dtype == torch.float16 != parts[0].dtype:
+        largest = max(abs(x.item()) for part in parts for x in part.aminmax())
+        most = "at most 65,504 in float16: choose another dtype"
+        expect(not largest > 65_504, f"a number in {name}", largest, most)
     if len(parts) == 1 or axis is None:  # every shard has all of it
         return parts[0].to(device, dtype)
     shape = list(parts[0].shape)
@@ -88,5 +149,15 @@ def check_gpu_memory(device, tensors, dtype, quantize=None) -> None:
     if needed > free:
         raise MemoryError(
             f"the weights take {needed:,} bytes in {dtype}, and {device} has "
-            f"{free:,} free: choose torch.bfloat16, quantize='int8' or 'cpu'"
+            f"{free:,} free: " + need_less(device, dtype, quantize)
         )
+
+
+def need_less(device, dtype, quantize=None) -> str:
+    """Say what to change so that the weights take less memory there."""
+    if device.type == "cpu":
+        return "end other programs, or leave out dtype to map the weights"
+    half = dtype == torch.float32 and choose_dtype(device, torch.bfloat16)[0]
+    kind = {None: "int8", "int8": "int4"}.get(quantize)
+    ways = half and f"dtype={half}", kind and f"quantize='{kind}'"
+    return "choose " + " or ".join([*filter(None, ways), "device='cpu'"])

@@ -1,0 +1,434 @@
+"""The dtype that a device has, float16's range, and RoPE in real numbers."""
+
+import ast
+import types
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import llamalib
+from llamalib import fast
+from llamalib.course.experiment import STORY
+from llamalib.decoding import decode_one, prefill
+from llamalib.fast import has_instructions
+from llamalib.fast.one_query import grouped_attention as in_groups
+from llamalib.files import ROOT
+from llamalib.formats import placing
+from llamalib.gqa import attention, sdpa_attention
+from tests.helpers import (
+    code_cells,
+    random_ids,
+    random_llama,
+    write_checkpoint,
+)
+
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+CUDA, MPS, CPU = map(torch.device, ("cuda", "mps", "cpu"))
+PROMPTS = (
+    "The capital of France is",
+    "One summer day, Mira went to",
+    "The days of the week are",
+    "Two and two",
+)
+
+
+# -- the table --
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """Fake an NVIDIA GPU; returns what sets its compute capability."""
+
+    def has(*capability):
+        device = torch.cuda
+        monkeypatch.setattr(device, "device_count", lambda: 1)
+        # as of a T4: by emulation
+        monkeypatch.setattr(device, "is_bf16_supported", lambda *_: True)
+        monkeypatch.setattr(
+            device, "get_device_capability", lambda _=None: capability
+        )
+
+    return has
+
+
+@pytest.fixture
+def mac(monkeypatch):
+    """Fake an Apple GPU; returns what sets its name and macOS's version."""
+
+    def has(name, macos=(15, 0)):
+        mps = torch.backends.mps
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+        monkeypatch.setattr(mps, "is_available", lambda: True)
+        monkeypatch.setattr(mps, "get_name", lambda: name)
+        monkeypatch.setattr(
+            mps, "is_macos_or_newer", lambda *asked: macos >= asked
+        )
+
+    return has
+
+
+CAPABILITIES = {
+    "P100": ((6, 0), F16),
+    "V100": ((7, 0), F16),
+    "T4": ((7, 5), F16),
+    "A100": ((8, 0), BF16),
+    "RTX 40": ((8, 9), BF16),
+    "H100": ((9, 0), BF16),
+    "RTX 50": ((12, 0), BF16),
+}
+
+
+@pytest.mark.parametrize("gpu", CAPABILITIES)
+def test_cuda(cuda, gpu):
+    capability, expected = CAPABILITIES[gpu]
+    cuda(*capability)
+    device = placing.choose_device()
+    note = "" if expected == BF16 else "this GPU has no bfloat16"
+    assert device == CUDA
+    assert placing.choose_dtype(device, BF16) == (expected, note)
+
+
+CHIPS = {
+    "Apple M1": F16,
+    "Apple M1 Pro": F16,
+    "Apple M2": F16,
+    "Apple M2 Ultra": F16,
+    "Apple M3": BF16,
+    "Apple M3 Max": BF16,
+    "Apple M4": BF16,
+    "Apple M10": BF16,
+    "AMD Radeon Pro 5300M": F16,  # of an Intel Mac
+    "Intel(R) UHD Graphics 630": F16,
+    "Apple Paravirtual device": F16,  # in a virtual machine
+    "": F16,
+}
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_mps(mac, name):
+    mac(name)
+    device = placing.choose_device()
+    note = "" if CHIPS[name] == BF16 else "this GPU has no bfloat16"
+    assert device == MPS
+    assert placing.choose_dtype(device, BF16) == (CHIPS[name], note)
+    mac(name, macos=(13, 7))
+    assert placing.choose_dtype(device, BF16)[0] == F16
+
+
+@pytest.mark.parametrize("stored", [F16, F32])
+def test_a_gpu_keeps_what_it_can_multiply(cuda, mac, stored):
+    """A float32 file is rounded only if the caller asks for it."""
+    for capability in (7, 5), (9, 0):
+        cuda(*capability)
+        assert placing.choose_dtype(CUDA, stored) == (stored, "")
+    for name in "Apple M1", "Apple M4":
+        mac(name)
+        assert placing.choose_dtype(MPS, stored) == (stored, "")
+
+
+def test_an_explicit_dtype_wins(cuda, mac):
+    cuda(7, 5)
+    mac("Apple M1")
+    for device in CUDA, MPS:
+        for dtype in F16, F32:
+            assert placing.choose_dtype(device, BF16, dtype) == (dtype, "")
+        emulated = BF16, "not native to this GPU"
+        assert placing.choose_dtype(device, BF16, BF16) == emulated
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_cpu_keeps_the_files_dtype(tmp_path, monkeypatch, native):
+    monkeypatch.setattr(placing, "has_instructions", lambda dtype: native)
+    note = "" if native else " (not native to this processor)"
+    for dtype in BF16, F16, F32:
+        folder = write_checkpoint(tmp_path / f"{dtype}", dtype=dtype)
+        llama = llamalib.load(folder, device="cpu")
+        said = note if dtype != F32 else ""
+        assert llama.dtype == dtype
+        assert f", {dtype}{said}, cpu)" in repr(llama)
+    small = llamalib.load(tmp_path / f"{BF16}", device="cpu", quantize="int8")
+    assert f", int8 for {BF16}{note}, cpu)" in repr(small)
+
+
+def load_as_if_on(device, folder, monkeypatch, **options):
+    """Run `load` with a fake device; the tensors stay on the CPU."""
+    place = placing.place
+
+    def place_here(tensors, folder, device, dtype, quantize=None):
+        place(tensors, folder, CPU, dtype, quantize)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(placing, "place", place_here)
+        return llamalib.load(folder, device=device, **options)
+
+
+def test_the_repr_says_why(tmp_path, monkeypatch, cuda):
+    folder = write_checkpoint(tmp_path / "model")
+    cuda(7, 5)
+    t4 = load_as_if_on(None, folder, monkeypatch)
+    assert {w.dtype for w in t4.parameters()} == {F16}
+    assert "torch.float16 (this GPU has no bfloat16), " in repr(t4)
+    asked = load_as_if_on(None, folder, monkeypatch, dtype=BF16)
+    assert "torch.bfloat16 (not native to this GPU), " in repr(asked)
+    cuda(8, 0)
+    a100 = load_as_if_on("cuda", folder, monkeypatch)
+    assert "torch.bfloat16, " in repr(a100)
+    assert {w.dtype for w in a100.parameters()} == {BF16}
+    # the words are of the dtype and device that it was loaded for
+    assert "torch.float32, cpu" in repr(t4.float())
+
+
+def test_notebooks_name_their_dtype():
+    """So their answers are the same on every device."""
+    calls = []
+    for path in sorted((ROOT / "notebooks").rglob("*.ipynb")):
+        for _, source in code_cells(path):
+            for node in ast.walk(ast.parse(source)):
+                if ast.unparse(getattr(node, "func", node)) == "llamalib.load":
+                    calls.append((path.name, node))
+    calls = [(n, call) for n, call in calls if isinstance(call, ast.Call)]
+    assert len(calls) > 10
+    for name, call in calls:
+        assert "dtype" in {k.arg for k in call.keywords}, name
+
+
+def test_advice_fits_the_gpu(cuda, mac, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (9, 9))
+    tensors = {"norm.weight": [torch.empty(100, device="meta")]}
+
+    def advice(dtype, quantize=None):
+        with pytest.raises(MemoryError) as error:
+            placing.check_gpu_memory(CUDA, tensors, dtype, quantize)
+        return str(error.value).partition(" free: choose ")[2]
+
+    cuda(7, 5)
+    rest = "quantize='int8' or device='cpu'"
+    assert advice(F32) == f"dtype=torch.float16 or {rest}"
+    assert advice(F16) == rest
+    cuda(8, 0)
+    assert advice(F32) == f"dtype=torch.bfloat16 or {rest}"
+    assert advice(BF16, "int8") == "quantize='int4' or device='cpu'"
+    assert advice(BF16, "int4") == "device='cpu'"
+    mac("Apple M2")
+    assert "dtype=torch.float16" in placing.need_less(MPS, F32)
+    assert "leave out dtype" in placing.need_less(CPU, F32)
+
+
+def test_a_pytorch_without_onednn(tmp_path, monkeypatch):
+    """On Apple's chips PyTorch is built without oneDNN's operators."""
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace())
+    assert not has_instructions(BF16) and not has_instructions(F16)
+    llama = llamalib.load(write_checkpoint(tmp_path / "model"), device="cpu")
+    assert llama.ways["more rows"] == "row blocks"
+    assert "(not native to this processor)" in repr(llama)
+    assert fast.prepare(llama, repack=True).ways["1 row"] == "linear"
+    assert llama(random_ids(5)).isfinite().all()
+
+
+# -- float16: 65,504 at most --
+
+
+@pytest.fixture(scope="module")
+def halves(pocket_folder):
+    """Return the pocket in float16 and in bfloat16."""
+    load = llamalib.load
+    return [load(pocket_folder, device="cpu", dtype=d) for d in (F16, BF16)]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_float16_rounds_less_than_bfloat16(pocket, halves, prompt):
+    ids = torch.tensor(pocket.tokenizer.encode(prompt, bos=True, eos=False))
+    exact = pocket(ids)
+    far, farther = ((llama(ids) - exact).abs().max() for llama in halves)
+    # its significand has 11 bits, bfloat16's 8
+    assert 0 < far < farther / 3
+    assert far < 4 * torch.finfo(F16).eps * exact.abs().max()
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_float16_gives_the_same_text(pocket, halves, prompt):
+    """It may part only where float32's two largest logits nearly tie."""
+    ids = pocket.tokenizer.encode(prompt, bos=True, eos=False)
+    texts = [
+        list(llamalib.generate(llama, ids, max_new_tokens=30))
+        for llama in (pocket, halves[0])
+    ]
+    same = 0
+    for a, b in zip(*texts):
+        if a != b:
+            logits = pocket(torch.tensor(ids + texts[0][:same]))[-1]
+            rounding = 2 * torch.finfo(F16).eps * logits.abs().max()
+            assert logits[a] - logits[b] < rounding
+            return
+        same += 1
+    assert len(texts[0]) == len(texts[1]) and same > 5
+
+
+def with_outlier(size: float):
+    """Return a model whose stream gets one number of about `size`.
+
+    Real Llamas have a few such channels, written by an early layer's w2.
+    """
+    llama, ids = random_llama(), random_ids(1, 40)
+    w = llama.weights()
+    with torch.no_grad():
+        for name in "w1", "w3":
+            w[f"layers.0.feed_forward.{name}.weight"][5] *= 30
+        out = w["layers.0.feed_forward.w2.weight"]
+        out[3, 5] = 1
+        out[3, 5] = size / stream(llama, ids)
+    return llama, ids
+
+
+def stream(llama, ids) -> float:
+    """Return the largest number of the residual stream."""
+    seen = llamalib.record(llama, ids)
+    return max(x.abs().max().item() for x in seen.values())
+
+
+@pytest.mark.parametrize("size", [500, 5_000, 50_000])
+def test_large_activations_in_float16(size):
+    """The squares inside RMSNorm are far beyond 65,504, and in float32."""
+    llama, ids = with_outlier(size)
+    exact = llama(ids)
+    assert 0.5 * size < stream(llama, ids) < 65_504
+    half = llama.half()
+    logits = half(ids)
+    assert logits.isfinite().all()
+    # near the outlier float16's steps are large: 32 at 50,000
+    error = (logits - exact).norm() / exact.norm()
+    assert error < 0.05
+    cache = half.new_cache(41)
+    last = prefill(half, ids, cache)
+    assert (last - logits[:, -1]).norm() < 0.05 * last.norm()
+    assert decode_one(half, ids[:, 0], cache).isfinite().all()
+
+
+def test_the_stream_bounds_float16():
+    llama, ids = with_outlier(100_000)
+    assert stream(llama, ids) > 65_504
+    assert llama(ids).isfinite().all()
+    assert not llama.half()(ids).isfinite().all()
+    llama, ids = with_outlier(100_000)
+    assert llama.bfloat16()(ids).isfinite().all()
+
+
+def test_large_scores_in_float16():
+    """The model's own attention divides before it multiplies."""
+    g = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 1, 9, 4, 64, generator=g)
+    parts = (100 * q).half(), (100 * k[:, :, :2]).half(), v[:, :, :2].half()
+    assert not attention(*parts).isfinite().all()  # as it is taught
+    for T, attend in (9, sdpa_attention), (1, sdpa_attention), (1, in_groups):
+        some = parts[0][:, -T:], *parts[1:]
+        exact = attention(*(x.float() for x in some))
+        assert (attend(*some) - exact).norm() < 0.01 * exact.norm()
+
+
+def test_a_file_beyond_float16(tmp_path):
+    name = "layers.1.feed_forward.w2.weight"
+    llama = random_llama()
+    with torch.no_grad():
+        llama.weights()[name][0, 0] = -70_000
+    for shards in 1, 2:
+        folder = write_checkpoint(tmp_path / f"{shards}", llama, shards=shards)
+        said = rf"a number in {name} is 70144.*at most 65,504 in float16"
+        with pytest.raises(ValueError, match=said):
+            llamalib.load(folder, device="cpu", dtype=F16)
+        assert llamalib.load(folder, device="cpu", dtype=F32).dtype == F32
+
+
+# -- MPS: real numbers --
+#
+# PyTorch 2.10 can multiply, index and view complex64 on MPS, but not all
+# around it works: index_add loses imaginary parts (issue 160845), addmm is
+# wrong for large matrices (167727), gather, scatter and repeat came with 2.12
+# (pull requests 177794 and 178198). So there the path has none. float64 is
+# missing altogether.
+
+
+class Refuse(TorchDispatchMode):
+    """Fail on complex numbers and on float64."""
+
+    seen = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in tree_leaves((args, kwargs, out)):
+            if isinstance(x, torch.Tensor):
+                self.seen += 1
+                refused = x.is_complex() or x.dtype == torch.float64
+                assert not refused, f"{func}: {x.dtype}"
+        return out
+
+
+class AsMPS(str):
+    """A device: PyTorch takes it for its text, "cpu", llamalib for MPS."""
+
+    type = "mps"
+
+    def __eq__(self, other):
+        return other == torch.device("cpu")
+
+    def __ne__(self, other):
+        return not self == other
+
+
+@pytest.fixture
+def on_mps(monkeypatch):
+    """Returns what makes a model say that its device is MPS."""
+
+    def start(llama):
+        monkeypatch.setattr(llama, "_freqs_cis", None)
+        device = property(lambda llama: AsMPS("cpu"))
+        monkeypatch.setattr(llamalib.Llama, "device", device)
+
+    return start
+
+
+@pytest.mark.parametrize("dtype", [F32, F16])
+def test_no_complex_number_on_mps(on_mps, dtype):
+    llama, ids = random_llama().to(dtype), random_ids(2, 21)
+    tokens, padding = random_ids(2, 9), torch.tensor([0, 4])
+    prompts = [[1, 2, 3], [4, 5]]
+
+    def run():
+        cache, padded = llama.new_cache(30, 2), llama.new_cache(30, 2, padding)
+        first = prefill(llama, ids, cache, piece=8)
+        last = prefill(llama, tokens, padded)
+        then = decode_one(llama, ids[:, 0], padded)
+        new = llamalib.generate_batch(llama, prompts, max_new_tokens=4)
+        return torch.stack([llama(ids)[:, -1], first, last, then]), new
+
+    expected, texts = run()
+    with pytest.raises(AssertionError, match="complex64"), Refuse():
+        run()
+    on_mps(llama)
+    table = llama.freqs_cis_for(0, 256)  # made on the CPU, then moved
+    assert table.shape == (256, 4, 2) and table.dtype == F32
+    with Refuse() as refuse:
+        found, same = run()
+    assert refuse.seen > 1000 and same == texts
+    scale = expected.abs().max() * torch.finfo(dtype).eps
+    assert (found - expected).abs().max() < 8 * scale
+
+
+def test_break_it_on_mps(pocket, on_mps):
+    tokens = torch.arange(9)
+    on_mps(pocket)
+    before = pocket(tokens)
+    given = []
+
+    def unrotated(xq, xk, freqs_cis):
+        given.append(freqs_cis.dtype)
+        return xq, xk
+
+    unchanged, broken = llamalib.break_it(
+        pocket, "", [STORY, STORY[:200]], apply_rotary_emb=unrotated
+    )
+    assert broken.loss > unchanged.loss + 0.1
+    assert set(given) == {torch.complex64}  # as the function is taught
+    assert torch.equal(pocket(tokens), before)
