@@ -253,7 +253,8 @@ class TransformersCompiled(Transformers):
         )
 
     def start(self, rows, room):
-        room = -(-room // 64) * 64  # fewer shapes
+        size = 256 if self.device == "cuda" else 64  # fewer shapes
+        room = -(-room // size) * size
         # the compiled step belongs to a shape: reuse its cache
         if self.shape == (rows, room):
             self.cache.reset()
