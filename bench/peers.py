@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 import llamalib
-from llamalib.fast import KINDS, prepare
+from bench.variants import VARIANTS
+from llamalib.fast import KINDS, prepare, step
 from llamalib.fast.step import CompiledDecode
 
 
@@ -168,6 +169,18 @@ class OursCompiled(Ours):
         return llamalib.generate(
             self.llama, prompt, max_new_tokens=n, stop=(), compile=True
         )
+
+
+class OursVariant(OursCompiled):
+    """llamalib with its decode step written or compiled in another way."""
+
+    variant = None
+
+    def __init__(self, *where):
+        names, options = step.FOR_GPU
+        more_names, more_options = VARIANTS[self.variant]
+        step.FOR_GPU = names | more_names, options | more_options
+        super().__init__(*where)
 
 
 class Naive(Ours):
@@ -378,7 +391,13 @@ class LlamaCpp(Peer):
         self.prefill([[i % self.V for i in range(positions)]])
 
 
-PEERS = {
+VARIANT_PEERS = {
+    f"ours compile=True, {name}": type(
+        f"Ours {name}", (OursVariant,), {"variant": name}
+    )
+    for name in VARIANTS
+}
+PEERS = VARIANT_PEERS | {
     "ours": Ours,
     "ours repack=True": OursRepacked,
     "ours compile=True": OursCompiled,

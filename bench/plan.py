@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 PROMPT = 6  # ids in the short prompt
 ALL = ("generate", "prefill", "position", "batch")
+ONLY, DECODE = ("generate",), ("generate", "position")
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,22 @@ CUDA = Plan(
             repeats=200,
             caches=(128, 32768),
         ),
+        # ways to write the compiled step; the fastest shall be the default
+        "variants": Section(
+            "1b",
+            (
+                Row("ours", "bfloat16", ONLY),
+                Row("ours compile=True", "bfloat16", DECODE),
+                Row("ours compile=True, sums", "bfloat16", DECODE),
+                Row("ours compile=True, sums combined", "bfloat16", ONLY),
+                Row("ours compile=True, sums early", "bfloat16", ONLY),
+                Row("ours compile=True, late norm", "bfloat16", ONLY),
+            ),
+            prompt=32,
+            new=128,
+            rounds=5,
+            positions=(8192,),
+        ),
     },
 )
 
@@ -141,12 +158,9 @@ def rehearsal(plan: Plan) -> Plan:
     """
     few = dict(new=3, rounds=1, repeats=2, caches=(10,))
     few |= dict(prefills=(20,), positions=(16,), batches=(1, 3))
-    sections = {}
-    for name, section in plan.sections.items():
-        few_rows = ("ours", "transformers")
-        rows = [row for row in section.rows if row.peer in few_rows]
-        sections[name] = replace(section, rows=tuple(rows), **few)
-    return replace(plan, sections=sections)
+    section, peers = plan.sections["1b"], ("ours", "transformers")
+    rows = tuple(row for row in section.rows if row.peer in peers)
+    return replace(plan, sections={"1b": replace(section, rows=rows, **few)})
 
 
 PLANS = {plan.device: plan for plan in (CPU, CUDA)}

@@ -569,6 +569,7 @@ def document(result: dict) -> str:
         parts += ["## Everything that needs a GPU\n"]
         parts += [part_lines(result["parts"])]
     for name, words in (
+        ("variants", "Ways to write the compiled step"),
         ("float32", "In float32"),
         ("pocket", "The pocket Llama"),
     ):

@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     words("revisions", nargs="*", help="commits to compare with")
     gpu = add("gpu", run_gpu, "test and measure on a CUDA GPU, in minutes")
     gpu("--minutes", type=float, default=9, help="the most to take")
-    gpu("--parts", nargs="*", help="tests, checkpoint, cells, bench")
+    gpu("--parts", nargs="*", choices="tests checkpoint cells bench".split())
     gpu("--rehearse", type=Path, help=argparse.SUPPRESS)
     add("frame", write_frames, "write every notebook's header and footer")
     return whole
