@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 import llamalib
 from llamalib import cache, decoding, model, sampling
-from llamalib.fast import step
+from llamalib.fast import KINDS, step
 from llamalib.formats import meta
 from tests.helpers import random_llama, small_config, write_checkpoint
 
@@ -235,6 +235,15 @@ def test_load_in_another_dtype(gpu, tmp_path, shards, dtype):
     found = {(w.device, w.dtype) for w in llama.weights().values()}
     assert found == {(GPU, dtype)}
     assert llama.layers[0].attention.wo.weight.shape == (64, 64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_load_quantized(gpu, folder, kind):
+    """Rounded on the GPU: no second copy on the CPU."""
+    llama = llamalib.load(folder, device=GPU, quantize=kind)
+    found = [w for w in llama.weights().values() if w.dim() == 2]
+    assert {(w.numbers.device, w.scale.device) for w in found} == {(GPU, GPU)}
+    assert llama.quantized == kind and aten.round.default in gpu.ran
 
 
 @torch.inference_mode()

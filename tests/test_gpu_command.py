@@ -96,8 +96,9 @@ def test_the_whole_chain_on_a_bare_machine(tmp_path, block, one_test):
     cells = parts["cells"]["cells"]
     assert cells[0]["without"] in ABSENT.split()
     assert [cell["error"] for cell in cells] == 16 * [None]
-    text = next(c["printed"] for c in cells if "result" in c["tags"])
-    assert text.startswith("prompt       | The capital of France is\ncont")
+    result = next(cell for cell in cells if "result" in cell["tags"])
+    assert len(result["ids"]) == 24 and set(map(type, result["ids"])) == {int}
+    assert result["printed"].startswith("prompt       | The capital of France is\ncont")
     found = json.loads((folder / "generation-cuda.json").read_text())
     rows = {row["name"]: row for row in found["sections"]["1b"]["rows"]}
     assert len(rows["ours bfloat16"]["decode"]) == 1
@@ -154,7 +155,8 @@ def test_a_part_that_takes_too_long_is_stopped(tmp_path, monkeypatch, capsys):
     assert found["checkpoint"]["outcome"] == "failed with exit status 3"
     assert "  stopped after 3 s, " in capsys.readouterr().out
     time.sleep(max(0, start + 8 - time.monotonic()))
-    assert not late.exists()
+    if hasattr(os, "killpg"):  # not on Windows
+        assert not late.exists()
 
 
 def test_all_limits_together_are_less_than_the_minutes(tmp_path, monkeypatch):

@@ -64,13 +64,12 @@ def run_part(name: str, limit: float, rehearse: Path | None) -> dict:
     _, packages, command = PARTS[name]
     lacking = [each for each in packages if not is_installed(each)]
     if lacking or limit <= 0:
-        reason = f"without {', '.join(lacking)}" if lacking else "too late"
-        return {"outcome": f"left out: {reason}", "seconds": 0}
+        why = f"without {', '.join(lacking)}" if lacking else "too late"
+        return {"outcome": f"left out: {why}", "seconds": 0}
     command = [*command, *arguments(limit, rehearse)[name]]
     code, text, seconds = run_process(command, limit)
-    outcome = "finished" if code == 0 else f"failed with exit status {code}"
-    if code is None:
-        outcome = f"stopped after {limit:.0f} s"
+    outcome = f"failed with exit status {code}" if code else "finished"
+    outcome = f"stopped after {limit:.0f} s" if code is None else outcome
     if code != 0:
         print(text[-2000:])
     found = {"outcome": outcome, "seconds": round(seconds, 1)}
@@ -127,7 +126,8 @@ def run_process(command: list, limit: float):
 
 def read_tests(text: str) -> dict:
     """Return how many tests passed, and which did not."""
-    lines = re.findall(r"^(\S+::\S+) (PASSED|FAILED|ERROR|SKIPPED)", text, re.M)
+    line = r"^(\S+::\S+) (PASSED|FAILED|ERROR|SKIPPED)"
+    lines = re.findall(line, text, re.M)
     bad = [name for name, how in lines if how in ("FAILED", "ERROR")]
     return {"tests": Counter(how.lower() for _, how in lines), "bad": bad}
 
