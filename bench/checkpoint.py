@@ -146,11 +146,16 @@ def write_for_peers(source, folder, kinds=("bf16", "q8_0")) -> Path:
     return folder
 
 
-def main(folder=None) -> None:
+TINY = dict(dim=64, n_layers=2, n_heads=4, n_kv_heads=2)
+
+
+def main(folder=None, size="1b") -> None:
+    """Write the checkpoint; of another size than "1b": for a rehearsal."""
     folder = Path(folder) if folder else BUILD / "1b"
-    write_for_peers(write_1b(folder), folder)
+    shapes = {} if size == "1b" else TINY
+    write_for_peers(write_1b(folder, **shapes), folder)
     print(folder)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(*sys.argv[1:3])

@@ -16,6 +16,7 @@ import argparse
 import datetime
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import selectors
@@ -33,7 +34,7 @@ import torch  # noqa: E402
 
 import llamalib  # noqa: E402
 from bench import checkpoint, report  # noqa: E402
-from bench.plan import PLANS, PROMPT, Row, Section  # noqa: E402
+from bench.plan import PLANS, Row, Section, rehearsal  # noqa: E402
 from bench.worker import vocabulary_ids  # noqa: E402
 from llamalib.fast import fast_weight  # noqa: E402
 
@@ -52,6 +53,7 @@ TOLERANCE = {
 }
 WEIGHT_BYTES = {"bfloat16": 2, "float32": 4, "q8_0": 34 / 32}
 PATIENCE = 300  # seconds to wait for an answer; compiling may hang
+LATE = "no time was left"
 
 
 class Disagreement(Exception):
@@ -63,10 +65,12 @@ class Worker:
 
     Attributes:
         missing: why the peer is not measured; None while it is.
+        end: when to ask no more, by time.monotonic().
     """
 
-    def __init__(self, row: Row, threads: int, verbose=False):
+    def __init__(self, row: Row, threads: int, verbose=False, end=math.inf):
         self.row, self.missing, self.data = row, None, bytearray()
+        self.end = end
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bench.worker"],
             cwd=ROOT,
@@ -80,13 +84,16 @@ class Worker:
         """Return the answer, or as a text why there is none."""
         if self.missing is not None:
             return self.missing
+        patience = min(patience, self.end - time.monotonic())
+        if patience <= 0:
+            return LATE
         command = json.dumps({"do": do, **arguments}) + "\n"
         try:
             self.process.stdin.write(command.encode())
             self.process.stdin.flush()
             answer = json.loads(self.line(patience))
         except TimeoutError:  # an OSError too
-            return self.give_up(f"no answer in {patience} s")
+            return self.give_up(f"no answer in {patience:.2g} s")
         except (OSError, EOFError):
             return self.give_up(f"its process ended ({self.process.wait()})")
         if "ok" in answer:
@@ -137,7 +144,7 @@ def read_once(source: Path, beside: Path) -> None:
                     pass
 
 
-def load(worker, source, beside, device, threads) -> dict:
+def load(worker, source, beside, device, threads, prompt) -> dict:
     """Load a peer, and return the beginning of its row."""
     row = worker.row
     found = {"name": row.name, "dtype": row.dtype}
@@ -155,7 +162,7 @@ def load(worker, source, beside, device, threads) -> dict:
         return found | {"missing": answer}
     say(f"  {row.name}: loaded in {answer['seconds']:.2f} s")
     found["load"] = answer["seconds"]
-    prompt = vocabulary_ids(PROMPT)
+    prompt = vocabulary_ids(prompt)
     answer = worker.ask("generate", prompt=prompt, n=2, awake=False)
     note(found, "cold first", answer, "first")
     if isinstance(answer, str):
@@ -240,6 +247,11 @@ def note(row: dict, what: str, answer, key: str) -> None:
     say(f"  {row['name']}, {what}: {answer}")
 
 
+def is_late(workers) -> bool:
+    """Return whether the time to measure is over."""
+    return time.monotonic() >= min(worker.end for worker in workers)
+
+
 def pressure() -> float | None:
     """Return the seconds that programs have waited for a processor."""
     try:
@@ -257,9 +269,11 @@ def generate_rounds(section, workers, rows, clock):
         the bandwidth of each round, and the share of the time in which a
         program waited for a processor, or None where that is not known.
     """
-    prompt = vocabulary_ids(PROMPT)
+    prompt = vocabulary_ids(section.prompt)
     bandwidth, start, waited = [], time.monotonic(), pressure()
     for n in range(section.rounds):
+        if n and is_late(workers):
+            break
         speeds = []
         for worker, row in turns(workers, rows, n):
             # before each, because other programs use the memory too
@@ -268,7 +282,7 @@ def generate_rounds(section, workers, rows, clock):
             answer = worker.ask("generate", prompt=prompt, n=section.new)
             note(row, "first", answer, "first")
             note(row, "decode", answer, "decode")
-        bandwidth.append(statistics.median(speeds))
+        bandwidth += [statistics.median(speeds)] if speeds else []
     if waited is not None:
         waited = (pressure() - waited) / (time.monotonic() - start)
     for worker, row in turns(workers, rows, 0):
@@ -284,7 +298,8 @@ def other_rounds(task, do, values, key, workers, rows, rounds, clock, **more):
         times = rounds if task == "prefill" else min(rounds, 2)
         times = 1 if task == "prefill" and value > 1024 else times
         for n in range(times):
-            bandwidth.setdefault(str(value), []).append(clock())
+            if not is_late(workers):
+                bandwidth.setdefault(str(value), []).append(clock())
             for worker, row in turns(workers, rows, n):
                 what = f"{task} {value}"
                 given_up = isinstance(row.get(what), str)
@@ -322,7 +337,7 @@ def weight_bytes(llama, dtype: str) -> float:
 
 def all_step_bytes(llama, section: Section, row: Row) -> dict[str, float]:
     """Return the bytes of one step, for each decode figure of a row."""
-    middle = PROMPT + section.new // 2
+    middle = section.prompt + section.new // 2
     found = {"decode": step_bytes(llama, row, middle)}
     for position in section.positions:
         found[f"position {position}"] = step_bytes(llama, row, position)
@@ -338,7 +353,7 @@ def watch_memory(section, worker, llama) -> dict:
         n = 16 if section.checkpoint == "pocket" else 2
         answer = worker.ask(
             "repeat",
-            prompt=vocabulary_ids(PROMPT),
+            prompt=vocabulary_ids(section.prompt),
             n=n,
             times=section.repeats,
         )
@@ -355,8 +370,20 @@ def watch_memory(section, worker, llama) -> dict:
     return found
 
 
-def measure(section, source, beside, device, threads, verbose=False) -> dict:
-    """Measure one section, from starting its peers to stopping them."""
+def measure(
+    section,
+    source,
+    beside,
+    device,
+    threads,
+    verbose=False,
+    end=math.inf,
+    keep=lambda found: None,
+) -> dict:
+    """Measure one section, from starting its peers to stopping them.
+
+    end: when to measure no more.  keep: called with what there is so far.
+    """
     llama = llamalib.load(source, device="cpu")
     read_once(source, beside)
     machine = Worker(Row("bandwidth", "float32"), threads, verbose)
@@ -367,17 +394,19 @@ def measure(section, source, beside, device, threads, verbose=False) -> dict:
             raise RuntimeError(f"no bandwidth: {found}")
         return found["bytes_per_s"]
 
-    workers = [Worker(row, threads, verbose) for row in section.rows]
+    workers = [Worker(row, threads, verbose, end) for row in section.rows]
+    where = source, beside, device, threads, section.prompt
     try:
-        rows = [load(w, source, beside, device, threads) for w in workers]
+        rows = [load(worker, *where) for worker in workers]
         for row, spec in zip(rows, section.rows):
             row["step bytes"] = all_step_bytes(llama, section, spec)
         agree(workers, rows)
-        found = {"rows": rows, "new": section.new, "bandwidth": {}}
-        bandwidth = found["bandwidth"]
+        found = {"rows": rows, "prompt": section.prompt, "new": section.new}
+        bandwidth = found["bandwidth"] = {}
         bandwidth["decode"], found["busy"] = generate_rounds(
             section, workers, rows, clock
         )
+        keep(found)
         tasks = {
             "prefill": (("prefill", "length"), section.prefills, "seconds"),
             "position": (
@@ -389,7 +418,7 @@ def measure(section, source, beside, device, threads, verbose=False) -> dict:
         }
         more = {
             "position": {"n": 8},
-            "batch": {"n": 16, "prompt_length": PROMPT},
+            "batch": {"n": 16, "prompt_length": section.prompt},
         }
         for task, (do, values, key) in tasks.items():
             per_value = other_rounds(
@@ -405,6 +434,7 @@ def measure(section, source, beside, device, threads, verbose=False) -> dict:
             )
             for value, figures in per_value.items():
                 bandwidth[f"{task} {value}"] = figures
+            keep(found)
         found |= watch_memory(section, workers[0], llama)
         return found
     finally:
@@ -449,36 +479,57 @@ def prepare(name: str) -> tuple[Path, Path]:
     return source, checkpoint.write_for_peers(source, beside, kinds)
 
 
-def main(argv=None) -> None:
+def options_of(argv):
+    """Return the command line's options."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", choices=PLANS, default="cpu")
-    parser.add_argument("--threads", type=int, default=None)
-    parser.add_argument("--only", nargs="*", help="only these sections")
-    parser.add_argument("--verbose", action="store_true")
-    options = parser.parse_args(argv)
-    if options.device == "cuda" and not torch.cuda.is_available():
+    add = parser.add_argument
+    add("--device", choices=PLANS, default="cpu")
+    add("--threads", type=int, default=None)
+    add("--only", nargs="*", help="only these sections")
+    add("--add", action="store_true", help="keep the results that exist")
+    add("--minutes", type=float, default=math.inf, help="the most to take")
+    # on the CPU, with a tiny model in FOLDER/build and results in FOLDER
+    add("--rehearse", type=Path, help=argparse.SUPPRESS)
+    add("--verbose", action="store_true")
+    return parser.parse_args(argv)
+
+
+def main(argv=None) -> None:
+    options, start = options_of(argv), time.monotonic()
+    plan, device = PLANS[options.device], options.device
+    if options.rehearse:
+        plan, device = rehearsal(plan), "cpu"
+        report.RESULTS = options.rehearse
+        checkpoint.BUILD = options.rehearse / "build"
+    elif device == "cuda" and not torch.cuda.is_available():
         sys.exit("no CUDA GPU here: nothing was measured, nothing written")
     threads = options.threads or torch.get_num_threads()
-    plan = PLANS[options.device]
-    result = {"device": plan.device, "sections": {}}
-    result["machine"] = describe(plan.device, threads)
-    start = time.monotonic()
+    result = report.read(plan.device) if options.add else {}
+    result |= {"device": plan.device, "machine": describe(device, threads)}
+    # what is missing there is "not measured"
+    sections = result.setdefault("sections", {})
     for name, section in plan.sections.items():
         if options.only and name not in options.only:
             continue
         say(f"{name}, at {time.monotonic() - start:.0f} s")
-        result["sections"][name] = measure(
+
+        def keep(found, name=name):
+            sections[name] = found
+            report.write(result)
+
+        sections[name] = measure(
             section,
             *prepare(section.checkpoint),
-            plan.device,
+            device,
             threads,
             options.verbose,
+            start + 60 * options.minutes,
+            keep,
         )
     seconds = time.monotonic() - start
     result["machine"]["minutes"] = round(seconds / 60, 1)
     report.save(result)
-    speed = result["sections"]["1b"]["bandwidth"]["decode"]
-    say(f"{statistics.median(speed) / 1e9:.1f} GB/s, {seconds:.0f} s")
+    say(f"{seconds:.0f} s")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 import llamalib
-from llamalib.fast import KINDS, prepare
+from bench.variants import VARIANTS
+from llamalib.fast import KINDS, prepare, step
 from llamalib.fast.step import CompiledDecode
 
 
@@ -170,6 +171,18 @@ class OursCompiled(Ours):
         )
 
 
+class OursVariant(OursCompiled):
+    """llamalib with its decode step written or compiled in another way."""
+
+    variant = None
+
+    def __init__(self, *where):
+        names, options = step.FOR_GPU
+        more_names, more_options = VARIANTS[self.variant]
+        step.FOR_GPU = names | more_names, options | more_options
+        super().__init__(*where)
+
+
 class Naive(Ours):
     """The loop of notebook 09 without a cache: it runs all positions."""
 
@@ -253,7 +266,8 @@ class TransformersCompiled(Transformers):
         )
 
     def start(self, rows, room):
-        room = -(-room // 64) * 64  # fewer shapes
+        size = 256 if self.device == "cuda" else 64  # fewer shapes
+        room = -(-room // size) * size
         # the compiled step belongs to a shape: reuse its cache
         if self.shape == (rows, room):
             self.cache.reset()
@@ -377,7 +391,13 @@ class LlamaCpp(Peer):
         self.prefill([[i % self.V for i in range(positions)]])
 
 
-PEERS = {
+VARIANT_PEERS = {
+    f"ours compile=True, {name}": type(
+        f"Ours {name}", (OursVariant,), {"variant": name}
+    )
+    for name in VARIANTS
+}
+PEERS = VARIANT_PEERS | {
     "ours": Ours,
     "ours repack=True": OursRepacked,
     "ours compile=True": OursCompiled,

@@ -1,6 +1,6 @@
 r"""Write the tables, the picture and the README's three figures of speed.
 
-    python bench/report.py
+    python bench/report.py [FOLDER]
 
 Reads `bench/results/generation-*.json` and writes the `.md` and `.png` of
 each, and the figures in README.md between its two marks. It computes only
@@ -27,8 +27,27 @@ OURS, COMPILED = "ours bfloat16", "ours compile=True bfloat16"
 INT8, INT4 = "ours int8", "ours int4"
 REPACKED = "ours repack=True bfloat16"
 HF, HF32 = "transformers bfloat16", "transformers float32"
+HF_COMPILED = "transformers compiled bfloat16"
 CPP = "llama.cpp bfloat16"
 NO_GPU = "not yet run on a machine with a GPU"
+# Bytes per second that a GPU's memory can deliver, from NVIDIA's data sheets
+PEAKS = {
+    "H200": 4.8e12,
+    "H100 80GB HBM3": 3.35e12,
+    "A100-SXM4-80GB": 2.039e12,
+    "T4": 0.32e12,
+}
+# Published by msaroufim/megakernels-vs-cuda-graphs, 2026-09
+RECORDS = (
+    ("H100", "one persistent kernel (Hazy Research)", 1028),
+    ("H100", "CUDA graph, programmatic dependent launch", 1021),
+    ("H100", "vLLM 0.27.1", 688),
+    ("H100", "SGLang 0.5.9", 640),
+    ("H200", "one persistent kernel", 1316),
+    ("H200", "CUDA graph, programmatic dependent launch", 1258),
+    ("H200", "transformers, compiled, static cache", 622),
+)
+BYTES_1B = 2 * 1_235_814_400  # that a step of the 1B reads in bfloat16
 
 
 def nothing(device: str) -> dict:
@@ -49,10 +68,10 @@ def path_of(device: str, ending: str) -> Path:
 
 def read(device: str) -> dict:
     """Return the last result of a device, or `nothing`."""
-    file = path_of(device, "json")
-    if not file.is_file():
-        return nothing(device)
-    return json.loads(file.read_text(encoding="utf-8"))
+    file, result = path_of(device, "json"), nothing(device)
+    if file.is_file():
+        result |= json.loads(file.read_text(encoding="utf-8"))
+    return result
 
 
 def figures(row: dict, what: str) -> list[float]:
@@ -82,6 +101,20 @@ def share(section: dict, row: dict, what: str, rows: int = 1) -> float | None:
     size = row["step bytes"][what]
     pairs = zip(figures(row, what), speeds)
     return statistics.median(a * size / rows / b for a, b in pairs)
+
+
+def peak_of(result: dict) -> float | None:
+    """Return the published bytes/s of the measured GPU's memory, if known."""
+    gpu = (result["machine"] or {}).get("gpu", "")
+    return next((peak for n, peak in PEAKS.items() if n in gpu), None)
+
+
+def of_peak(result: dict, row: dict) -> float | None:
+    """Return the share of the published peak that decoding reaches."""
+    peak, speed = peak_of(result), median(row, "decode")
+    if peak is None or speed is None:
+        return None
+    return speed * row["step bytes"]["decode"] / peak
 
 
 def by_name(section: dict, name: str) -> dict | None:
@@ -135,6 +168,11 @@ def is_generation_only(section: dict, row: dict) -> bool:
 TASKS = ("first", "decode", "prefill", "position", "batch", "peak", "cold")
 
 
+def prompt_of(section: dict) -> int:
+    """Return the ids of a generation's prompt."""
+    return section.get("prompt", PROMPT)
+
+
 def generation_table(section: dict, limited: bool = True) -> str:
     """Return the table of decoding; `limited` adds the memory's limit."""
     hf, cpp = by_name(section, HF), by_name(section, CPP)
@@ -144,7 +182,8 @@ def generation_table(section: dict, limited: bool = True) -> str:
     if hf and hf32:
         heads = [*heads[:2], "÷ transformers bfloat16", "÷ … float32"]
         others = [hf, hf32]
-    heads += limited * ["of the limit"] + [f"first token of {PROMPT}, ms"]
+    heads += limited * ["of the limit"]
+    heads += [f"first token of {prompt_of(section)}, ms"]
     lines = []
     for row in section["rows"]:
         first = median(row, "first")
@@ -360,22 +399,38 @@ def grown_mb(section: dict) -> float | None:
 def cuda_targets(result: dict) -> list[tuple]:
     """Return the targets on a GPU, as `cpu_targets` does."""
     one = result["sections"]["1b"]
-    hf, many = by_name(one, HF), PLANS["cuda"].sections["1b"].batches[-1]
+    hf, compiled = by_name(one, HF), by_name(one, HF_COMPILED)
+    many, long = PLANS["cuda"].sections["1b"].batches[-1], PREFILLS[-1]
+    batch, prefill = f"batch {many}", f"prefill {long}"
 
     def of_limit(row):
         return share(one, row, "decode")
 
-    def over_hf(row):
-        return ratio(row, hf, "decode")
+    def over(what, other):
+        return lambda row: ratio(row, other, what)
+
+    def speed(row):  # of seconds
+        return ratio(hf or {}, row, prefill)
 
     def gain(row):
-        more = {"decode": row.get(f"batch {many}")}
+        more = {"decode": row.get(batch)}
         return ratio(more, {"decode": row.get("batch 1")}, "decode")
 
-    x, y = DEFAULT, WITH_COMPILE
+    x, y, compiled_too = DEFAULT, WITH_COMPILE, over("decode", compiled)
     return [
+        ("decode ÷ transformers compiled", compiled_too, y, "≥", 2, "times"),
+        (
+            "decode, of the published peak",
+            lambda row: of_peak(result, row),
+            y,
+            "≥",
+            0.678,
+            "percent",
+        ),
         ("decode, of the limit", of_limit, y, "≥", 0.6, "percent"),
-        ("decode ÷ transformers", over_hf, y, "≥", 5, "times"),
+        ("decode ÷ transformers", over("decode", hf), y, "≥", 5, "times"),
+        (f"{prefill}, speed ÷ transformers", speed, x, "≥", 0.9, "times"),
+        (f"{many} rows ÷ transformers", over(batch, hf), y, "≥", 1.5, "times"),
         (f"tokens/s of {many} rows ÷ of one", gain, y, "≥", 15, "times"),
         ("MB that 200 generations leave", grown_mb(one), x, "≤", 5, "3"),
     ]
@@ -410,10 +465,10 @@ def how_generation(section: dict, limited: bool = True) -> str:
     """Return how a `generation_table` was measured."""
     rounds = len(section["bandwidth"].get("decode", []))
     text = (
-        f"Greedy, one row, a prompt of {PROMPT} ids and {section['new']} new "
-        f"ones. Medians of {rounds or 'no'} rounds, in which all peers take "
-        "turns; a ratio is the median of the rounds' ratios. Two ids are "
-        "generated first and not timed. "
+        f"Greedy, one row, a prompt of {prompt_of(section)} ids and "
+        f"{section['new']} new ones. Medians of {rounds or 'no'} rounds, in "
+        "which all peers take turns; a ratio is the median of the rounds' "
+        "ratios. Two ids are generated first and not timed. "
     )
     if limited:
         return text + (
@@ -443,11 +498,62 @@ HOW_POSITION = (
     "bytes of a step there over the bytes of a step here.\n"
 )
 HOW_BATCH = (
-    f"tokens/s of all rows together, prompts of {PROMPT} ids: the median of "
+    "tokens/s of all rows together, prompts of {} ids: the median of "
     "16 steps, and of the rounds; in brackets the ratio to transformers.\n"
 )
 PICTURE = "![tokens per second, by peer and position]({})\n"
 TITLES = {"cpu": "on a CPU", "cuda": "on a GPU"}
+
+
+def record_table(result: dict) -> str:
+    """Return the records that others published, beside our fastest row."""
+    lines = []
+    for gpu, what, speed in RECORDS:
+        peak = next(p for name, p in PEAKS.items() if gpu in name)
+        share = number(speed * BYTES_1B / peak, "percent")
+        lines.append([gpu, what, str(speed), share])
+    for name in (COMPILED, HF_COMPILED):
+        row = by_name(result["sections"]["1b"], name) or {}
+        cells = [number(median(row, "decode"))]
+        cells.append(number(of_peak(result, row), "percent"))
+        lines.append(["here", name, *cells])
+    heads = ["GPU", "", "tokens/s", "of the published peak"]
+    return table(heads, lines)
+
+
+HOW_RECORDS = (
+    "Records, published by others: msaroufim/megakernels-vs-cuda-graphs, "
+    "2026-09. Llama 3.2-1B, bfloat16, one row, 32 ids of prompt and 127 timed "
+    "steps; the rows from here follow the same protocol, on random weights. "
+    "The peak is of NVIDIA's data sheets: 3.35 TB/s (H100), 4.8 TB/s (H200); "
+    "a step reads 2.47 GB.\n"
+)
+
+
+def part_lines(parts: dict) -> str:
+    """Return what became of each part of `python -m llamalib gpu`."""
+    lines = []
+    for name, found in parts.items():
+        words = found["outcome"]
+        if found.get("tests"):
+            counts = [f"{n} {how}" for how, n in found["tests"].items()]
+            words += f"; {', '.join([*counts, *found['bad']])}"
+        bad = [c for c in found.get("cells", ()) if c["error"]]
+        if found.get("cells"):
+            words += f"; {len(found['cells'])} cells of 09, {len(bad)} failed"
+            words += "".join(f"; {c['cell']}: {c['error']}" for c in bad)
+        lines.append([name, words, number(found["seconds"])])
+    text = table(["part", "outcome", "seconds"], lines)
+    shown = [
+        cell["printed"]
+        for cell in parts.get("cells", {}).get("cells", ())
+        if "result" in cell["tags"]
+    ]
+    if shown:
+        text += "\nWhat 09_generate prints, on random weights:\n\n"
+        letters = [x if x.isprintable() else "·" for x in "\n".join(shown)]
+        text += f"    {''.join(letters)}\n"
+    return text
 
 
 def document(result: dict) -> str:
@@ -459,7 +565,11 @@ def document(result: dict) -> str:
         parts.append(PICTURE.format(name))
     if "1b" in result["sections"]:
         parts += large_model(result)
+    if result.get("parts"):
+        parts += ["## Everything that needs a GPU\n"]
+        parts += [part_lines(result["parts"])]
     for name, words in (
+        ("variants", "Ways to write the compiled step"),
         ("float32", "In float32"),
         ("pocket", "The pocket Llama"),
     ):
@@ -481,6 +591,8 @@ def large_model(result: dict) -> list[str]:
     return [
         "## Targets\n",
         target_table(result),
+        record_table(result) if result["device"] == "cuda" else "",
+        HOW_RECORDS if result["device"] == "cuda" else "",
         "## Llama 3.2-1B's shapes, one row\n",
         generation_table(one),
         how_generation(one) if measured else "",
@@ -491,7 +603,7 @@ def large_model(result: dict) -> list[str]:
         HOW_POSITION if measured else "",
         "## By batch\n",
         batch_table(one, batches),
-        HOW_BATCH if measured else "",
+        HOW_BATCH.format(prompt_of(one)) if measured else "",
         reasons(one),
         "## Memory\n" if memory else "",
         memory,
@@ -544,27 +656,44 @@ def in_readme(text: str) -> str:
     return before + section + rest.split(END)[1]
 
 
-def save(result: dict) -> None:
-    """Write the JSON, and everything that is made of it."""
-    RESULTS.mkdir(exist_ok=True)
+def write(result: dict) -> None:
+    """Write the JSON."""
+    RESULTS.mkdir(exist_ok=True, parents=True)
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
     path_of(result["device"], "json").write_text(text, encoding="utf-8")
+
+
+def save(result: dict) -> None:
+    """Write the JSON, and everything that is made of it."""
+    write(result)
     main()
 
 
 def main() -> None:
     """Write everything that is made of the JSON files."""
-    from bench.picture import draw
-
     for device in PLANS:
         result = read(device)
-        if result["machine"]:
+        if path_of(device, "json").is_file():
             text = document(result)
             path_of(device, "md").write_text(text, encoding="utf-8")
-            draw(result).savefig(path_of(device, "png"), dpi=150)
-    text = in_readme(README.read_text(encoding="utf-8"))
-    README.write_text(text, encoding="utf-8")
+        if result["machine"]:
+            draw_picture(result)
+    if RESULTS == ROOT / "bench" / "results":
+        text = in_readme(README.read_text(encoding="utf-8"))
+        README.write_text(text, encoding="utf-8")
+
+
+def draw_picture(result: dict) -> None:
+    """Write the .png of a device, where matplotlib is installed."""
+    try:
+        from bench.picture import draw
+    except ImportError as error:
+        print(f"no picture: {error.name} is not installed", file=sys.stderr)
+        return
+    draw(result).savefig(path_of(result["device"], "png"), dpi=150)
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        RESULTS = Path(sys.argv[1]).resolve()
     main()

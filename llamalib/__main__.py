@@ -25,11 +25,10 @@ def main(argv=None) -> int:
     arguments = vars(parser().parse_args(argv))
     command = arguments.pop("command")
     try:
-        command(**arguments)
+        return command(**arguments) or 0
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,6 +54,10 @@ def parser() -> argparse.ArgumentParser:
     lines("revisions", nargs="*", help="commits to compare with")
     words = add("words", print_words, "count words and minutes by notebook")
     words("revisions", nargs="*", help="commits to compare with")
+    gpu = add("gpu", run_gpu, "test and measure on a CUDA GPU, in minutes")
+    gpu("--minutes", type=float, default=9, help="the most to take")
+    gpu("--parts", nargs="*", choices="tests checkpoint cells bench".split())
+    gpu("--rehearse", type=Path, help=argparse.SUPPRESS)
     add("frame", write_frames, "write every notebook's header and footer")
     return whole
 
@@ -152,6 +155,12 @@ def fetch_model(model: str) -> None:
     if not (folder / "params.json").is_file():
         command = f"python -m llamalib convert {folder} {folder}-original"
         print(f"Notebooks 00 to 02 need Meta's format: {command}")
+
+
+def run_gpu(**options) -> int:
+    """Run everything that needs a GPU."""
+    from .tasks.gpu import run_gpu as run
+    return run(**options)
 
 
 def convert_folder(source: Path, target: Path) -> None:

@@ -166,8 +166,7 @@ def token_loop(llama, tokens, padding, max_new_tokens, choose, compile):
         for left in reversed(range(max_new_tokens)):
             token = choose(logits)  # (B,)
             read_ids = read_later(token)
-            # a GPU gets the next step before its last ids are read, so it
-            # never waits for Python
+            # a GPU gets its next step first, so it never waits for Python
             if left and token.is_cuda:
                 logits = step(token)  # (B, V)
             yield read_ids()

@@ -275,8 +275,9 @@ class Llama(nn.Module):
             freqs_cis = self.freqs_cis_for(0, T)
             mask = causal_mask(T, device=self.device)  # (T, T)
         else:
-            rotations = self.freqs_cis_for(0, cache.length + T)
-            freqs_cis, mask = rotations[cache.positions(T)], cache.mask(T)
+            end = max(cache.max_seq_len, cache.length + T)  # copied once
+            freqs_cis = self.freqs_cis_for(0, end)[cache.positions(T)]
+            mask = cache.mask(T)
 
         def run_layer(x, w, layer, *args, **options):  # runs its hooks too
             return self.layers[layer](x, w, layer, *args, **options)

@@ -4,6 +4,7 @@ The tests and the benchmarks compare with what other libraries make of them.
 """
 
 import json
+from dataclasses import replace
 from itertools import islice, product
 from pathlib import Path
 
@@ -56,16 +57,17 @@ def ranks_1b() -> list[bytes]:
     return ranks + others[: 128_000 - len(ranks)]
 
 
-def write_1b(folder) -> Path:
+def write_1b(folder, **changes) -> Path:
     """Write random weights of Llama 3.2-1B's shapes as Meta's files; 2.5 GB.
 
     Matrices are normal with standard deviation 0.02, norms are near 1, and
     the numbers are the same every time. An existing file is kept.
+    changes: fields of its ModelArgs, for a smaller model.
     """
     folder = Path(folder)
     if (folder / WEIGHTS).is_file():  # written last
         return folder
-    config = llamalib.LLAMA_1B
+    config = replace(llamalib.LLAMA_1B, **changes)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "params.json").write_text(json.dumps(config.to_dict()))
     ranks = {token: rank for rank, token in enumerate(ranks_1b())}

@@ -16,8 +16,15 @@ from bench import generation, peers, picture, report
 from bench.checkpoint import write_for_peers
 from bench.generation import Disagreement, check_agreement
 from bench.plan import CPU, CUDA, PLANS, Row, Section
+from bench.variants import VARIANTS
+from llamalib.fast import step
 from llamalib.files import ROOT
-from tests.helpers import random_llama, small_config, write_checkpoint
+from tests.helpers import (
+    random_ids,
+    random_llama,
+    small_config,
+    write_checkpoint,
+)
 
 OURS = Row("ours", "float32")
 
@@ -84,6 +91,59 @@ def test_others_give_our_answer(tiny, package, rows):
         assert row["distance"] < (1e-3 if exact else 0.15)
         for what in ("first", "decode", "position 16", "batch 3"):
             assert min(row[what]) > 0
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("B", [1, 3])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_are_decode_one(monkeypatch, name, B, dtype):
+    """As they are written: the options are for a GPU's compiler."""
+    names, _ = VARIANTS[name]
+    monkeypatch.setattr(step, "FOR_CPU", (names, {}))
+    monkeypatch.setattr(step, "require_compiler", lambda device: None)
+    llama, ran = random_llama().to(dtype), []
+    attend = names["grouped_attention"]
+
+    def counted(*args):
+        ran.append(attend)
+        return attend(*args)
+
+    monkeypatch.setitem(names, "grouped_attention", counted)
+    with torch.compiler.set_stance("force_eager"):
+        decode = step.CompiledDecode(llama, 20, B)
+        cache = llama.new_cache(20, B)
+        for c in (decode.cache, cache):
+            llamalib.prefill(llama, random_ids(B, 5), c)
+        for token in random_ids(8, B, seed=1):
+            found = decode(token)
+            expected = llamalib.decode_one(llama, token, cache)
+            bound = 1e-5 if dtype == torch.float32 else 0.1
+            assert (found - expected).abs().max() < bound
+    assert len(ran) == 8 * llama.config.n_layers
+
+
+def test_variants_have_rows():
+    rows = {row.peer for row in CUDA.sections["variants"].rows}
+    assert rows >= set(peers.VARIANT_PEERS)
+    assert {peers.PEERS[name].variant for name in peers.VARIANT_PEERS} == set(
+        VARIANTS
+    )
+
+
+def test_no_time_left(tiny):
+    """What is late is named; what was measured is kept after each task."""
+    section = Section("tiny", (OURS,), new=4, rounds=2, prefills=(20,))
+    found = generation.measure(section, *tiny, "cpu", 1, end=0)
+    assert found["rows"][0]["missing"] == generation.LATE
+    assert found["bandwidth"]["decode"] == []
+    kept = []
+
+    def keep(found):
+        kept.append(sorted(found["bandwidth"]))
+
+    generation.measure(section, *tiny, "cpu", 1, keep=keep)
+    assert kept[0] == ["decode"] and kept[-1] == ["decode", "prefill 20"]
 
 
 def test_a_batch_is_rows_of_their_own(tiny):

@@ -303,20 +303,22 @@ class TestCuda:
             assert found == expected
 
     @torch.inference_mode()
+    @pytest.mark.parametrize("temperature", [0.0, 1.0])
     @pytest.mark.parametrize("compile", [False, True])
-    def test_a_step_never_waits_for_the_gpu(self, compile):
+    def test_a_step_never_waits_for_the_gpu(self, compile, temperature):
         llama = random_llama().cuda()
+        choose = partial(llamalib.pick, temperature=temperature)
         token = torch.tensor([3]).cuda()
         if compile:
             step = CompiledDecode(llama, 50)
         else:
             cache = llama.new_cache(50)
             step = partial(llamalib.decode_one, llama, cache=cache)
-        token = step(token).argmax(-1)
+        token = choose(step(token))
         torch.cuda.set_sync_debug_mode("error")
         try:
             for _ in range(5):
-                token = step(token).argmax(-1)
+                token = choose(step(token))
                 ids = read_later(token)
         finally:
             torch.cuda.set_sync_debug_mode("default")

@@ -196,10 +196,8 @@ class CompiledDecode:
     def compile(self, function):
         """Compile one of the step's functions, for this model alone."""
         # A product with one row becomes a sum, fused with what is around it:
-        # on a GPU by this option, on a CPU by FOR_CPU.
-        names, options = {}, {"coordinate_descent_tuning": True}
-        if not self.on_cuda:
-            names, options = FOR_CPU, CPU_OPTIONS
+        # on a GPU by an option, on a CPU by other functions of these names.
+        names, options = FOR_GPU if self.on_cuda else FOR_CPU
         # PyTorch keeps what it compiled by a function's code, and gives up
         # after eight variants; another model is not a variant of this one
         code = function.__code__.replace()
@@ -258,12 +256,14 @@ def attention_as_sums(xq, xk, xv, mask):
 CPU_F = types.SimpleNamespace(
     linear=linear_as_sums, embedding=F.embedding, silu=F.silu
 )
-FOR_CPU = {"F": CPU_F, "grouped_attention": attention_as_sums}
 CPU_OPTIONS = {
     "cpp.enable_floating_point_contract_flag": "fast",
     # shapes are fixed, and comparing nine tensors per block takes time
     "guard_filter_fn": lambda all: ["TENSOR" not in g.guard_type for g in all],
 }
+CPU_NAMES = {"F": CPU_F, "grouped_attention": attention_as_sums}
+FOR_CPU = CPU_NAMES, CPU_OPTIONS
+FOR_GPU = {}, {"coordinate_descent_tuning": True}
 
 
 def capture_cuda_graph(step, stream):

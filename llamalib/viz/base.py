@@ -7,7 +7,6 @@ import re
 
 import matplotlib.pyplot as plt
 import numpy as np
-from IPython.display import display
 from matplotlib import font_manager
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -102,6 +101,8 @@ class Picture(Figure):
     """
 
     def _ipython_display_(self) -> None:
+        from IPython.display import display  # charts do without it
+
         alt = alt_text(self)
         data = {"text/html": image_tag(sharp_png(self), alt)}
         words = {"text/html": {"alt": alt}}

@@ -1,0 +1,150 @@
+"""Everything that needs a GPU, in one command of at most nine minutes.
+
+It installs nothing, uses the Python that runs it, and leaves out what that
+Python lacks. Each part is a process with a limit of time. One that takes too
+long is stopped, and the next one starts. What a part found is written at once.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from ..files import ROOT
+
+RESULTS = ROOT / "bench" / "results"
+CHECKPOINT = ROOT / "data" / "build" / "bench" / "1b"
+RESERVE = 25  # seconds for the report
+# The share of all minutes that a part may take, the packages that it needs,
+# and its command. The last part takes what the others leave.
+PARTS = {
+    "tests": (0.25, ["pytest", "matplotlib"], ["-m", "pytest", "-v"]),
+    "checkpoint": (0.15, [], ["bench/checkpoint.py"]),
+    "cells": (0.2, [], ["bench/cells.py"]),
+    "bench": (1, [], ["bench/generation.py", "--device", "cuda", "--add"]),
+}
+# of pytest: the project's own options need nbval
+OPTIONS = ["-o", "addopts=", "-p", "no:cacheprovider", "-m", "cuda"]
+
+
+def run_gpu(minutes: float = 9, parts=None, rehearse: Path = None) -> int:
+    """Run all parts, or those named; return 0 if all of them succeeded.
+
+    rehearse: a folder for a run on the CPU with a tiny model.
+    """
+    import torch
+
+    if not (rehearse or torch.cuda.is_available()):
+        print("no CUDA GPU here: nothing was run or written", file=sys.stderr)
+        return 1
+    end, ok = time.monotonic() + 60 * minutes - RESERVE, True
+    file = (rehearse or RESULTS).resolve() / "generation-cuda.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for name in parts or PARTS:
+        limit = min(60 * minutes * PARTS[name][0], end - time.monotonic())
+        print(f"{name}, at most {max(0, limit):.0f} s", flush=True)
+        found = run_part(name, limit, rehearse and file.parent)
+        print(f"  {found['outcome']}, {found['seconds']} s", flush=True)
+        ok = ok and found["outcome"] == "finished"
+        keep(file, name, found)
+    code, text, _ = run_process(["bench/report.py", file.parent], RESERVE)
+    print(text if code else f"written: {file.with_suffix('.*')}")
+    return int(not ok or code != 0)
+
+
+def run_part(name: str, limit: float, rehearse: Path | None) -> dict:
+    """Run one part and return its outcome, its seconds and what it found."""
+    _, packages, command = PARTS[name]
+    lacking = [each for each in packages if not is_installed(each)]
+    if lacking or limit <= 0:
+        why = f"without {', '.join(lacking)}" if lacking else "too late"
+        return {"outcome": f"left out: {why}", "seconds": 0}
+    command = [*command, *arguments(limit, rehearse)[name]]
+    code, text, seconds = run_process(command, limit)
+    outcome = f"failed with exit status {code}" if code else "finished"
+    outcome = f"stopped after {limit:.0f} s" if code is None else outcome
+    if code != 0:
+        print(text[-2000:])
+    found = {"outcome": outcome, "seconds": round(seconds, 1)}
+    return found | (READERS[name](text) if name in READERS else {})
+
+
+def arguments(limit: float, rehearse: Path | None) -> dict[str, list]:
+    """Return what each part's command is given."""
+    folder = rehearse / "build" / "1b" if rehearse else CHECKPOINT
+    bench = ["--minutes", f"{max(0, limit - 10) / 60:.2f}"]
+    return {
+        "tests": [*OPTIONS, *test_files()],
+        "checkpoint": [folder, *(["tiny"] if rehearse else [])],
+        "cells": [folder, *(["16"] if rehearse else [])],
+        "bench": bench + (["--rehearse", rehearse] if rehearse else []),
+    }
+
+
+def is_installed(package: str) -> bool:
+    """Return whether this Python can import a package."""
+    return importlib.util.find_spec(package) is not None
+
+
+def test_files() -> list[Path]:
+    """Return the test files with tests for a GPU; others import more."""
+    files = (ROOT / "tests").glob("test_*.py")
+    return [f for f in files if "needs_cuda" in f.read_text(encoding="utf-8")]
+
+
+def run_process(command: list, limit: float):
+    """Run Python; return exit status (None: stopped), output and seconds."""
+    start, code = time.monotonic(), None
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(
+            [sys.executable, *map(str, command)],
+            cwd=ROOT,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # what it starts ends with it
+        )
+        try:
+            code = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if code is None and hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.wait()
+        out.seek(0)
+        text = out.read().decode(errors="replace").replace(str(ROOT), "")
+    return code, text, time.monotonic() - start
+
+
+def read_tests(text: str) -> dict:
+    """Return how many tests passed, and which did not."""
+    line = r"^(\S+::\S+) (PASSED|FAILED|ERROR|SKIPPED)"
+    lines = re.findall(line, text, re.M)
+    bad = [name for name, how in lines if how in ("FAILED", "ERROR")]
+    return {"tests": Counter(how.lower() for _, how in lines), "bad": bad}
+
+
+def read_cells(text: str) -> dict:
+    """Return what every cell printed, as `bench/cells.py` says it."""
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    return {"cells": [json.loads(line) for line in lines]}
+
+
+READERS = {"tests": read_tests, "cells": read_cells}
+
+
+def keep(file: Path, name: str, found: dict) -> None:
+    """Add a part to the results, which the bench writes, too."""
+    text = file.read_text(encoding="utf-8") if file.is_file() else "{}"
+    whole = {"device": "cuda"} | json.loads(text)
+    whole.setdefault("parts", {})[name] = found
+    text = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    file.write_text(text, encoding="utf-8")

@@ -1,0 +1,406 @@
+"""A model on a GPU that is not here: tensors with a device, but no memory.
+
+PyTorch's fake tensors tell what an operation would return on a GPU: shape,
+dtype and device. They hold no numbers, so nothing can be read back. Streams,
+graph capture and memory need a real GPU: see the tests marked cuda.
+"""
+
+import contextlib
+import inspect
+import textwrap
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+import llamalib
+from llamalib import cache, decoding, model, sampling
+from llamalib.fast import KINDS, step
+from llamalib.formats import meta
+from tests.helpers import random_llama, small_config, write_checkpoint
+
+GPU = torch.device("cuda:0")
+ONE_LAYER = small_config(n_layers=1)
+aten = torch.ops.aten
+GENERATOR = torch.Generator
+READS = {
+    getattr(Tensor, name)
+    for name in "cpu item tolist numpy nonzero __int__ __float__ __bool__ "
+    "__index__ __array__".split()
+}
+UNKNOWN = (  # what fake tensors raise for other operations that read
+    fake_tensor.DataDependentOutputException,
+    fake_tensor.DynamicOutputShapeException,
+)
+
+
+class Misplaced(Exception):
+    """What fails on a GPU, or what makes Python wait for it."""
+
+
+class OnGPU(TorchDispatchMode):
+    r"""Run the GPU's operations on fake tensors, and the CPU's as always.
+
+    Raises Misplaced for an operation on tensors of both devices, for reading
+    a value, for a copy from the GPU, and for a copy to the GPU once
+    `may_copy` is False: Python waits for both. PyTorch lets a CPU tensor of
+    no dimensions meet a GPU's, and passes its number to the kernel. That is
+    refused, too: in a CUDA graph the number would be the first step's.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.fake, self.may_copy, self.read = FakeTensorMode(), True, []
+        self.ran = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        leaves = tree_leaves((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, Tensor)]
+        fakes = [isinstance(x, FakeTensor) for x in tensors]
+        to = kwargs.get("device")
+        if not any(fakes) and (to is None or to.type != "cuda"):
+            with fake_tensor.unset_fake_temporarily():
+                return function(*args, **kwargs)
+        if function is torch.ops.prim.device.default:
+            return function(*args)
+        self.check(function, fakes, to)
+        args, kwargs = tree_map_only(Tensor, self.faked, (args, kwargs))
+        self.ran.add(function)
+        try:
+            return function(*args, **kwargs)
+        except UNKNOWN as error:
+            raise Misplaced(f"{function} reads a value") from error
+
+    def check(self, function, fakes, to):
+        """Raise Misplaced if the tensors and the result differ in place."""
+        up = function is aten._to_copy.default and not any(fakes)
+        up |= function is aten.copy_.default and fakes == [True, False]
+        if up and not self.may_copy:
+            raise Misplaced(f"{function}: a copy to the GPU in the loop")
+        if not up and not all(fakes):
+            raise Misplaced(f"{function}: tensors on the CPU and on the GPU")
+        if to is not None and to.type != "cuda":
+            raise Misplaced(f"{function}: from the GPU to the {to}")
+
+    def faked(self, tensor):
+        return self.fake.from_tensor(tensor)
+
+
+class InPython(TorchFunctionMode):
+    """Do in Python what asks PyTorch's CUDA library before it dispatches."""
+
+    def __init__(self, gpu):
+        super().__init__()
+        self.gpu = gpu
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        generator = kwargs.get("generator")
+        is_fake = bool(args) and isinstance(args[0], FakeTensor)
+        if is_fake and function in READS:
+            raise Misplaced(f"{function.__name__} reads a value")
+        if is_fake and generator is not None:
+            if getattr(generator, "claimed", generator.device) != GPU:
+                raise Misplaced(f"{function.__name__}: another generator")
+        if is_fake and function is Tensor.__getitem__:
+            return part_of(*args)
+        if is_fake and function is Tensor.__setitem__:
+            part, value = part_of(*args[:2]), args[2]
+            if not isinstance(value, Tensor):
+                return part.fill_(value)
+            return self.copy(part, value)
+        if is_fake and function is Tensor.copy_:
+            return self.copy(*args)
+        if function is torch.tensor and "device" in kwargs:
+            return torch.tensor(*args).to(kwargs["device"])
+        return function(*args, **kwargs)
+
+    def copy(self, target, source):
+        """Check a copy to the GPU or on it; there are no numbers to move."""
+        fakes = [True, isinstance(source, FakeTensor)]
+        self.gpu.check(aten.copy_.default, fakes, None)
+        source.expand(target.shape)  # raises if it does not fit
+        return target
+
+
+def part_of(x, key):
+    """Return x[key]."""
+    key = list(key) if isinstance(key, tuple) else [key]
+    if ... in [k for k in key if not isinstance(k, Tensor)]:
+        at = next(i for i, k in enumerate(key) if k is ...)
+        left = x.dim() - sum(k is not None for k in key) + 1
+        key[at : at + 1] = [slice(None)] * left
+    dim, tensors = 0, {}
+    for k in key:
+        if isinstance(k, int):
+            x = x.select(dim, k)
+            continue
+        if k is None:
+            x = x.unsqueeze(dim)
+        elif isinstance(k, Tensor):
+            if k.dtype == torch.bool:
+                raise Misplaced("a mask's length is read")
+            tensors[dim] = k
+        else:
+            x = aten.slice(x, dim, k.start, k.stop, k.step or 1)
+        dim += 1
+    if tensors:
+        x = aten.index(x, [tensors.get(d) for d in range(max(tensors) + 1)])
+    return x
+
+
+class Generator(torch.Generator):
+    """A generator that claims to be on the device that was asked for."""
+
+    def __new__(cls, device="cpu"):
+        self = super().__new__(cls, "cpu")
+        self.claimed = torch.device(device)
+        return self
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """One GPU that PyTorch believes in; the loop's only reading is noted."""
+    found = OnGPU()
+
+    def read_later(token):
+        assert token.is_cuda and token.dtype == torch.int64
+        found.may_copy = False  # the loop has begun
+        found.read.append(tuple(token.shape))
+        return lambda: [7] * len(token)
+
+    cuda = torch.cuda
+    monkeypatch.setattr(cuda, "_lazy_init", lambda: None)
+    monkeypatch.setattr(cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(cuda, "mem_get_info", lambda d=None: 2 * [80e9])
+    monkeypatch.setattr(cuda, "get_device_capability", lambda d=None: (9, 0))
+    monkeypatch.setattr(cuda, "device", lambda d: contextlib.nullcontext())
+    monkeypatch.setattr(cuda, "Stream", lambda: None)
+    monkeypatch.setattr(torch, "Generator", Generator)
+    monkeypatch.setattr(decoding, "read_later", read_later)
+    # what is compiled and captured, run as it is written
+    monkeypatch.setattr(step.CompiledDecode, "compile", lambda _, f: f)
+    monkeypatch.setattr(step, "capture_cuda_graph", lambda run, _: run)
+    monkeypatch.setattr(step, "weight_addresses", lambda llama: [])
+    open_shard = meta.open_shard
+
+    def opened(file):  # from the disk: with numbers
+        with fake_tensor.unset_fake_temporarily():
+            return open_shard(file)
+
+    monkeypatch.setattr(meta, "open_shard", opened)
+    with found.fake, found, InPython(found):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_checkpoint(
+        tmp_path_factory.mktemp("small"), random_llama(ONE_LAYER)
+    )
+
+
+@pytest.fixture
+def llama(gpu, folder):
+    return llamalib.load(folder, device=GPU)
+
+
+PROMPTS = [[1, 2, 3, 4, 5], [6], [7, 8]]
+SAMPLED = dict(temperature=0.8, top_k=20, top_p=0.9)
+CHOICES = [{}, SAMPLED, SAMPLED | {"seed": 3}]
+
+
+def test_load(gpu, llama):
+    """Every weight is on the GPU, in the file's dtype or another."""
+    weights = llama.weights().values()
+    assert {(w.device, w.dtype) for w in weights} == {(GPU, torch.bfloat16)}
+    assert llama.device == GPU and llama.output is not None
+    assert llama.output.weight is llama.tok_embeddings.weight
+    cache = llama.new_cache(9)
+    assert (cache.k.device, cache.k.dtype) == (GPU, torch.bfloat16)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_load_in_another_dtype(gpu, tmp_path, shards, dtype):
+    folder = write_checkpoint(tmp_path, random_llama(ONE_LAYER), shards=shards)
+    llama = llamalib.load(folder, device=GPU, dtype=dtype)
+    found = {(w.device, w.dtype) for w in llama.weights().values()}
+    assert found == {(GPU, dtype)}
+    assert llama.layers[0].attention.wo.weight.shape == (64, 64)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_load_quantized(gpu, folder, kind):
+    """Rounded on the GPU: no second copy on the CPU."""
+    llama = llamalib.load(folder, device=GPU, quantize=kind)
+    found = [w for w in llama.weights().values() if w.dim() == 2]
+    assert {(w.numbers.device, w.scale.device) for w in found} == {(GPU, GPU)}
+    assert llama.quantized == kind and aten.round.default in gpu.ran
+
+
+@torch.inference_mode()
+def test_prefill_and_decode(gpu, llama):
+    """In pieces, and with padding; nothing waits, not even at the start."""
+    tokens = torch.ones(3, 520, dtype=torch.int64, device=GPU)
+    padding = torch.zeros(3, dtype=torch.int64, device=GPU)
+    for hidden in (None, padding):
+        cache = llama.new_cache(522, 3, hidden)
+        logits = llamalib.prefill(llama, tokens, cache)
+        assert (logits.shape, logits.device) == ((3, 556), GPU)
+        gpu.may_copy = False
+        for _ in range(2):
+            logits = llamalib.decode_one(llama, logits.argmax(-1), cache)
+        assert (logits.shape, logits.device) == ((3, 556), GPU)
+        assert cache.length == 522
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("options", CHOICES)
+def test_generate(gpu, llama, compile, options):
+    """Past 256 positions, where RoPE's table and a second step begin."""
+    how = dict(max_new_tokens=5, stop=(), compile=compile)
+    found = list(llamalib.generate(llama, 254 * [1], **how, **options))
+    assert found == 5 * [7] and gpu.read == 5 * [(1,)]
+    assert (aten.multinomial.default in gpu.ran) == bool(options)
+    assert (aten.index_copy_.default in gpu.ran) == compile
+
+
+@pytest.mark.parametrize("compile", [False, True])
+@pytest.mark.parametrize("options", CHOICES)
+def test_generate_batch(gpu, llama, compile, options):
+    """With padding, and without."""
+    for prompts in (PROMPTS, [[1, 2], [3, 4]]):
+        gpu.read, gpu.may_copy = [], True
+        how = dict(max_new_tokens=3, stop=(), compile=compile)
+        found = llamalib.generate_batch(llama, prompts, **how, **options)
+        assert found == len(prompts) * [3 * [7]]
+        assert gpu.read == 3 * [(len(prompts),)]
+
+
+def test_stops_are_compared_on_the_cpu(gpu, llama):
+    how = dict(max_new_tokens=5, stop=[7])
+    assert list(llamalib.generate(llama, [1], **how)) == []
+    gpu.may_copy = True
+    assert llamalib.generate_batch(llama, [[1], [2, 3]], **how) == [[], []]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("B", [1, 3])
+def test_parts_of_the_compiled_step(gpu, llama, B):
+    """Shapes and devices of what each part returns."""
+    c, S = llama.config, 256
+    token, padding = torch.ones(2, B, dtype=torch.int64, device=GPU)
+    column = torch.zeros(1, dtype=torch.int64, device=GPU)
+    turns = torch.view_as_real(llama.freqs_cis_for(0, S))
+    gpu.may_copy = False
+    embedding = llama.tok_embeddings.weight
+    x, mask, turn = step.start_step(
+        token, column, padding, turns, embedding, S
+    )
+    assert x.shape == (B, c.dim) and mask.shape == (B, 1, 1, S)
+    assert turn.shape == (B, 1, c.head_dim // 2, 2)
+    cache = llama.new_cache(S, B)
+    (block, *_), k, v = step.block_weights(llama), cache.k[0], cache.v[0]
+    x = step.decode_block(x, block, k, v, column, mask, turn, c.norm_eps)
+    assert (x.shape, x.dtype) == ((B, c.dim), torch.bfloat16)
+    logits = step.finish_step(x, llama.norm.weight, embedding, c.norm_eps)
+    assert (logits.shape, logits.dtype) == ((B, c.vocab_size), torch.float32)
+    assert {t.device for t in (x, mask, turn, logits)} == {GPU}
+
+
+# What must not stand in the loop, each after a line of a function.
+CHOSEN = decoding, "token_loop", "token = choose(logits)  # (B,)"
+MUTANTS = {
+    "cpu": (*CHOSEN, "logits.cpu()"),
+    "to the CPU": (*CHOSEN, "token = token.to('cpu')"),
+    "item": (*CHOSEN, "token[0].item()"),
+    "tolist": (*CHOSEN, "token.tolist()"),
+    "int": (*CHOSEN, "int(token)"),
+    "if": (*CHOSEN, "left = left if (token == 0).any() else left"),
+    "mask": (*CHOSEN, "logits[logits > 0]"),
+    "CPU tensor": (*CHOSEN, "logits = logits + torch.zeros(556)"),
+    "CPU number": (*CHOSEN, "logits = logits * torch.tensor(1.0)"),
+    "CPU index": (*CHOSEN, "token = token[torch.tensor([0])]"),
+    "to the GPU": (*CHOSEN, "torch.tensor([7]).to(token.device)"),
+    "copied": (*CHOSEN, "token.copy_(torch.tensor([7]))"),
+    "made on the GPU": (*CHOSEN, "torch.tensor([7], device=token.device)"),
+    "in the cache": (
+        cache.KVCache,
+        "positions",
+        "columns = torch.arange(T, device=self.k.device) + self.length",
+        "columns = columns + torch.zeros(T, dtype=torch.int64)",
+    ),
+    "in the choice": (
+        sampling,
+        "pick",
+        "check_sampling(temperature, top_k, top_p)",
+        "logits = logits * logits.amax().item()",
+    ),
+    "in the model": (
+        model,
+        "transformer_block",
+        "x_norm = rms_norm(x, norm1, config.norm_eps)  # (..., T, D)",
+        "x = x * torch.ones(1)",
+    ),
+    "in the compiled step": (
+        step,
+        "decode_block",
+        "h = rms_norm(x, norm1, eps)  # (B, D)",
+        "h.cpu()",
+    ),
+}
+
+
+def with_line(function, after: str, line: str):
+    """Return a function with one more line, behind the one that ends so."""
+    lines = textwrap.dedent(inspect.getsource(function)).splitlines()
+    (at,) = [i for i, each in enumerate(lines) if each.endswith(after)]
+    indent = " " * (len(lines[at]) - len(lines[at].lstrip()))
+    if lines[at].startswith(")"):  # of its signature
+        indent = 4 * " "
+    lines.insert(at + 1, indent + line)
+    names = dict(inspect.unwrap(function).__globals__)
+    exec("\n".join(lines), names)
+    return names[function.__name__]
+
+
+def decode(llama, compile):
+    how = dict(max_new_tokens=4, stop=(), compile=compile, **SAMPLED)
+    return list(llamalib.generate(llama, [1, 2], **how))
+
+
+@pytest.mark.parametrize("where", MUTANTS.values(), ids=MUTANTS)
+def test_what_waits_is_found(gpu, llama, monkeypatch, where):
+    """A value read, or a tensor on the CPU: in the loop and under it."""
+    holder, name, after, line = where
+    changed = with_line(getattr(holder, name), after, line)
+    compile = holder is step
+    assert decode(llama, compile) == 4 * [7]
+    gpu.may_copy, llama.compiled = True, None
+    # where it is used: other modules have imported it by name
+    for user in {holder, decoding, model, step}:
+        if hasattr(user, name):
+            monkeypatch.setattr(user, name, changed)
+    with pytest.raises(Misplaced):
+        decode(llama, compile)
+
+
+def test_an_unchanged_function_passes(gpu, llama, monkeypatch):
+    """It is the line that fails, not the way it is put in."""
+    changed = with_line(decoding.token_loop, CHOSEN[2], "token = token + 0")
+    monkeypatch.setattr(decoding, "token_loop", changed)
+    assert decode(llama, False) == 4 * [7]
+
+
+def test_a_generator_on_the_cpu_is_found(gpu):
+    logits = torch.ones(1, 9, device=GPU)
+    with pytest.raises(Misplaced, match="another generator"):
+        sampling.pick(logits, temperature=1, generator=GENERATOR())

@@ -1,0 +1,202 @@
+"""`python -m llamalib gpu`, rehearsed on the CPU with a tiny model."""
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+
+import pytest
+import torch
+
+from llamalib.__main__ import main
+from llamalib.tasks import gpu
+
+# What a machine with nothing but PyTorch and a few packages lacks.
+ABSENT = (
+    "IPython gguf huggingface_hub ipywidgets llama_cpp nbclient nbformat "
+    "psutil sentencepiece tqdm transformers"
+)
+BLOCK = """
+import sys
+
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {absent!r}.split():
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+
+sys.meta_path.insert(0, Blocker())
+"""
+TESTS = """
+import pytest
+
+pytestmark = pytest.mark.cuda
+
+
+def test_passes():
+    pass
+
+
+def test_fails():
+    assert False
+
+
+@pytest.mark.skip
+def test_skips():
+    pass
+"""
+
+
+@pytest.fixture
+def block(tmp_path, monkeypatch):
+    """Return a function that hides packages from new processes."""
+    folder = tmp_path / "blocked"
+    folder.mkdir()
+
+    def hide(absent):
+        text = BLOCK.format(absent=absent)
+        (folder / "sitecustomize.py").write_text(text)
+        monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        # plugins of pytest need packages, too
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    return hide
+
+
+@pytest.fixture
+def one_test(tmp_path, monkeypatch):
+    file = tmp_path / "test_of_a_gpu.py"
+    file.write_text(TESTS.replace("assert False", "pass"))
+    monkeypatch.setattr(gpu, "test_files", lambda: [file])
+    return file
+
+
+def parts_of(folder):
+    file = folder / "generation-cuda.json"
+    return json.loads(file.read_text(encoding="utf-8"))["parts"]
+
+
+def script(text, share=1, needs=()):
+    """Return a part that runs a line of Python."""
+    return share, list(needs), ["-c", text]
+
+
+def test_the_whole_chain_on_a_bare_machine(tmp_path, block, one_test):
+    """Every part, without the packages that it can do without."""
+    block(ABSENT)
+    folder = tmp_path / "results"
+    arguments = ["gpu", "--minutes", "5", "--rehearse", str(folder)]
+    assert main(arguments) == 0
+    parts = parts_of(folder)
+    assert list(parts) == list(gpu.PARTS)
+    assert {part["outcome"] for part in parts.values()} == {"finished"}
+    assert parts["tests"]["tests"] == {"passed": 2, "skipped": 1}
+    cells = parts["cells"]["cells"]
+    assert cells[0]["without"] in ABSENT.split()
+    assert [cell["error"] for cell in cells] == 16 * [None]
+    result = next(cell for cell in cells if "result" in cell["tags"])
+    assert len(result["ids"]) == 24 and set(map(type, result["ids"])) == {int}
+    assert result["printed"].startswith("prompt       | The capital of France is\ncont")
+    found = json.loads((folder / "generation-cuda.json").read_text())
+    rows = {row["name"]: row for row in found["sections"]["1b"]["rows"]}
+    assert len(rows["ours bfloat16"]["decode"]) == 1
+    said = rows["transformers bfloat16"]["missing"]
+    assert said == "transformers is not installed"
+    report = (folder / "generation-cuda.md").read_text(encoding="utf-8")
+    assert "| tests | finished; 2 passed, 1 skipped |" in report
+    assert "16 cells of 09, 0 failed" in report
+    assert "    prompt       | The capital of France is" in report
+    assert "one persistent kernel (Hazy Research) | 1028 | 76 %" in report
+    assert (folder / "generation-cuda.png").is_file()
+    # without matplotlib the tables are written, and the picture is not
+    (folder / "generation-cuda.png").unlink()
+    (folder / "generation-cuda.md").unlink()
+    block("matplotlib")
+    code, said, _ = gpu.run_process(["bench/report.py", folder], 60)
+    assert code == 0 and "no picture: matplotlib is not installed" in said
+    assert (folder / "generation-cuda.md").read_text("utf-8") == report
+    assert not (folder / "generation-cuda.png").exists()
+
+
+def test_without_a_gpu_a_sentence(tmp_path, monkeypatch, capsys):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    monkeypatch.setattr(gpu, "RESULTS", tmp_path)
+    assert main(["gpu"]) == 1
+    said = capsys.readouterr().err
+    assert said == "no CUDA GPU here: nothing was run or written\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_part_that_takes_too_long_is_stopped(tmp_path, monkeypatch, capsys):
+    """With what it started; the next one runs, and the exit status is 1."""
+    late = tmp_path / "late"
+    child = f"import time; time.sleep(4); open({str(late)!r}, 'w')"
+    slow = (
+        "import subprocess, sys, time; print('test_x.py::a PASSED', "
+        f"flush=True); subprocess.Popen([sys.executable, '-c', {child!r}]); "
+        "time.sleep(60)"
+    )
+    parts = {
+        "tests": script(slow, share=0.05),
+        "cells": script("print('{\"error\": null, \"tags\": []}')"),
+        "checkpoint": script("raise SystemExit(3)"),
+    }
+    monkeypatch.setattr(gpu, "PARTS", parts)
+    start = time.monotonic()
+    assert gpu.run_gpu(minutes=0.9, rehearse=tmp_path) == 1
+    assert time.monotonic() - start < 54
+    found = parts_of(tmp_path)
+    assert found["tests"]["outcome"] == "stopped after 3 s"
+    assert found["tests"]["tests"] == {"passed": 1}  # up to there
+    assert found["cells"]["outcome"] == "finished"
+    assert found["checkpoint"]["outcome"] == "failed with exit status 3"
+    assert "  stopped after 3 s, " in capsys.readouterr().out
+    time.sleep(max(0, start + 8 - time.monotonic()))
+    if hasattr(os, "killpg"):  # not on Windows
+        assert not late.exists()
+
+
+def test_all_limits_together_are_less_than_the_minutes(tmp_path, monkeypatch):
+    """A part gets its share, and never more than what is left."""
+    now, limits = [100.0], []
+
+    def run(command, limit):
+        limits.append(limit)
+        now[0] += limit  # it takes all that it may
+        return None, "", limit
+
+    monkeypatch.setattr(gpu.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(gpu, "run_process", run)
+    assert gpu.run_gpu(minutes=9, rehearse=tmp_path) == 1
+    assert sum(limits) <= 9 * 60 and len(limits) == 5
+    assert min(limits) == gpu.RESERVE and limits[3] > 150  # the bench's
+    limits.clear()
+    assert gpu.run_gpu(minutes=gpu.RESERVE / 60, rehearse=tmp_path) == 1
+    assert limits == [gpu.RESERVE]  # for the report alone
+    said = {part["outcome"] for part in parts_of(tmp_path).values()}
+    assert said == {"left out: too late"}
+
+
+def test_what_is_missing_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert gpu.run_gpu(parts=["tests"], rehearse=tmp_path) == 1
+    said = parts_of(tmp_path)["tests"]["outcome"]
+    assert said == "left out: without matplotlib"
+
+
+def test_a_failed_test_is_named(tmp_path, one_test):
+    one_test.write_text(TESTS)
+    assert gpu.run_gpu(parts=["tests"], rehearse=tmp_path) == 1
+    found = parts_of(tmp_path)["tests"]
+    assert found["outcome"] == "failed with exit status 1"
+    assert [name.split("::")[1] for name in found["bad"]] == ["test_fails"]
+    assert Counter(found["tests"]) == Counter(passed=1, failed=1, skipped=1)
+
+
+def test_files_with_tests_for_a_gpu():
+    """Those that use the mark, and none that only names it."""
+    found = {file.name for file in gpu.test_files()}
+    assert {"test_compiled.py", "test_model.py"} <= found
