@@ -168,7 +168,6 @@ class Llama(nn.Module):
     fresh weights: matrices normal with standard deviation 0.02, norms 1. A
     layer, its `attention` and its `feed_forward` can be hooked.
 
-    tied: whether `output.weight` is `tok_embeddings.weight`.
     name: the checkpoint's folder, for headings; "" for fresh weights.
     attend: the attention it runs on, see `self_attention`.
     ways: what `fast.prepare` chose, by name; empty if nothing.
@@ -177,12 +176,11 @@ class Llama(nn.Module):
 
     def __init__(self, config: ModelArgs, *, tied=True, tokenizer=None):
         super().__init__()
-        self.config, self.tied, self.tokenizer = config, tied, tokenizer
+        self.config, self.tokenizer = config, tokenizer
         self.name, self.attend, self.ways = "", sdpa_attention, {}
         self._freqs_cis = self.compiled = None
         self.add_module("tok_embeddings", None)  # first in state_dict
         self.layers = nn.ModuleList(Layer() for _ in range(config.n_layers))
-        self._holders = {}  # by Meta's name
         for name, shape in tensor_shapes(config).items():
             if name == "output.weight" and tied:
                 weight = self.tok_embeddings.weight
@@ -191,9 +189,7 @@ class Llama(nn.Module):
                 if len(shape) == 2 and not weight.is_meta:
                     nn.init.normal_(weight, std=0.02)
             path, _, leaf = name.removesuffix(".weight").rpartition(".")
-            holder = Weight(weight)
-            self.get_submodule(path).add_module(leaf, holder)
-            self._holders[name] = holder
+            self.get_submodule(path).add_module(leaf, Weight(weight))
 
     def _apply(self, fn, recurse=True):
         # .to(…): a compiled step would keep the old weights alive
@@ -224,9 +220,25 @@ class Llama(nn.Module):
         """How the blocks' matrices are quantized: "int8", "int4" or None."""
         return getattr(self.layers[0].attention.wq.weight, "kind", None)
 
+    @property
+    def tied(self) -> bool:
+        """Whether `output.weight` and `tok_embeddings.weight` are one."""
+        return self.output.weight is self.tok_embeddings.weight
+
     def weights(self) -> dict[str, Tensor]:
-        """Return every parameter by Meta's name: the tensors themselves."""
-        return {name: h.weight for name, h in self._holders.items()}
+        """Return all tensors by Meta's name, or raise ValueError."""
+        found, n, L = {}, len(self.layers), self.config.n_layers
+        same = f"{L}, as llama.config.n_layers; change one of the two"
+        expect(n == L, "len(llama.layers)", n, same)
+        try:
+            for name in tensor_shapes(self.config):
+                module = self
+                for part in name.split(".")[:-1]:  # getattr takes longer
+                    module = module._modules.get(part) or getattr(module, part)
+                found[name] = module.weight
+        except AttributeError as error:
+            raise ValueError(f"llama has no {name}: {error}") from None
+        return found
 
     def new_cache(self, max_seq_len, batch_size=1, padding=None) -> KVCache:
         """Return an empty KV cache of this model's shape, device and dtype."""

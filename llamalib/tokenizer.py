@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tiktoken
 
-from .checks import expect
+from .checks import as_ids, expect
 from .files import reject_lookalikes
 
 # The pre-tokens that a text is cut into: contractions; a word with one leading
@@ -167,7 +167,7 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Return the bytes of the tokens, concatenated."""
-        ids = checked_ids(ids, self.vocab_size)
+        ids = as_ids("ids", ids, self.vocab_size)
         tokens = [i for i in ids if i < self.n_words]
         return self._encoding.decode_bytes(tokens)
 
@@ -199,14 +199,6 @@ def checked_messages(messages) -> Iterator[tuple[str, str]]:
         ok = isinstance(content, str)
         expect(ok, f"messages[{i}]: content", content, "a str")
         yield role, content
-
-
-def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
-    """Return the ids as ints, or raise ValueError."""
-    ids, most = [int(i) for i in ids], vocab_size - 1
-    for i in ids:
-        expect(0 <= i <= most, "the token id", i, f"0 to {most}")
-    return ids
 
 
 def check_text(s) -> None:

@@ -505,7 +505,7 @@ GENERATE = {
     "a negative id": (dict(prompt_ids=[-1]), "is -1; expected 0 to 555"),
     "ids with a point": (
         dict(prompt_ids=[1.0]),
-        "are torch.float32; expected",
+        r"prompt_ids is \[1.0\]; expected",
     ),
     "a text for ids": (dict(prompt_ids="abc"), "is 'abc'; expected .T,. ids"),
     "an empty prompt": (
@@ -530,7 +530,7 @@ GENERATE = {
     "top-p 0": (dict(temperature=1.0, top_p=0.0), "top_p is 0.0"),
     "top-p over 1": (dict(temperature=1.0, top_p=1.5), "top_p is 1.5"),
     "a seed": (dict(seed=-1), "seed is -1"),
-    "a stop": (dict(stop=[556]), r"stop is \[556\]"),
+    "a stop": (dict(stop=[556]), "an id in stop is 556"),
 }
 
 
