@@ -168,6 +168,7 @@ class Llama(nn.Module):
     fresh weights: matrices normal with standard deviation 0.02, norms 1. A
     layer, its `attention` and its `feed_forward` can be hooked.
 
+    tied: whether `output.weight` is `tok_embeddings.weight`.
     name: the checkpoint's folder, for headings; "" for fresh weights.
     attend: the attention it runs on, see `self_attention`.
     ways: what `fast.prepare` chose, by name; empty if nothing.
@@ -222,7 +223,7 @@ class Llama(nn.Module):
 
     @property
     def tied(self) -> bool:
-        """Whether `output.weight` and `tok_embeddings.weight` are one."""
+        """Whether the output matrix and the embedding are one parameter."""
         return self.output.weight is self.tok_embeddings.weight
 
     def weights(self) -> dict[str, Tensor]:
@@ -309,6 +310,7 @@ class Llama(nn.Module):
             check_ids("tokens", tokens, self.config.vocab_size)
         batch = tokens.to(self.device).reshape(-1, tokens.shape[-1])
         if cache is not None:
+            expect(isinstance(cache, KVCache), "the cache", cache, "a KVCache")
             c, B, S = self.config, len(batch), cache.max_seq_len
             shape = c.n_layers, B, c.n_kv_heads, S, c.head_dim
             expected = shape, self.device, self.dtype

@@ -187,9 +187,11 @@ class Tokenizer:
 def checked_messages(messages) -> Iterator[tuple[str, str]]:
     """Yield roles and contents, or raise ValueError."""
     form = '{"role": "user", "content": "Hello"}'
-    ok = messages and not isinstance(messages, (str, Mapping))
+    ok = isinstance(messages, Iterable)
+    found = list(messages) if ok and not isinstance(messages, str) else []
+    ok = len(found) > 0 and not isinstance(messages, Mapping)
     expect(ok, "messages", messages, f"a list like [{form}]")
-    for i, message in enumerate(messages):
+    for i, message in enumerate(found):
         ok = isinstance(message, Mapping)
         ok = ok and set(message) == {"role", "content"}
         expect(ok, f"messages[{i}]", message, f"a dict like {form}")
@@ -212,9 +214,11 @@ def check_special(allowed, special_tokens) -> set[str]:
     """Return the allowed names as a set, or raise ValueError."""
     if allowed == "all":
         allowed = special_tokens
+    ok, names = isinstance(allowed, Iterable), "special tokens' names"
+    expect(ok, "allowed_special", allowed, names)
     allowed = {allowed} if isinstance(allowed, str) else set(allowed)
     unknown = sorted(allowed - special_tokens.keys())
-    expect(not unknown, "allowed_special", unknown, "special tokens' names")
+    expect(not unknown, "allowed_special", unknown, names)
     return allowed
 
 
