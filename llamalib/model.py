@@ -310,7 +310,8 @@ class Llama(nn.Module):
             check_ids("tokens", tokens, self.config.vocab_size)
         batch = tokens.to(self.device).reshape(-1, tokens.shape[-1])
         if cache is not None:
-            expect(isinstance(cache, KVCache), "the cache", cache, "a KVCache")
+            is_cache = hasattr(cache, "max_seq_len")
+            expect(is_cache, "the cache", cache, "a KVCache")
             c, B, S = self.config, len(batch), cache.max_seq_len
             shape = c.n_layers, B, c.n_kv_heads, S, c.head_dim
             expected = shape, self.device, self.dtype
