@@ -227,7 +227,7 @@ class Llama(nn.Module):
         return self.output.weight is self.tok_embeddings.weight
 
     def weights(self) -> dict[str, Tensor]:
-        """Return all tensors by Meta's name, or raise ValueError."""
+        """Return the weights by Meta's name; ValueError if one is missing."""
         found, n, L = {}, len(self.layers), self.config.n_layers
         same = f"{L}, as llama.config.n_layers; change one of the two"
         expect(n == L, "len(llama.layers)", n, same)
