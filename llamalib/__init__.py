@@ -11,23 +11,11 @@ from importlib import import_module
 from .cache import KVCache
 from .config import LLAMA_1B, ModelArgs
 from .decoding import decode_one, generate, generate_batch, pad_left, prefill
-from .gqa import (
-    attention,
-    attention_weights,
-    causal_mask,
-    repeat_kv,
-    sdpa_attention,
-    self_attention,
-)
+from .gqa import attention, attention_weights, causal_mask
+from .gqa import repeat_kv, sdpa_attention, self_attention
 from .loading import load
-from .model import (
-    Llama,
-    attention_maps,
-    forward,
-    record,
-    tensor_shapes,
-    transformer_block,
-)
+from .model import Llama, attention_maps, forward
+from .model import record, tensor_shapes, transformer_block
 from .rmsnorm import rms_norm
 from .roofline import bytes_per_step, memory_bandwidth
 from .rope import apply_rotary_emb, precompute_freqs_cis, scale_frequencies

@@ -16,27 +16,21 @@ class KVCache:
 
     max_seq_len: S, the most positions it can hold.  batch_size: B.
     padding: (B,) int64, columns of left padding in each row; None: none.
+    like: device and dtype, as for `torch.zeros`.
     `k` and `v` are (L, B, KV, S, hd); columns from `length` on are not yet
     written. Together they take 2·L·B·KV·S·hd elements, and never grow.
     """
 
     def __init__(
-        self,
-        config,
-        max_seq_len,
-        batch_size=1,
-        padding=None,
-        *,
-        device=None,
-        dtype=None,
+        self, config, max_seq_len, batch_size=1, padding=None, **like
     ):
-        counts = {"max_seq_len": max_seq_len, "batch_size": batch_size}
-        for name, count in counts.items():
-            expect(is_count(count), name, count, "a whole number from 1")
+        count = "a whole number from 1"
+        expect(is_count(max_seq_len), "max_seq_len", max_seq_len, count)
+        expect(is_count(batch_size), "batch_size", batch_size, count)
         L, KV, hd = config.n_layers, config.n_kv_heads, config.head_dim
         shape = L, batch_size, KV, max_seq_len, hd
-        self.k = torch.zeros(shape, device=device, dtype=dtype)
-        self.v = torch.zeros(shape, device=device, dtype=dtype)
+        self.k = torch.zeros(shape, **like)
+        self.v = torch.zeros(shape, **like)
         self.reset(padding)
 
     @property
@@ -98,7 +92,8 @@ class KVCache:
         self.length, self.padding, B = 0, padding, self.k.shape[1]
         if padding is None:
             return
-        found, expected = (padding.dtype, padding.shape), (torch.int64, (B,))
+        found = getattr(padding, "dtype", None), getattr(padding, "shape", ())
+        expected = torch.int64, (B,)
         expect(found == expected, "padding's dtype and shape", found, expected)
         columns = torch.arange(self.max_seq_len, device=self.k.device)
         is_padding = columns < padding[:, None, None, None]  # (B, 1, 1, S)

@@ -3,8 +3,7 @@ r"""The loop: prefill the prompt, decode one token at a time, stop.
 `B` batch, `T` positions of the prompt, `V` vocabulary.
 """
 
-import operator
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .cache import KVCache
-from .checks import check_ids, expect, is_count
+from .checks import as_ids, expect, is_count
 from .model import Llama
 from .sampling import check_sampling, pick
 
@@ -63,8 +62,9 @@ def generate(
     GPU one step ahead).  Raises ValueError at the call, naming the argument.
     """
     rows = [prompt_tensor(llama, prompt_ids)]
-    options = temperature, top_k, top_p, seed, stop, compile
-    steps, stop = start_loop(llama, rows, max_new_tokens, *options)
+    options = dict(temperature=temperature, top_k=top_k, top_p=top_p)
+    options |= dict(seed=seed, stop=stop, compile=compile)
+    steps, stop = start_loop(llama, rows, max_new_tokens, **options)
     return until_stop(steps, stop)
 
 
@@ -79,13 +79,13 @@ def generate_batch(
     options: temperature, top_k, top_p, seed, stop, compile, as in `generate`.
     Returns a list of new ids for each prompt, up to its own stop.
     """
-    rows = []
-    for i, prompt_ids in enumerate(prompts):
+    rows, ok = [], isinstance(prompts, Iterable)
+    for i, prompt_ids in enumerate(prompts if ok else ()):
         try:
             rows.append(prompt_tensor(llama, prompt_ids))
         except ValueError as error:
             raise ValueError(f"prompts[{i}]: {error}") from None
-    expect(len(rows) > 0, "prompts", prompts, "at least one")
+    expect(len(rows) > 0, "prompts", prompts, "a list of prompts")
     steps, stop = start_loop(llama, rows, max_new_tokens, **options)
     texts, unfinished = [[] for _ in rows], set(range(len(rows)))
     for ids in steps:
@@ -107,27 +107,18 @@ def pad_left(rows: list[Tensor]) -> tuple[Tensor, Tensor | None]:
     T = max(map(len, rows))
     padding = torch.tensor([T - len(row) for row in rows])
     tokens = torch.stack([F.pad(row, (T - len(row), 0)) for row in rows])
-    if not padding.any():
-        return tokens, None
-    return tokens, padding.to(tokens.device)
+    return tokens, padding.to(tokens.device) if padding.any() else None
 
 
 def start_loop(
-    llama,
-    rows,
-    max_new_tokens,
-    temperature=0.0,
-    top_k=None,
-    top_p=None,
-    seed=None,
-    stop=None,
-    compile=False,
+    llama, rows, max_new_tokens, seed=None, stop=None, compile=False, **how
 ):
     """Check `generate`'s arguments; return `token_loop` and the stops."""
-    sampling = dict(temperature=temperature, top_k=top_k, top_p=top_p)
+    sampling = dict(temperature=0.0) | how
     choose = make_sampler(llama.device, len(rows), seed, **sampling)
     n, most = max_new_tokens, llama.config.max_seq_len
     expect(is_count(n), "max_new_tokens", n, "a whole number from 1")
+    expect(type(compile) is bool, "compile", compile, "True or False")
     tokens, padding = pad_left(rows)
     T = tokens.shape[1]
     room = f"at most {most - T}: the prompt has {T} tokens of {most} positions"
@@ -214,25 +205,17 @@ def until_stop(steps: Iterator[list[int]], stop) -> Iterator[int]:
 def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
     """Return the prompt as (T,) int64 on the model's device, checked."""
     expected = "(T,) ids, as from llama.tokenizer.encode(text, bos=True, …)"
-    try:
-        tokens = torch.as_tensor(prompt_ids)
-    except (TypeError, ValueError, RuntimeError):
-        tokens = torch.empty(0)
-    ok = tokens.dim() == 1 and tokens.numel() > 0
-    expect(ok, "prompt_ids", prompt_ids, expected)
-    check_ids("prompt_ids", tokens, llama.config.vocab_size)
-    return tokens.to(llama.device, torch.int64)  # (T,)
+    expect(hasattr(llama, "config"), "llama", llama, "a Llama, as from `load`")
+    ok = isinstance(prompt_ids, Sequence) or hasattr(prompt_ids, "tolist")
+    V = llama.config.vocab_size
+    ids = as_ids("prompt_ids", prompt_ids, V, expected) if ok else ()
+    expect(len(ids) > 0, "prompt_ids", prompt_ids, expected)
+    return torch.tensor(ids, device=llama.device)  # (T,)
 
 
 def check_stop(llama: Llama, stop) -> frozenset[int]:
     """Return the ids to stop at, or raise ValueError."""
-    V = llama.config.vocab_size
     if stop is None:
         stop = getattr(llama.tokenizer, "stop_tokens", ())
-    try:  # a tensor's elements are not ints, and would equal no id
-        ids = frozenset(map(operator.index, stop))
-    except TypeError:
-        ids = {-1}
-    expected = f"a collection of ids from 0 to {V - 1}, or () for none"
-    expect(all(0 <= i < V for i in ids), "stop", stop, expected)
-    return ids
+    expected = "a collection of ids, or () for none"
+    return frozenset(as_ids("stop", stop, llama.config.vocab_size, expected))

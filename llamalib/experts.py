@@ -1,4 +1,3 @@
 raise ImportError(
-    "llamalib.experts moved into notebooks/appendix/C_mixture_of_experts.ipynb "
-    "in 0.2"
+    "moved in 0.2 to notebooks/appendix/C_mixture_of_experts.ipynb"
 )

@@ -1,4 +1,3 @@
 raise ImportError(
-    "llamalib.long_context moved into notebooks/appendix/D_long_context.ipynb "
-    "in 0.2; long_rows is now llamalib.course.text.pack_rows"
+    "moved to D_long_context.ipynb; long_rows: llamalib.course.text.pack_rows"
 )

@@ -178,12 +178,11 @@ class Llama(nn.Module):
 
     def __init__(self, config: ModelArgs, *, tied=True, tokenizer=None):
         super().__init__()
-        self.config, self.tied, self.tokenizer = config, tied, tokenizer
+        self.config, self.tokenizer = config, tokenizer
         self.name, self.attend, self.ways = "", sdpa_attention, {}
         self._freqs_cis, self.compiled, self.note = None, None, ""
         self.add_module("tok_embeddings", None)  # first in state_dict
         self.layers = nn.ModuleList(Layer() for _ in range(config.n_layers))
-        self._holders = {}  # by Meta's name
         for name, shape in tensor_shapes(config).items():
             if name == "output.weight" and tied:
                 weight = self.tok_embeddings.weight
@@ -192,9 +191,7 @@ class Llama(nn.Module):
                 if len(shape) == 2 and not weight.is_meta:
                     nn.init.normal_(weight, std=0.02)
             path, _, leaf = name.removesuffix(".weight").rpartition(".")
-            holder = Weight(weight)
-            self.get_submodule(path).add_module(leaf, holder)
-            self._holders[name] = holder
+            self.get_submodule(path).add_module(leaf, Weight(weight))
 
     def _apply(self, fn, recurse=True):
         # .to(…): a compiled step would keep the old weights alive
@@ -226,9 +223,25 @@ class Llama(nn.Module):
         """How the blocks' matrices are quantized: "int8", "int4" or None."""
         return getattr(self.layers[0].attention.wq.weight, "kind", None)
 
+    @property
+    def tied(self) -> bool:
+        """Whether the output matrix and the embedding are one parameter."""
+        return self.output.weight is self.tok_embeddings.weight
+
     def weights(self) -> dict[str, Tensor]:
-        """Return every parameter by Meta's name: the tensors themselves."""
-        return {name: h.weight for name, h in self._holders.items()}
+        """Return the weights by Meta's name; ValueError if one is missing."""
+        found, n, L = {}, len(self.layers), self.config.n_layers
+        same = f"{L}, as llama.config.n_layers; change one of the two"
+        expect(n == L, "len(llama.layers)", n, same)
+        try:
+            for name in tensor_shapes(self.config):
+                module = self
+                for part in name.split(".")[:-1]:  # getattr takes longer
+                    module = module._modules.get(part) or getattr(module, part)
+                found[name] = module.weight
+        except AttributeError as error:
+            raise ValueError(f"llama has no {name}: {error}") from None
+        return found
 
     def new_cache(self, max_seq_len, batch_size=1, padding=None) -> KVCache:
         """Return an empty KV cache of this model's shape, device and dtype."""
@@ -303,6 +316,8 @@ class Llama(nn.Module):
             check_ids("tokens", tokens, self.config.vocab_size)
         batch = tokens.to(self.device).reshape(-1, tokens.shape[-1])
         if cache is not None:
+            is_cache = hasattr(cache, "max_seq_len")
+            expect(is_cache, "the cache", cache, "a KVCache")
             c, B, S = self.config, len(batch), cache.max_seq_len
             shape = c.n_layers, B, c.n_kv_heads, S, c.head_dim
             expected = shape, self.device, self.dtype

@@ -1,22 +1,23 @@
 r"""From logits to the next token. `...` any dimensions, `V` vocabulary."""
 
-import math
-
 import torch
 from torch import Tensor
 
 from .checks import expect, is_count
 
+LEAST = 1e-20  # of a temperature; logits over less may exceed float32
+
 
 def check_sampling(temperature=1.0, top_k=None, top_p=None) -> None:
     """Raise ValueError naming the argument that is out of range."""
     t, p, number = temperature, top_p, (int, float)
-    ok = isinstance(t, number) and 0 <= t < math.inf
-    expect(ok, "temperature", t, "0 (greedy) or more")
+    ok = isinstance(t, number) and type(t) is not bool
+    ok = ok and (t == 0 or LEAST <= t <= 1 / LEAST)
+    expect(ok, "temperature", t, f"0 (greedy), or {LEAST} to {1 / LEAST}")
     ok = top_k is None or is_count(top_k)
     expect(ok, "top_k", top_k, "a whole number from 1, or None")
-    ok = p is None or isinstance(p, number) and 0 < p <= 1
-    expect(ok, "top_p", p, "over 0 and at most 1, or None")
+    ok = isinstance(p, number) and type(p) is not bool and LEAST <= p <= 1
+    expect(p is None or ok, "top_p", p, f"{LEAST} to 1, or None")
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tiktoken
 
-from .checks import expect
+from .checks import as_ids, expect
 from .files import reject_lookalikes
 
 # The pre-tokens that a text is cut into: contractions; a word with one leading
@@ -167,7 +167,7 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Return the bytes of the tokens, concatenated."""
-        ids = checked_ids(ids, self.vocab_size)
+        ids = as_ids("ids", ids, self.vocab_size)
         tokens = [i for i in ids if i < self.n_words]
         return self._encoding.decode_bytes(tokens)
 
@@ -187,9 +187,11 @@ class Tokenizer:
 def checked_messages(messages) -> Iterator[tuple[str, str]]:
     """Yield roles and contents, or raise ValueError."""
     form = '{"role": "user", "content": "Hello"}'
-    ok = messages and not isinstance(messages, (str, Mapping))
+    ok = isinstance(messages, Iterable)
+    found = list(messages) if ok and not isinstance(messages, str) else []
+    ok = len(found) > 0 and not isinstance(messages, Mapping)
     expect(ok, "messages", messages, f"a list like [{form}]")
-    for i, message in enumerate(messages):
+    for i, message in enumerate(found):
         ok = isinstance(message, Mapping)
         ok = ok and set(message) == {"role", "content"}
         expect(ok, f"messages[{i}]", message, f"a dict like {form}")
@@ -199,14 +201,6 @@ def checked_messages(messages) -> Iterator[tuple[str, str]]:
         ok = isinstance(content, str)
         expect(ok, f"messages[{i}]: content", content, "a str")
         yield role, content
-
-
-def checked_ids(ids: Iterable[int], vocab_size: int) -> list[int]:
-    """Return the ids as ints, or raise ValueError."""
-    ids, most = [int(i) for i in ids], vocab_size - 1
-    for i in ids:
-        expect(0 <= i <= most, "the token id", i, f"0 to {most}")
-    return ids
 
 
 def check_text(s) -> None:
@@ -220,9 +214,11 @@ def check_special(allowed, special_tokens) -> set[str]:
     """Return the allowed names as a set, or raise ValueError."""
     if allowed == "all":
         allowed = special_tokens
+    ok, names = isinstance(allowed, Iterable), "special tokens' names"
+    expect(ok, "allowed_special", allowed, names)
     allowed = {allowed} if isinstance(allowed, str) else set(allowed)
     unknown = sorted(allowed - special_tokens.keys())
-    expect(not unknown, "allowed_special", unknown, "special tokens' names")
+    expect(not unknown, "allowed_special", unknown, names)
     return allowed
 
 

@@ -1,5 +1,4 @@
 raise ImportError(
-    "llamalib.training moved in 0.2: find_text, read_documents and "
-    "own_documents are in llamalib.course.text, everything else is in "
-    "notebooks/appendix/A_training.ipynb"
+    "llamalib.training moved in 0.2: documents to llamalib.course.text, the "
+    "rest to notebooks/appendix/A_training.ipynb"
 )

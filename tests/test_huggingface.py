@@ -506,7 +506,7 @@ def test_other_tokenizers(tmp_path, kind):
     assert ours.encode("a</s>", **some)[-1] == 2
     half = ours.encode("🐍", bos=False, eos=False)[:-1]
     assert "\ufffd" in "".join(ours.decode_stream(half))
-    with pytest.raises(ValueError, match="token id is 9999; expected 0 to"):
+    with pytest.raises(ValueError, match="an id in ids is 9999; expected 0 to"):
         ours.decode([9999])
     with pytest.raises(ValueError, match="allowed_special is .'<x>'"):
         ours.encode("a", bos=False, eos=False, allowed_special="<x>")
@@ -608,7 +608,7 @@ def test_rows_that_are_no_tokens(tmp_path, kind, capsys):
     assert type(found) is kind and found.n_words == 556
     assert found.decode([97, 599, 98]) == "ab"
     assert "".join(found.decode_stream([97, 599, 98])) == "ab"
-    with pytest.raises(ValueError, match="token id is 600; expected 0 to 599"):
+    with pytest.raises(ValueError, match="an id in ids is 600; expected 0 to 599"):
         found.decode([600])
     if kind is Tokenizer:
         assert main(["convert", str(folder), str(tmp_path / "new")]) == 1

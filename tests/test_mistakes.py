@@ -10,12 +10,13 @@ import re
 import shutil
 import zipfile
 
+import numpy as np
 import pytest
 import torch
 
 import llamalib
 from llamalib.files import ROOT
-from tests.helpers import random_llama, write_checkpoint
+from tests.helpers import random_llama, small_ranks, write_checkpoint
 
 PTH, PARAMS, TOKENIZER = (
     "consolidated.00.pth",
@@ -505,7 +506,7 @@ GENERATE = {
     "a negative id": (dict(prompt_ids=[-1]), "is -1; expected 0 to 555"),
     "ids with a point": (
         dict(prompt_ids=[1.0]),
-        "are torch.float32; expected",
+        r"prompt_ids is \[1.0\]; expected",
     ),
     "a text for ids": (dict(prompt_ids="abc"), "is 'abc'; expected .T,. ids"),
     "an empty prompt": (
@@ -530,7 +531,71 @@ GENERATE = {
     "top-p 0": (dict(temperature=1.0, top_p=0.0), "top_p is 0.0"),
     "top-p over 1": (dict(temperature=1.0, top_p=1.5), "top_p is 1.5"),
     "a seed": (dict(seed=-1), "seed is -1"),
-    "a stop": (dict(stop=[556]), r"stop is \[556\]"),
+    "a stop": (dict(stop=[556]), "an id in stop is 556"),
+    "a text to stop at": (
+        dict(stop=".\n"),
+        r"stop is '\.\\n'; expected a coll",
+    ),
+    "no text to stop at": (dict(stop=""), "stop is ''; expected a collection"),
+    "bytes to stop at": (dict(stop=b"ab"), "stop is b'ab'; expected"),
+    "truth to stop at": (dict(stop=[True]), r"stop is \[True\]; expected"),
+    "a complex id": (dict(prompt_ids=[1j]), r"prompt_ids is \[1j\]; expected"),
+    "complex ids": (
+        dict(prompt_ids=torch.tensor([1j])),
+        "prompt_ids is tensor",
+    ),
+    "a truth for an id": (
+        dict(prompt_ids=[1, True]),
+        r"prompt_ids is \[1, True\]; expected \(T,\) ids",
+    ),
+    "truths for ids": (
+        dict(prompt_ids=np.array([True])),
+        "prompt_ids is array",
+    ),
+    "texts for ids": (dict(prompt_ids=["1"]), r"prompt_ids is \['1'\]"),
+    "bytes for ids": (dict(prompt_ids=b"ab"), "prompt_ids is b'ab'; expected"),
+    "a set of ids": (
+        dict(prompt_ids={1, 2}),
+        "prompt_ids is {1, 2}; expected",
+    ),
+    "a generator of ids": (
+        dict(prompt_ids=(i for i in (1, 2))),
+        "prompt_ids is <generator",
+    ),
+    "an id alone": (dict(prompt_ids=5), "prompt_ids is 5; expected"),
+    "an array of no dimension": (
+        dict(prompt_ids=np.array(3)),
+        r"prompt_ids is array\(3\); expected",
+    ),
+    "an id over int64": (
+        dict(prompt_ids=[2**64]),
+        "an id in prompt_ids is 18446744073709551616; expected 0 to 555",
+    ),
+    "a number of tokens as a text": (
+        dict(max_new_tokens="5"),
+        "max_new_tokens is '5'",
+    ),
+    "a truth for a number": (
+        dict(max_new_tokens=True),
+        "max_new_tokens is True",
+    ),
+    "a temperature as a text": (
+        dict(temperature="0.7"),
+        "temperature is '0.7'",
+    ),
+    "hot": (dict(temperature=float("inf")), "temperature is inf; expected 0"),
+    "a truth for a temperature": (
+        dict(temperature=True),
+        "temperature is True; expected 0",
+    ),
+    "a huge temperature": (dict(temperature=10**400), "temperature is 10000"),
+    "nearly no temperature": (dict(temperature=1e-40), "temperature is 1e-40"),
+    "nearly no top-p": (dict(top_p=1e-320), "top_p is 1e-320; expected 1e-20"),
+    "a truth for a seed": (dict(seed=True), "seed is True; expected"),
+    "a word for compile": (
+        dict(compile="no"),
+        "compile is 'no'; expected True or False",
+    ),
 }
 
 
@@ -542,6 +607,81 @@ def test_a_generation(llama, mistake):
     with pytest.raises(ValueError, match=said):
         llamalib.generate(llama, **asked)
     assert len(list(llamalib.generate(llama, [1], max_new_tokens=3))) <= 3
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        range(1, 4),
+        (1, 2, 3),
+        np.array([1, 2, 3]),
+        np.array([1, 2, 3], dtype=np.uint64),
+        [np.int64(1), torch.tensor(2), 3],
+        torch.tensor([1, 2, 3], dtype=torch.uint8),
+    ],
+)
+def test_ids_of_any_library(llama, ids):
+    new = list(llamalib.generate(llama, [1, 2, 3], max_new_tokens=5, stop=()))
+    how = dict(max_new_tokens=5)
+    assert list(llamalib.generate(llama, ids, stop=(), **how)) == new
+    for stop in (np.array(new[2:3]), torch.tensor(new[2:3]), {new[2]}):
+        found = list(llamalib.generate(llama, ids, stop=stop, **how))
+        assert found == new[: new.index(new[2])]
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (lambda m: llamalib.load(5), "path is 5; expected a folder or None"),
+        (lambda m: llamalib.load(0), "path is 0; expected a folder or None"),
+        (lambda m: llamalib.load(b"a"), "path is b'a'; expected a folder"),
+        (
+            lambda m: llamalib.generate("pocket", [1], max_new_tokens=1),
+            "llama is 'pocket'; expected a Llama, as from `load`",
+        ),
+        (
+            lambda m: llamalib.generate_batch(m, None, max_new_tokens=1),
+            "prompts is None; expected a list of prompts",
+        ),
+        (
+            lambda m: llamalib.generate_batch(m, "ab", max_new_tokens=1),
+            r"prompts\[0\]: prompt_ids is 'a'; expected",
+        ),
+        (
+            lambda m: llamalib.generate_batch(m, [[1], ""], max_new_tokens=1),
+            r"prompts\[1\]: prompt_ids is ''; expected",
+        ),
+        (lambda m: m.new_cache(True), "max_seq_len is True; expected a whole"),
+        (lambda m: m.new_cache(9, "2"), "batch_size is '2'; expected a whole"),
+        (lambda m: m.new_cache(9, 2, [0, 1]), r"dtype and shape is \(None, "),
+        (lambda m: m.tokenizer.decode(5), "ids is 5; expected token ids"),
+        (
+            lambda m: m.tokenizer.decode("12"),
+            "ids is '12'; expected token ids",
+        ),
+        (lambda m: m.tokenizer.decode([1.5]), r"ids is \[1.5\]; expected"),
+        (lambda m: m.tokenizer.decode([None]), r"ids is \[None\]; expected"),
+        (
+            lambda m: m.tokenizer.encode(
+                "a", bos=True, eos=False, allowed_special=True
+            ),
+            "allowed_special is True; expected special tokens' names",
+        ),
+        (
+            lambda m: m.tokenizer.encode_chat(5),
+            "messages is 5; expected a list",
+        ),
+        (lambda m: m.tokenizer.encode_chat([]), r"messages is \[\]; expected"),
+        (
+            lambda m: m.tokenizer.encode_chat("Hi"),
+            "messages is 'Hi'; expected",
+        ),
+    ],
+)
+def test_other_arguments(llama, call, said):
+    llama.tokenizer = llamalib.Tokenizer(small_ranks())
+    with pytest.raises(ValueError, match=said):
+        call(llama)
 
 
 @pytest.mark.parametrize(

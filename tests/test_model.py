@@ -1,9 +1,12 @@
 """The whole model compared with transformers', on the same weights."""
 
+import copy
+from dataclasses import replace
 from itertools import product
 
 import pytest
 import torch
+from torch.nn.utils import parametrize
 
 import llamalib
 from llamalib import LLAMA_1B, attention, sdpa_attention
@@ -12,6 +15,7 @@ from tests.helpers import (
     random_ids,
     random_llama,
     small_config,
+    small_ranks,
     to_transformers,
 )
 
@@ -252,6 +256,151 @@ def test_names_shapes_and_counts():
     assert count[1] - count[0] == 556 * 64
 
 
+def copied(module):
+    """Return a copy with other weights."""
+    module = copy.deepcopy(module)
+    for weight in module.parameters():
+        weight.mul_(1 + torch.rand(weight.shape))
+    return module
+
+
+def replace_norm(llama):
+    llama.norm = copied(llama.norm)
+
+
+def replace_embedding(llama):
+    llama.tok_embeddings = copied(llama.tok_embeddings)
+
+
+def replace_layer(llama):
+    llama.layers[1] = copied(llama.layers[1])
+
+
+def replace_matrix(llama):
+    llama.layers[0].feed_forward.w2 = copied(llama.layers[0].feed_forward.w2)
+
+
+def swap_layers(llama):
+    first, second = llama.layers
+    llama.layers[0], llama.layers[1] = second, first
+
+
+def assign(llama):
+    llama.load_state_dict(copied(llama).state_dict(), assign=True)
+
+
+def set_parameter(llama):
+    llama.output.weight = copied(llama).output.weight
+
+
+CHANGES = [
+    replace_norm,
+    replace_embedding,
+    replace_layer,
+    replace_matrix,
+    swap_layers,
+    assign,
+    set_parameter,
+]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("tied", (True, False))
+def test_what_the_module_holds_is_what_runs_and_what_is_saved(
+    change, tied, tmp_path
+):
+    llama, tokens = random_llama(tied=tied), random_ids(7)
+    before = llama(tokens)
+    change(llama)
+    found = llama(tokens)
+    assert not torch.allclose(found, before)
+    held = llama.state_dict(keep_vars=True)
+    assert {n: id(w) for n, w in llama.weights().items()} == {
+        n: id(w) for n, w in held.items()
+    }
+    fresh = random_llama(tied=False)
+    fresh.load_state_dict(held)
+    assert torch.equal(found, fresh(tokens))
+    new = list(llamalib.generate(llama, [1, 2], max_new_tokens=9))
+    assert new == list(llamalib.generate(fresh, [1, 2], max_new_tokens=9))
+    llama.tokenizer = llamalib.Tokenizer(small_ranks())
+    llamalib.save(llama, tmp_path)
+    again = llamalib.load(tmp_path, device="cpu")
+    assert torch.equal(again(tokens), found)
+
+
+@torch.no_grad()
+def test_a_parametrized_weight():
+    class Doubled(torch.nn.Module):
+        def forward(self, weight):
+            return 2 * weight
+
+    llama, expected, tokens = random_llama(), random_llama(), random_ids(7)
+    expected.norm.weight.mul_(2)
+    parametrize.register_parametrization(llama.norm, "weight", Doubled())
+    assert torch.equal(llama(tokens), expected(tokens))
+    parametrize.register_parametrization(
+        llama.layers[1].attention.wo, "weight", Doubled()
+    )
+    expected.layers[1].attention.wo.weight.mul_(2)
+    assert torch.equal(llama(tokens), expected(tokens))
+
+
+@torch.no_grad()
+def test_layers_that_are_removed_or_added():
+    llama, tokens = random_llama(), random_ids(7)
+    whole = llama.weights()
+    del llama.layers[0]
+    said = r"len\(llama.layers\) is 1; expected 2, as llama.config.n_layers"
+    for call in (lambda: llama(tokens), llama.weights):
+        with pytest.raises(ValueError, match=said):
+            call()
+    # with a config that says so it runs
+    llama.config = replace(llama.config, n_layers=1)
+    smaller = random_llama(llama.config)
+    for name, weight in smaller.weights().items():
+        weight.copy_(whole[name.replace("layers.0.", "layers.1.")])
+    assert torch.equal(llama(tokens), smaller(tokens))
+    llama.layers.append(copy.deepcopy(llama.layers[0]))
+    with pytest.raises(ValueError, match="is 2; expected 1"):
+        llama(tokens)
+
+
+@pytest.mark.parametrize("lost", ["norm", "layers.1.attention.wq"])
+def test_a_weight_that_is_missing_is_named(lost):
+    path, _, leaf = lost.rpartition(".")
+    for change in (delattr, lambda *where: setattr(*where, None)):
+        llama = random_llama()
+        change(llama.get_submodule(path), leaf)
+        with pytest.raises(ValueError, match=f"llama has no {lost}.weight: "):
+            llama(random_ids(3))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("ids_are_read", (True, False))
+def test_a_failed_export_leaves_the_model_as_it_was(ids_are_read, monkeypatch):
+    """Whether it fails where ids are read, or after the whole pass."""
+
+    class Fails(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.llama = random_llama()
+
+        def forward(self, tokens):
+            logits = self.llama(tokens)
+            return logits if logits.sum() > 0 else -logits
+
+    tokens, module = random_ids(7), Fails()
+    if not ids_are_read:  # as on a GPU with a cache
+        monkeypatch.setattr("llamalib.model.check_ids", lambda *args: None)
+    with pytest.raises(Exception, match="data-dependent"):
+        torch.export.export(module, (tokens,), strict=False)
+    kinds = {type(weight) for weight in module.llama.weights().values()}
+    assert kinds == {torch.nn.Parameter}
+    assert torch.equal(module.llama(tokens), random_llama()(tokens))
+
+
 def test_it_says_what_it_is():
     assert repr(random_llama()) == (
         "Llama(fresh weights: L=2, D=64, H=8, KV=2, F=256, V=556, "
@@ -294,6 +443,9 @@ def test_it_can_be_trained():
     [
         ([1, 2], "tokens are list"),
         (torch.tensor([1.0]), "float32"),
+        (torch.tensor([1j]), "are torch.complex64; expected torch.int64"),
+        (torch.tensor([True]), "are torch.bool; expected torch.int64"),
+        (torch.tensor([1], dtype=torch.uint8), "are torch.uint8; expected"),
         (torch.tensor([556]), "556"),
         (torch.tensor([-1]), "-1"),
         (torch.zeros(0, dtype=torch.int64), r"\(0,\)"),
@@ -320,6 +472,12 @@ def test_a_cache_of_another_shape_is_refused(cache):
     tokens = random_ids(2, 4) if cache.k.shape[1] == 3 else random_ids(4)
     with pytest.raises(ValueError, match="the cache is"):
         llama(tokens, cache)
+
+
+@pytest.mark.parametrize("cache", [5, True, "cache", torch.ones(3)])
+def test_what_is_no_cache_is_refused(cache):
+    with pytest.raises(ValueError, match="the cache is .* a KVCache"):
+        random_llama()(random_ids(3), cache)
 
 
 class TestCuda:

@@ -245,6 +245,44 @@ def test_any_ids_have_a_text(ids):
 
 
 model = random_llama()
+# numbers, and what is often written where one belongs
+numbers_of_any_kind = (
+    st.floats()
+    | st.integers()
+    | st.sampled_from([10**400, -(10**400), 5e-324, 1e-38, 1e-320, 1e300])
+    | st.sampled_from([True, False, None, "1", b"1", [1], 1j, torch.ones(1)])
+)
+SAMPLING = "temperature", "top_k", "top_p", "seed"
+
+
+@settings(ONCE, max_examples=500, derandomize=True)
+@given(name=st.sampled_from(SAMPLING), value=numbers_of_any_kind)
+def test_any_option_is_refused_at_the_call_or_gives_a_text(name, value):
+    options = dict(temperature=0.7, max_new_tokens=2) | {name: value}
+    try:
+        ids = llamalib.generate(model, [1], **options)
+    except ValueError as error:
+        assert str(error).startswith(f"{name} is "), error
+    else:
+        assert len(list(ids)) == 2
+
+
+@settings(ONCE, max_examples=300, derandomize=True)
+@given(
+    temperature=st.floats(0, exclude_min=True),
+    top_p=st.none() | st.floats(0, 1),
+    size=st.floats(0, 1e6),
+)
+def test_any_sampling_is_refused_or_gives_probabilities(
+    temperature, top_p, size
+):
+    logits = size * torch.randn(3, 50, generator=torch.manual_seed(0))
+    try:
+        probs = llamalib.next_token_probs(logits, temperature, top_p=top_p)
+    except ValueError as error:
+        assert not 1e-20 <= temperature <= 1e20 or top_p < 1e-20, error
+    else:
+        assert torch.allclose(probs.sum(-1), torch.ones(3))
 
 
 @settings(ONCE, max_examples=100)

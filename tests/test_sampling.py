@@ -44,6 +44,16 @@ def test_top_p_of_1_keeps_everything():
         (lambda: keep_top_p(LOGITS, 1.5), "top_p is 1.5"),
         (lambda: next_token_probs(LOGITS, 0), "temperature is 0"),
         (lambda: next_token_probs(LOGITS, -1), "temperature is -1"),
+        (
+            lambda: next_token_probs(LOGITS, 1e-40),
+            r"temperature is 1e-40; expected 0 \(greedy\), or 1e-20 to 1e\+20",
+        ),
+        (lambda: next_token_probs(LOGITS, 10**400), "temperature is 1000"),
+        (lambda: next_token_probs(LOGITS, True), "temperature is True"),
+        (lambda: next_token_probs(LOGITS, top_p=1e-320), "top_p is 1e-320"),
+        (lambda: keep_top_p(LOGITS, 1e-40), "top_p is 1e-40; expected 1e-20"),
+        (lambda: keep_top_p(LOGITS, True), "top_p is True"),
+        (lambda: keep_top_k(LOGITS, True), "top_k is True"),
         (lambda: pick(LOGITS, temperature=-1), "temperature is -1"),
         (lambda: pick(LOGITS, top_k=-1), "top_k is -1"),
     ],
@@ -51,6 +61,18 @@ def test_top_p_of_1_keeps_everything():
 def test_mistakes_are_named(call, said):
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def test_at_the_bounds():
+    """The coldest is the argmax, ties shared; the hottest is uniform."""
+    for wide in (LOGITS, 1000 * LOGITS, 1e6 * LOGITS):
+        cold = next_token_probs(wide, 1e-20)
+        assert cold.tolist() == [0, 1, 0, 0]
+        hot = next_token_probs(wide, 1e20)
+        assert torch.equal(hot, torch.full((4,), 0.25))
+        assert next_token_probs(wide, top_p=1e-20).tolist() == [0, 1, 0, 0]
+    tie = torch.tensor([1.0, 3.0, 3.0])
+    assert next_token_probs(tie, 1e-20).tolist() == [0, 0.5, 0.5]
 
 
 def test_batches():

@@ -155,9 +155,9 @@ def test_what_cannot_be_encoded(small):
         ids_of(small, "ab\ud800")
     with pytest.raises(TypeError, match="a bytes to encode"):
         ids_of(small, b"ab")
-    with pytest.raises(ValueError, match="token id is 556; expected 0 to 555"):
+    with pytest.raises(ValueError, match="an id in ids is 556; expected 0 to 555"):
         small.decode([1, 556])
-    with pytest.raises(ValueError, match="token id is -1"):
+    with pytest.raises(ValueError, match="an id in ids is -1"):
         small.decode([-1])
 
 

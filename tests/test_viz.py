@@ -63,13 +63,16 @@ def test_a_colour_is_a_role_or_itself():
 
 def test_dollar_signs_and_foreign_letters_are_drawn():
     """Wherever a text of the reader's may come."""
-    odd = MATHEMATICS + " 水"
+    odd = MATHEMATICS + " 水\n🦙"
     fig, (left, middle, right) = base.panels(3, 3)
     charts.ranked_bars(left, [odd, "$"], [1, 2], "token")
     charts.heatmap(middle, np.eye(2), [odd, "a"], [odd, "$_$"])
     charts.lines(right, {MATHEMATICS: [1, 2]}, [("key", "-")], [0, 1])
-    charts.finish(right, MATHEMATICS, legend="best")
-    base.heading(fig, MATHEMATICS)
+    right.plot([0, 1], [1, 2], label="한국어")
+    charts.finish(right, odd, "水", "हिन्दी", legend="best")
+    charts.write(right, 0, 1, odd.replace("$", ""))
+    right.set_xticks([0, 1], [base.plain("水"), "b"])
+    base.heading(fig, odd)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a glyph that is missing
         assert base.png(fig)

@@ -30,7 +30,8 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
         FileNotFoundError: for a missing folder or checkpoint.
         ValueError: for several checkpoints, or one in the wrong format.
     """
-    expect(path != "", "path", path, "a folder or None")
+    ok = path is None or isinstance(path, (str, os.PathLike)) and path != ""
+    expect(ok, "path", path, "a folder or None")
     named = path if path is not None else os.environ.get("LLAMA_DIR")
     if not named:
         return default_checkpoint()

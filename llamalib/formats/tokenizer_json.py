@@ -8,14 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from ..checks import as_ids
 from ..files import read_json
-from ..tokenizer import (
-    SPLIT_PATTERN,
-    Tokenizer,
-    check_special,
-    check_text,
-    checked_ids,
-)
+from ..tokenizer import SPLIT_PATTERN, Tokenizer, check_special, check_text
 
 # The character that stands for each byte: Latin-1's, if printable; spaces
 # and controls are moved up to 256 and beyond, in order.
@@ -192,7 +187,7 @@ class LibraryTokenizer:
 
     def _tokens(self, ids) -> list[int]:
         """Return the ids that have a token; ValueError outside vocab_size."""
-        ids = checked_ids(ids, self.vocab_size)
+        ids = as_ids("ids", ids, self.vocab_size)
         return [i for i in ids if i in self._pieces]
 
     def _first_id(self) -> int | None:

@@ -60,18 +60,20 @@ def visible(text: str) -> str:
 
 def legible(text: str) -> str:
     """Replace each character that has no glyph with its code point."""
-    drawable = default_font().get_char_index
-    return "".join(c if drawable(ord(c)) else f"⟨{ord(c):X}⟩" for c in text)
+    has = default_font().get_char_index
+    codes = (c if has(ord(c)) or c == "\n" else f"⟨{ord(c):X}⟩" for c in text)
+    return "".join(codes)
 
 
 def default_font():
-    """Return matplotlib's default font, loaded."""
-    return font_manager.get_font(font_manager.findfont("DejaVu Sans"))
+    """Return the font that matplotlib writes with, loaded."""
+    font = font_manager.FontProperties()
+    return font_manager.get_font(font_manager.findfont(font))
 
 
 def plain(text: str) -> str:
-    """Escape dollar signs, once: matplotlib reads them as mathematics."""
-    return re.sub(r"(?<!\\)\$", r"\\$", text)
+    """Make legible; escape dollar signs, once: they begin mathematics."""
+    return re.sub(r"(?<!\\)\$", r"\\$", legible(text))
 
 
 def size_text(n_bytes: float) -> str:
@@ -145,6 +147,8 @@ def image_tag(data: bytes, alt: str) -> str:
 
 def png(fig, dpi=DPI) -> bytes:
     """Return a figure as a PNG's bytes, and close it."""
+    for text in fig.findobj(lambda artist: hasattr(artist, "set_text")):
+        text.set_text(legible(text.get_text()))
     buffer = io.BytesIO()
     # not bbox_inches="tight", which draws everything twice
     fig.savefig(buffer, format="png", dpi=dpi)
@@ -167,9 +171,8 @@ def panels(height: float, columns=1, rows=1, *, margins=None, **options):
     margins: left, bottom, right, top (and wspace), as for `subplots_adjust`:
     faster than a layout, for a widget. options: of `plt.subplots`.
     """
-    size, layout = (WIDTH, height), None if margins else "constrained"
-    options |= dict(figsize=size, layout=layout, squeeze=False)
-    options |= dict(FigureClass=Picture)
+    options |= dict(figsize=(WIDTH, height), FigureClass=Picture)
+    options |= dict(layout=None if margins else "constrained", squeeze=False)
     fig, axes = plt.subplots(rows, columns, **options)
     if margins:
         fig.subplots_adjust(*margins)

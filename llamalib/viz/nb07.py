@@ -4,7 +4,7 @@ import ipywidgets as ipw
 import torch
 
 from . import charts
-from .base import array, canvas, legible, panels, visible
+from .base import array, canvas, panels, visible
 from .model_map import strip  # noqa: F401
 from .nbA import label_rows  # noqa: F401
 from .play import Play, token_texts
@@ -90,7 +90,7 @@ def next_token(llama, prompt: str = "The capital of France is") -> Play:
             logits = llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
         top = logits.softmax(-1).topk(min(bars, len(logits)))
         labels = token_texts(llama, top.indices.tolist())
-        return next_token_bars(labels, top.values.tolist(), legible(name))
+        return next_token_bars(labels, top.values.tolist(), name)
 
     # a large model is too slow to follow each keystroke
     small = sum(p.numel() for p in llama.parameters()) < 100_000_000

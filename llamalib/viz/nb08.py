@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from ..sampling import next_token_probs
 from . import charts
-from .base import COLOURS, canvas, heading, legible, panels, plain, visible
+from .base import COLOURS, canvas, heading, panels, plain, visible
 from .model_map import strip  # noqa: F401
 from .play import Play, token_texts
 
@@ -118,7 +118,7 @@ def sampling(llama, text: str) -> Play:
     def draw(text, temperature, k, p):
         found = _reshape(llama, last_logits(text), temperature, k, p)
         margins = (0.14, 0.13, 0.99, 0.81, 0.05)
-        return reshaped(*found, f"{legible(text[-60:])} …", margins)
+        return reshaped(*found, f"{text[-60:]} …", margins)
 
     return Play(
         draw,

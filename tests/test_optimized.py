@@ -1,0 +1,47 @@
+"""Python without docstrings and asserts: `python -OO`, PYTHONOPTIMIZE=2."""
+
+import ast
+import subprocess
+import sys
+
+from llamalib.files import ROOT
+from tests.rules import cells, import_names
+
+CODE = """
+import importlib, pkgutil, sys
+import matplotlib
+matplotlib.use("agg")
+import llamalib
+from llamalib.viz import base, nb07
+
+assert False, "an optimized Python skips this"
+moved = {"llamalib.training", "llamalib.experts", "llamalib.long_context"}
+for module in pkgutil.walk_packages(llamalib.__path__, "llamalib."):
+    if module.name not in moved | {"llamalib.__main__"}:
+        importlib.import_module(module.name)
+llama = llamalib.load("data/pocket-llama", device="cpu")
+ids = llama.tokenizer.encode("The capital of France is", bos=True, eos=False)
+new = list(llamalib.generate(llama, ids, max_new_tokens=2))
+assert base.png(nb07.next_token(llama).figure())
+print(llama.tokenizer.decode(new), "transformers" in sys.modules)
+"""
+
+
+def test_the_package_needs_no_docstrings():
+    command = [sys.executable, "-OO", "-c", CODE]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(" Paris") and done.stdout.endswith("False\n")
+
+
+def test_no_notebook_of_the_main_road_imports_transformers():
+    """Without docstrings, its import of any model fails."""
+    found = [
+        cell.at(node, name)
+        for cell in cells(ROOT)
+        if cell.label.startswith("notebooks/0")
+        for node in ast.walk(cell.tree)
+        for name in import_names(cell, node)
+        if name.split(".")[0] == "transformers"
+    ]
+    assert not found
