@@ -25,11 +25,10 @@ def main(argv=None) -> int:
     arguments = vars(parser().parse_args(argv))
     command = arguments.pop("command")
     try:
-        command(**arguments)
+        return command(**arguments) or 0
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,6 +54,10 @@ def parser() -> argparse.ArgumentParser:
     lines("revisions", nargs="*", help="commits to compare with")
     words = add("words", print_words, "count words and minutes by notebook")
     words("revisions", nargs="*", help="commits to compare with")
+    verify = add("verify", verify_folder, "compare with published facts")
+    verify("folder", nargs="?", type=Path, help="(default: as for `run`)")
+    verify("--dtype", default="float32", help="or float16, bfloat16")
+    verify("--wikitext", type=Path, metavar="FILE", help="its test text")
     add("frame", write_frames, "write every notebook's header and footer")
     return whole
 
@@ -162,6 +165,12 @@ def convert_folder(source: Path, target: Path) -> None:
         )
     save(load(source, device="cpu"), target)
     print(f"ready: {target}")
+
+
+def verify_folder(**options) -> int:
+    """Print how a checkpoint compares with what was published about it."""
+    from .verify.report import print_report
+    return print_report(**options)
 
 
 def print_lines(revisions: list[str]) -> None:
