@@ -2,21 +2,16 @@
 
 import hashlib
 import re
+from collections import namedtuple
 from pathlib import Path
-from typing import NamedTuple
 
+from ..config import ModelArgs
 from ..files import read_start
+from ..model import tensor_shapes
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "not known"
 WEIGHTS = re.compile(r"consolidated\.\d\d\.pth|model.*\.safetensors")
-
-
-class Row(NamedTuple):
-    """A line of the report: PASSED, FAILED or UNKNOWN, of what, and why."""
-
-    result: str
-    what: str
-    words: str
+Row = namedtuple("Row", "result what words")  # a line of the report
 
 
 def judge(ok: bool, what: str, passed: str, failed: str) -> Row:
@@ -24,15 +19,30 @@ def judge(ok: bool, what: str, passed: str, failed: str) -> Row:
     return Row(PASSED, what, passed) if ok else Row(FAILED, what, failed)
 
 
-def checksum(file: Path, kind: str = "sha256") -> str:
-    """Return a file's checksum."""
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, kind).hexdigest()
+def models_like(config: ModelArgs, published: dict) -> dict[str, dict]:
+    """Return the published models whose tensors have the same shapes."""
+    made = {n: ModelArgs(**m["params"]) for n, m in published.items()}
+    shapes = tensor_shapes(config)
+    return {n: published[n] for n in made if tensor_shapes(made[n]) == shapes}
+
+
+def checksums(folder: Path, names, kind: str = "sha256") -> dict[str, str]:
+    """Return the checksums of those of the files that the folder has."""
+    found = {}
+    for name in names:
+        if (folder / name).is_file():
+            with open(folder / name, "rb") as opened:
+                found[name] = hashlib.file_digest(opened, kind).hexdigest()
+    return found
 
 
 def name_model(folder: Path, models: dict, found: dict) -> tuple:
     """Return the model's name or None, and a row. found: SHA-256 by file."""
-    named, how = name_in_path(folder, models), "the folder's name"
+    path = f"{folder.resolve().as_posix().lower()}/"
+    path = re.sub("[^a-z0-9/]|original(?=/)", "", path)
+    plain = {n: re.sub("[^a-z0-9]", "", n.lower()) for n in models}
+    at = {n: path.rfind(f"{plain[n]}/") for n in models}  # the innermost
+    named = max(at, key=at.get) if max(at.values(), default=-1) >= 0 else None
     for name, facts in models.items():
         for file, fact in facts["files"].items():
             if found.get(file) == fact["sha256"]:
@@ -40,46 +50,32 @@ def name_model(folder: Path, models: dict, found: dict) -> tuple:
                 bad += f"name says {named}. Rename the folder or download it"
                 ok = named in (None, name)
                 return name, judge(ok, "model", f"{name}, by {file}", bad)
-    if len(models) == 1:
-        (named,), how = models, "its shapes"
-    words = f"not known which: {' or '.join(models)}. Name the folder like one"
-    words = words if models else "no published model has these shapes"
-    known = Row(PASSED, "model", f"{named}, by {how}")
-    return named, known if named else Row(UNKNOWN, "model", words)
-
-
-def name_in_path(folder: Path, models: dict) -> str | None:
-    """Return the model whose name ends a part of the path: the innermost."""
-    for part in folder.resolve().parts[::-1]:
-        for name in models:
-            if plain(part).endswith(plain(name)):
-                return name
-    return None
-
-
-def plain(text: str) -> str:
-    """Return a name's letters and digits, without "original" at its end."""
-    return re.sub("[^a-z0-9]|original$", "", text.lower())
+    if named or len(models) == 1:
+        named = named or next(iter(models))
+        return named, Row(PASSED, "model", f"{named}, by name and shapes")
+    words = f"which of {', '.join(models)}? Name the folder like it"
+    none = "no published model has these shapes"
+    return None, Row(UNKNOWN, "model", words if models else none)
 
 
 def file_rows(folder: Path, facts: dict, found: dict) -> list[Row]:
     """Compare files with published checksums and Meta's checklist.chk."""
-    known, rows = dict(facts.get("files", {})), []
+    rows, known = [], dict(facts.get("files", {}))
     known["tokenizer.model"] = facts.get("tokenizer")
-    here = sorted(p.name for p in folder.iterdir())
-    for name in here:
+    for name in sorted(p.name for p in folder.iterdir()):
         if known.get(name):
             rows.append(file_row(folder / name, found[name], known[name]))
         elif WEIGHTS.fullmatch(name):
             rows.append(Row(UNKNOWN, name, "its checksum was not published"))
-    if "checklist.chk" in here:
-        text = (folder / "checklist.chk").read_text(errors="replace")
-        for md5, name in re.findall(r"^(\w{32}) +\*?(.+?)\s*$", text, re.M):
-            file = folder / Path(name).name  # never outside the folder
-            ok = file.is_file() and checksum(file, "md5") == md5.lower()
-            bad = "missing, damaged or of another model: download it again"
-            good = "as in Meta's checklist.chk"
-            rows.append(judge(ok, f"{file.name}, MD5", good, bad))
+    file = folder / "checklist.chk"
+    text = file.read_text(errors="replace") if file.is_file() else ""
+    listed = re.findall(r"^(\w{32}) +\*?(.+?)\s*$", text, re.M)
+    names = [Path(name).name for _, name in listed]  # not outside the folder
+    made = checksums(folder, names, "md5")
+    for (md5, _), name in zip(listed, names):
+        bad = f"{made.get(name, 'missing')}, not {md5}. Download it again"
+        ok, good = made.get(name) == md5.lower(), "as in Meta's checklist.chk"
+        rows.append(judge(ok, f"{name}, MD5", good, bad))
     return rows
 
 
@@ -90,8 +86,7 @@ def file_row(file: Path, found: str, fact: dict) -> Row:
     if found != right and own and not fact.get("own"):
         words = "written by `convert`: no published checksum applies"
         return Row(UNKNOWN, what, words)
-    words, most = f"{size:,} bytes, SHA-256 {found[:8]}…", fact.get("bytes", 0)
-    why = "cut short" if size < most else "damaged, or of another model"
-    bad = f"wrong file: {words}, published {most or size:,} bytes, "
-    bad += f"{right[:8]}…: {why}. Download it again"
+    words = f"{size:,} bytes, SHA-256 {found[:8]}…"
+    bad = f"wrong file: {words}, published {fact.get('bytes', size):,} bytes, "
+    bad += f"{right[:8]}…: cut short, damaged or another. Download it again"
     return judge(found == right, what, f"{words} as published", bad)

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-
-from torch import Tensor
+from functools import partial
 
 from ..config import ModelArgs
-from ..formats.huggingface import to_meta_layout
 from .files import FAILED, Row
 from .opened import Lazy, Opened, setting_row
 from .texts import compare
 
-SAME_SHAPE = {".w1.": ".w3.", ".wk.": ".wv.", ".attention_norm.": ".ffn_norm."}
+ORDERS = (
+    "halves for neighbours: undo Hugging Face's permutation of wq and wk",
+    "neighbours for halves: the permutation of wq and wk was undone twice",
+)
+SAME_SHAPE = "w1 w3 wk wv attention_norm ffn_norm".split()
 
 
 def cause_row(opened: Opened, facts: dict, others: dict, dtype) -> Row:
@@ -30,36 +32,28 @@ def cause_row(opened: Opened, facts: dict, others: dict, dtype) -> Row:
         w = Lazy(dict(opened.w) | tensors)
         if come_out(certain, config=config, w=w):
             return Row(FAILED, "cause", words)
-    words = "no known mistake: download it again, unless it was trained further"
-    return Row(FAILED, "cause", words)
+    return Row(FAILED, "cause", "no known mistake. Download the files again")
 
 
 def suspects(opened: Opened, facts: dict) -> Iterator[tuple]:
     """Yield what to say of a mistake; config and tensors that are without."""
-    config, make = opened.config, dict(opened.w)
-    hd, wrong = config.head_dim, setting_row(config, facts).words
+    config, make, hd = opened.config, dict(opened.w), opened.config.head_dim
+    wrong = setting_row(config, facts).words
     yield f"these settings: {wrong}", ModelArgs(**facts["params"]), {}
     qk = [n for n in make if n.endswith((".wq.weight", ".wk.weight"))]
-    words = "halves for neighbours: the rows of wq and wk are in Hugging "
-    words += "Face's order. Undo the permutation, once"
-    new = {n: lambda m=make[n]: to_meta_layout(m(), hd) for n in qk}
-    yield words, config, new
-    words = "neighbours for halves: the permutation of wq and wk was undone "
-    words += "twice, or was never made. Convert the original again"
-    new = {n: lambda m=make[n]: to_halves(m(), hd) for n in qk}
-    yield words, config, new
-    for a, b in SAME_SHAPE.items():
-        new = {n: make[n.replace(a, b)] for n in make if a in n}
-        new |= {n: make[n.replace(b, a)] for n in make if b in n}
-        words = f"{a[1:-1]} and {b[1:-1]} are swapped in every layer"
-        yield f"{words}. Swap them back", config, new
+
+    def reorder(make, cut):  # rows in Meta's order, or Hugging Face's
+        return make().unflatten(0, cut).transpose(1, 2).flatten(0, 2)
+
+    for words, cut in zip(ORDERS, ((-1, 2, hd // 2), (-1, hd // 2, 2))):
+        new = {n: partial(reorder, make[n], cut) for n in qk}
+        yield words, config, new
+    for a, b in zip(SAME_SHAPE[::2], SAME_SHAPE[1::2]):
+        new = {n: make[n.replace(a, b)] for n in make if f".{a}." in n}
+        new |= {n: make[n.replace(b, a)] for n in make if f".{b}." in n}
+        words = f"{a} and {b} are swapped in every layer. Swap them back"
+        yield words, config, new
     if facts["tied"] and not opened.tied:
         words = "output not tied: use the embedding as output.weight"
         new = {"output.weight": make["tok_embeddings.weight"]}
         yield words, config, new
-
-
-def to_halves(weight: Tensor, head_dim: int) -> Tensor:
-    """Return wq or wk, (n·hd, D), with its rows in Hugging Face's order."""
-    pairs = weight.unflatten(0, (-1, head_dim // 2, 2))  # (n, hd/2, 2, D)
-    return pairs.transpose(1, 2).flatten(0, 2)

@@ -18,8 +18,7 @@ from ..model import forward, tensor_shapes
 from ..rope import precompute_freqs_cis
 from .files import UNKNOWN, Row, judge
 
-# which no shape shows
-SETTINGS = "rope_scaling_factor rope_theta norm_eps max_seq_len n_heads"
+FIELDS = "rope_scaling_factor rope_theta norm_eps max_seq_len n_heads".split()
 
 
 class Lazy(dict):
@@ -38,6 +37,7 @@ class Opened:
     tied: bool
     w: Lazy
 
+    @torch.inference_mode()
     def logits(self, ids: list[int]) -> Tensor:
         """Return (T, V) float32 logits on the CPU."""
         c, device = self.config, self.w["norm.weight"].device
@@ -75,9 +75,9 @@ def setting_row(config: ModelArgs, facts: dict) -> Row:
     if "params" not in facts:
         return Row(UNKNOWN, "settings", "none known for these shapes")
     right = ModelArgs(**facts["params"])
-    pairs = {n: (getattr(config, n), getattr(right, n)) for n in SETTINGS.split()}
-    wrong = [f"{n} is {a}, not {b}" for n, (a, b) in pairs.items() if a != b]
-    words = ", ".join(f"{n} {a}" for n, (a, _) in pairs.items())
+    pairs = [(n, getattr(config, n), getattr(right, n)) for n in FIELDS]
+    wrong = [f"{n} is {a}, not {b}" for n, a, b in pairs if a != b]
+    words = ", ".join(f"{n} {a}" for n, a, _ in pairs)
     bad = f"{', '.join(wrong)}. Correct the config, or take the published one"
     return judge(not wrong, "settings", words, bad)
 
@@ -92,20 +92,20 @@ def tensor_rows(opened: Opened, tensors: dict, facts: dict) -> list[Row]:
     right = tuple(map(facts.get, keys, found))
     bad = f"{words.format(*found)}; published {words.format(*right)}"
     rows = [judge(found == right, "tensors", words.format(*found), bad)]
-    return rows + number_rows(tensors, facts.get("tensors"))
+    if "tensors" in facts:
+        rows.append(number_row(tensors, facts["tensors"]))
+    return rows
 
 
-def number_rows(tensors, published: dict | None) -> list[Row]:
+def number_row(tensors, published: dict) -> Row:
     """Compare the SHA-256 of every tensor, and say whose numbers it has."""
-    if published is None:
-        return []
-    owner = {checksum: f"those of {n}" for n, checksum in published.items()}
+    owner = {c: f"those of {n}" for n, c in published.items()}
     found = {name: digest(parts) for name, parts in tensors.items()}
-    wrong = [n for n in found if found[n] != published.get(n)]
-    said = [f"{n} has {owner.get(found[n], 'other numbers')}" for n in wrong]
-    bad = "; ".join(said[:4]) + f"; tensors in all: {len(wrong)}"
+    wrong = {n: c for n, c in found.items() if c != published.get(n)}
+    said = [f"{n} has {owner.get(wrong[n], 'other numbers')}" for n in wrong]
+    bad = "; ".join(said[:4]) + f"; tensors in all: {len(said)}"
     good = f"SHA-256 of {len(found)} tensors as published"
-    return [judge(not wrong, "numbers", good, bad)]
+    return judge(not said, "numbers", good, bad)
 
 
 def digest(parts: list[Tensor]) -> str:

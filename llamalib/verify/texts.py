@@ -4,10 +4,10 @@ The model reads the published ids (teacher forcing), so the steps after one
 where it prefers another id still compare like with like.
 
 In a near tie the largest logit exceeds the published id's by at most `ULPS`
-units in the last place (ulp) of the largest. A 16-bit logit is itself rounded
-by up to half an ulp, and the layers add to it: on the pocket Llama, 9,588
-gaps between the four largest logits differ from float64's by 0.4 ulp (root
-mean square) and at most 2.6 in bfloat16, 1.9 in float16 and 11 in float32.
+units in the last place (ulp) of the largest. A 16-bit logit is rounded by up
+to half an ulp, and the layers add to it: 9,588 gaps between the pocket's four
+largest logits differ from float64's by at most 2.6 ulps in bfloat16, 1.9 in
+float16 and 11 in float32; the root mean square is 0.4 in 16 bits.
 """
 
 import torch
@@ -26,9 +26,8 @@ def rounding(size: float, *dtypes) -> float:
 
 def encode(opened: Opened, text: dict) -> list[int]:
     """Return the ids that the tokenizer gives a text's prompt."""
-    allowed = "all" if text.get("control_tokens") else ()
-    given = dict(bos=text["bos"], eos=False, allowed_special=allowed)
-    return opened.tokenizer.encode(text["prompt"], **given)
+    options = dict(bos=text["bos"], eos=False, allowed_special="all")
+    return opened.tokenizer.encode(text["prompt"], **options)
 
 
 def prompt_problem(opened: Opened, text: dict, begin: int) -> str | None:
@@ -43,7 +42,8 @@ def prompt_problem(opened: Opened, text: dict, begin: int) -> str | None:
 
 def compare(opened: Opened, text: dict, dtype) -> tuple[int, list, str | None]:
     """Return the steps; in words, those within rounding and one beyond it."""
-    prompt, read = text.get("prompt_ids") or encode(opened, text), opened.tokenizer
+    prompt = text.get("prompt_ids") or encode(opened, text)
+    read = opened.tokenizer
     ids = text.get("ids") or read.encode(text["text"], bos=False, eos=False)
     logits = opened.logits(prompt + ids[:-1])[len(prompt) - 1 :]  # (n, V)
     source, within = getattr(torch, text["dtype"] or "bfloat16"), []
@@ -54,8 +54,8 @@ def compare(opened: Opened, text: dict, dtype) -> tuple[int, list, str | None]:
         most = rounding(row.abs().max().item(), source, dtype)
         words = f"step {i + 1}: a logit is {off:.2g} off"
         if best != right:
-            shown = [repr(read.decode([j])).replace(" ", "␣") for j in (best, right)]
-            words = f"step {i + 1}: {shown[0]} for {shown[1]}, largest logits "
+            said = f"{read.decode([best])!r} for {read.decode([right])!r}"
+            words = f"step {i + 1}: {said}, the two largest logits are "
             words += f"{first - second:.2g} apart, published {gap:.2g} below"
         if not (gap <= most and off <= most):  # a NaN is not
             return len(ids), within, f"{words}; rounding explains {most:.2g}"
@@ -65,14 +65,12 @@ def compare(opened: Opened, text: dict, dtype) -> tuple[int, list, str | None]:
 
 def text_row(opened: Opened, text: dict, dtype) -> Row:
     """Return the row of one published text."""
-    what = f"{text['prompt'][-20:]!r}" + ", no begin" * (not text["bos"])
+    what = repr(text["prompt"][-20:]) + ", no begin" * (not text["bos"])
     source = f"{text['dtype'] or 'dtype not said'}, {text['source']}"
     n, within, beyond = compare(opened, text, dtype)
     if beyond:
         result = UNKNOWN if "uncertain" in text else FAILED
-        reason = text.get("uncertain", source)
-        return Row(result, what, f"{beyond} ({reason})")
+        return Row(result, what, f"{beyond} ({text.get('uncertain', source)})")
     words = f"{n - len(within)} of {n} ids as published ({source})"
-    if within:
-        words += f"; {len(within)} within rounding, {within[0]}"
+    words += f"; {len(within)} within rounding, {within[0]}" if within else ""
     return Row(PASSED, what, words)
