@@ -56,8 +56,8 @@ def parser() -> argparse.ArgumentParser:
     words("revisions", nargs="*", help="commits to compare with")
     verify = add("verify", verify_folder, "compare with published facts")
     verify("folder", nargs="?", type=Path, help="(default: as for `run`)")
-    verify("--dtype", default="float32", help="or float16, bfloat16")
-    verify("--wikitext", type=Path, metavar="FILE", help="its test text")
+    verify("--dtype", default="float32", help="float32, or 16 bits")
+    verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
     add("frame", write_frames, "write every notebook's header and footer")
     return whole
 

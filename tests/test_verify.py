@@ -18,7 +18,7 @@ from llamalib.__main__ import main
 from llamalib.files import ROOT, read_json
 from llamalib.formats.huggingface import to_meta_layout
 from llamalib.tokenizer import SPECIAL_TOKENS, read_ranks, write_ranks
-from llamalib.verify import opened, report, texts
+from llamalib.verify import files, opened, report, texts
 from llamalib.verify.files import FAILED, PASSED, UNKNOWN, Row
 from llamalib.verify.report import table, verify
 from tests.conftest import published
@@ -243,6 +243,9 @@ CAUSES = {
 @pytest.mark.parametrize("said", CAUSES)
 def test_the_cause_is_named(folder, said):
     change_tensors(folder, CAUSES[said])
+    if "wv" in said:  # a second mistake does not hide it
+        params = read_json(folder / "params.json") | {"rope_theta": 1e4}
+        (folder / "params.json").write_text(json.dumps(params))
     failed = failures(verify(folder))
     assert failed["cause"].startswith(said)
     if "tied" in said:
@@ -567,6 +570,32 @@ def test_the_published_facts_are_whole():
             for n, shape in llamalib.tensor_shapes(config).items()
             if n != "output.weight" or not facts["tied"]
         ) if "parameters" in facts else True
+
+
+@pytest.mark.parametrize(
+    "path, name",
+    [
+        ("Llama-3.2-1B/original", "Llama-3.2-1B"),
+        ("Llama3.2-1B", "Llama-3.2-1B"),
+        ("Llama-3.2-1B-Instruct-original", "Llama-3.2-1B-Instruct"),
+        ("models--x--Llama-3.2-1B/snapshots/9", "Llama-3.2-1B"),
+        ("Llama-3.2-1B/Llama-3.2-1B-Instruct", "Llama-3.2-1B-Instruct"),
+        ("Llama-3.2-1B-tuned", None),
+        ("Llama-Guard-3-1B", None),
+        ("original", None),
+    ],
+)
+def test_the_folders_name(tmp_path, path, name):
+    facts = read_json(report.PUBLISHED)
+    models = files.models_like(llamalib.LLAMA_1B, facts)
+    assert list(models) == ["Llama-3.2-1B", "Llama-3.2-1B-Instruct"]
+    assert files.name_model(tmp_path / path, models, {})[0] == name
+    sha256 = models["Llama-3.2-1B"]["files"]["model.safetensors"]["sha256"]
+    found = {"model.safetensors": sha256}
+    named, row = files.name_model(tmp_path / path, models, found)
+    assert named == "Llama-3.2-1B"
+    assert row.result == (PASSED if name in (named, None) else FAILED)
+    assert ("wrong file" in row.words) == (row.result == FAILED)
 
 
 def test_the_published_tokenizer_gives_the_published_ids(llama3_tokenizer):

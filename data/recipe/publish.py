@@ -70,7 +70,7 @@ def continued(llama, prompt: str, bos: bool) -> dict:
     for _ in range(N):
         value, best = llama.logits(ids)[-1].max(-1)
         ids.append(best.item())
-        values.append(round(value.item(), 5))
+        values.append(round(value.item(), 6))
     return {
         "prompt": prompt,
         "bos": bos,

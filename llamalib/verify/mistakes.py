@@ -37,9 +37,9 @@ def cause_row(opened: Opened, facts: dict, others: dict, dtype) -> Row:
 
 def suspects(opened: Opened, facts: dict) -> Iterator[tuple]:
     """Yield what to say of a mistake; config and tensors that are without."""
-    config, make, hd = opened.config, dict(opened.w), opened.config.head_dim
-    wrong = setting_row(config, facts).words
-    yield f"these settings: {wrong}", ModelArgs(**facts["params"]), {}
+    config, make = ModelArgs(**facts["params"]), dict(opened.w)
+    hd, wrong = config.head_dim, setting_row(opened.config, facts).words
+    yield f"these settings: {wrong}", config, {}
     qk = [n for n in make if n.endswith((".wq.weight", ".wk.weight"))]
 
     def reorder(make, cut):  # rows in Meta's order, or Hugging Face's

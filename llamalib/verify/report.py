@@ -72,7 +72,7 @@ def perplexity_row(opened: Opened, facts: dict, text: str) -> Row:
     r"""Compare the perplexity of WikiText-2's test text with the published.
 
     One begin token at the start; windows of 2,048 tokens without overlap, in
-    which all but the first are predicted; the last only if it is whole.
+    which all but the first are predicted; an incomplete one only if alone.
     """
     ids = opened.tokenizer.encode(text, bos=True, eos=False)
     n, losses = max(1, len(ids) // WINDOW), []

@@ -65,7 +65,7 @@ def compare(opened: Opened, text: dict, dtype) -> tuple[int, list, str | None]:
 
 def text_row(opened: Opened, text: dict, dtype) -> Row:
     """Return the row of one published text."""
-    what = repr(text["prompt"][-20:]) + ", no begin" * (not text["bos"])
+    what = repr(text["prompt"][-18:]) + ", no begin" * (not text["bos"])
     source = f"{text['dtype'] or 'dtype not said'}, {text['source']}"
     n, within, beyond = compare(opened, text, dtype)
     if beyond:
