@@ -561,7 +561,8 @@ def test_the_published_facts_are_whole():
             assert len(bytes.fromhex(fact["sha256"])) == 32
         for text in facts["texts"]:
             assert text["source"]
-            assert getattr(torch, text.get("dtype") or "bfloat16") in texts.ULPS
+            dtype = getattr(torch, text.get("dtype") or "bfloat16")
+            assert dtype in texts.ULPS
             ids = text.get("ids", []) + text.get("prompt_ids", [])
             assert all(0 <= i < V for i in ids)
             begins = text.get("prompt_ids", [facts["begin"]])[0]
