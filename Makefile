@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 unexport LLAMA_PROMPT PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-browser lab notebooks pocket bench bench-gpu weights clean
+.PHONY: help run test test-slow test-browser lab notebooks pocket bench bench-gpu weights verify clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
@@ -65,6 +65,9 @@ bench-gpu: $(VENV)/bench.done ## measure the speed on a CUDA GPU
 
 weights: $(VENV)/base.done ## download the real Llama 3.2-1B
 	$(BIN)/python -m llamalib fetch
+
+verify: $(VENV)/base.done ## compare a checkpoint with what was published: make verify FOLDER=…
+	@$(BIN)/python -m llamalib verify $(if $(FOLDER),"$(FOLDER)")
 
 clean: ## remove the virtual environment and what was built
 	rm -rf $(VENV) data/build

@@ -58,6 +58,10 @@ def parser() -> argparse.ArgumentParser:
     gpu("--minutes", type=float, default=9, help="the most to take")
     gpu("--parts", nargs="*", choices="tests checkpoint cells bench".split())
     gpu("--rehearse", type=Path, help=argparse.SUPPRESS)
+    verify = add("verify", verify_folder, "compare with published facts")
+    verify("folder", nargs="?", type=Path, help="(default: as for `run`)")
+    verify("--dtype", default="float32", help="float32, or 16 bits")
+    verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
     add("frame", write_frames, "write every notebook's header and footer")
     return whole
 
@@ -171,6 +175,12 @@ def convert_folder(source: Path, target: Path) -> None:
         )
     save(load(source, device="cpu"), target)
     print(f"ready: {target}")
+
+
+def verify_folder(**options) -> int:
+    """Print how a checkpoint compares with what was published about it."""
+    from .verify.report import print_report
+    return print_report(**options)
 
 
 def print_lines(revisions: list[str]) -> None:

@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import bpe  # noqa: E402
 import corpus  # noqa: E402
 import evaluate  # noqa: E402
+import publish  # noqa: E402
 import train  # noqa: E402
 
 from llamalib.config import ModelArgs  # noqa: E402
@@ -87,6 +88,7 @@ def main(argv=None):
         shutil.copy2(file, args.out)
     if args.out == OUT:
         evaluate.show_in(ROOT / "data" / "README.md", figures)
+        publish.write(publish.measure())
     print(evaluate.report(figures))
     clear(args.build)  # the next run starts from scratch
     say(f"written to {args.out}")

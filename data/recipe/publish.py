@@ -1,0 +1,98 @@
+"""Measure what `python -m llamalib verify` expects of the pocket Llama.
+
+    python data/recipe/publish.py
+
+writes the entry "pocket-llama" of llamalib/verify/published.json: SHA-256 of
+the files and of every tensor, and for a few prompts the greedy continuation
+with the logit of each of its ids, in float32 on a CPU.
+"""
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+import corpus  # noqa: E402
+
+from llamalib.files import read_json  # noqa: E402
+from llamalib.verify import opened  # noqa: E402
+from llamalib.verify.report import PUBLISHED  # noqa: E402
+
+POCKET = ROOT / "data" / "pocket-llama"
+# A fact, a text that ends in a space, one without a begin token, and a story
+# that is long enough for RoPE's scaling to show.
+STORIES = sorted(corpus.documents("publish", 300), key=len)[::-1]
+PROMPTS = [
+    ("The capital of France is", True),
+    ("6 + 7 = ", True),
+    ("One summer day, Mira", False),
+    (STORIES[0][:600], True),
+]
+N = 24  # ids of a continuation
+
+
+def measure(folder=POCKET) -> dict:
+    """Return the facts of a checkpoint in Meta's format."""
+    params = read_json(folder / "params.json")
+    _, tokenizer, tensors, tied = opened.meta.read_folder(folder)
+    llama, _ = opened.open_folder(folder, {}, torch.float32)
+    count = sum(parts[0].numel() for parts in tensors.values())
+    weights = describe(folder / "consolidated.00.pth")
+    return {
+        "params": params,
+        "dtype": str(tensors["norm.weight"][0].dtype)[6:],
+        "tied": tied,
+        "parameters": count,
+        "begin": tokenizer.bos_id,
+        "tokenizer": describe(folder / "tokenizer.model"),
+        "files": {"consolidated.00.pth": weights | {"own": True}},
+        "tensors": {n: opened.digest(p) for n, p in tensors.items()},
+        "perplexity": None,
+        "texts": [continued(llama, *prompt) for prompt in PROMPTS],
+    }
+
+
+def describe(file: Path) -> dict:
+    data = file.read_bytes()
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def continued(llama, prompt: str, bos: bool) -> dict:
+    """Return a prompt with its greedy ids and their logits."""
+    start = llama.tokenizer.encode(prompt, bos=bos, eos=False)
+    ids, values = list(start), []
+    for _ in range(N):
+        value, best = llama.logits(ids)[-1].max(-1)
+        ids.append(best.item())
+        values.append(round(value.item(), 6))
+    return {
+        "prompt": prompt,
+        "bos": bos,
+        "prompt_ids": start,
+        "ids": ids[len(start) :],
+        "logits": values,
+        "dtype": "float32",
+        "source": "data/recipe/publish.py",
+    }
+
+
+def write(facts: dict) -> None:
+    """Write the facts to the published ones, lists of numbers in a line."""
+    every = read_json(PUBLISHED) | {POCKET.name: facts}
+    text = json.dumps(every, indent=1, ensure_ascii=False)
+    text = re.sub(
+        r"\[([\s\d.,-]+)\]",
+        lambda found: f"[{' '.join(found[1].split())}]",
+        text,
+    )
+    PUBLISHED.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(measure())

@@ -1,0 +1,92 @@
+"""Name the model in a folder, and compare its files' checksums."""
+
+import hashlib
+import re
+from collections import namedtuple
+from pathlib import Path
+
+from ..config import ModelArgs
+from ..files import read_start
+from ..model import tensor_shapes
+
+PASSED, FAILED, UNKNOWN = "passed", "failed", "not known"
+WEIGHTS = re.compile(r"consolidated\.\d\d\.pth|model.*\.safetensors")
+Row = namedtuple("Row", "result what words")  # a line of the report
+
+
+def judge(ok: bool, what: str, passed: str, failed: str) -> Row:
+    """Return a row that passed or failed, with its words."""
+    return Row(PASSED, what, passed) if ok else Row(FAILED, what, failed)
+
+
+def models_like(config: ModelArgs, published: dict) -> dict[str, dict]:
+    """Return the published models whose tensors have the same shapes."""
+    made = {n: ModelArgs(**m["params"]) for n, m in published.items()}
+    shapes = tensor_shapes(config)
+    return {n: published[n] for n in made if tensor_shapes(made[n]) == shapes}
+
+
+def checksums(folder: Path, names, kind: str = "sha256") -> dict[str, str]:
+    """Return the checksums of those of the files that the folder has."""
+    found = {}
+    for name in names:
+        if (folder / name).is_file():
+            with open(folder / name, "rb") as opened:
+                found[name] = hashlib.file_digest(opened, kind).hexdigest()
+    return found
+
+
+def name_model(folder: Path, models: dict, found: dict) -> tuple:
+    """Return the model's name or None, and a row. found: SHA-256 by file."""
+    path = f"{folder.resolve().as_posix().lower()}/"
+    path = re.sub("[^a-z0-9/]|original(?=/)", "", path)
+    plain = {n: re.sub("[^a-z0-9]", "", n.lower()) for n in models}
+    at = {n: path.rfind(f"{plain[n]}/") for n in models}  # the innermost
+    named = max(at, key=at.get) if max(at.values(), default=-1) >= 0 else None
+    for name, facts in models.items():
+        for file, fact in facts["files"].items():
+            if found.get(file) == fact["sha256"]:
+                bad = f"wrong file: {file} is that of {name}, the folder's "
+                bad += f"name says {named}. Rename the folder or download it"
+                ok = named in (None, name)
+                return name, judge(ok, "model", f"{name}, by {file}", bad)
+    if named or len(models) == 1:
+        named = named or next(iter(models))
+        return named, Row(PASSED, "model", f"{named}, by name and shapes")
+    words = f"which of {', '.join(models)}? Name the folder like it"
+    none = "no published model has these shapes"
+    return None, Row(UNKNOWN, "model", words if models else none)
+
+
+def file_rows(folder: Path, facts: dict, found: dict) -> list[Row]:
+    """Compare files with published checksums and Meta's checklist.chk."""
+    rows, known = [], dict(facts.get("files", {}))
+    known["tokenizer.model"] = facts.get("tokenizer")
+    for name in sorted(p.name for p in folder.iterdir()):
+        if known.get(name):
+            rows.append(file_row(folder / name, found[name], known[name]))
+        elif WEIGHTS.fullmatch(name):
+            rows.append(Row(UNKNOWN, name, "its checksum was not published"))
+    file = folder / "checklist.chk"
+    text = file.read_text(errors="replace") if file.is_file() else ""
+    listed = re.findall(r"^(\w{32}) +\*?(.+?)\s*$", text, re.M)
+    names = [Path(name).name for _, name in listed]  # not outside the folder
+    made = checksums(folder, names, "md5")
+    for (md5, _), name in zip(listed, names):
+        bad = f"{made.get(name, 'missing')}, not {md5}. Download it again"
+        ok, good = made.get(name) == md5.lower(), "as in Meta's checklist.chk"
+        rows.append(judge(ok, f"{name}, MD5", good, bad))
+    return rows
+
+
+def file_row(file: Path, found: str, fact: dict) -> Row:
+    """Compare the SHA-256 of a file with the published one."""
+    size, what, right = file.stat().st_size, file.name, fact["sha256"]
+    own = f"{what}/".encode() in read_start(file, 64)  # as `save` writes it
+    if found != right and own and not fact.get("own"):
+        words = "written by `convert`: no published checksum applies"
+        return Row(UNKNOWN, what, words)
+    words = f"{size:,} bytes, SHA-256 {found[:8]}…"
+    bad = f"wrong file: {words}, published {fact.get('bytes', size):,} bytes, "
+    bad += f"{right[:8]}…: cut short, damaged or another. Download it again"
+    return judge(found == right, what, f"{words} as published", bad)

@@ -1,0 +1,114 @@
+"""Open a checkpoint: its settings, its tensors, and what it computes."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..config import ModelArgs
+from ..files import read_json
+from ..formats import huggingface, meta
+from ..formats.checks import check_content
+from ..formats.placing import join
+from ..gqa import causal_mask, sdpa_attention
+from ..model import forward, tensor_shapes
+from ..rope import precompute_freqs_cis
+from .files import UNKNOWN, Row, judge
+
+FIELDS = "rope_scaling_factor rope_theta norm_eps max_seq_len n_heads".split()
+
+
+class Lazy(dict):
+    """Tensors by Meta's name, made when looked up: one float32 at a time."""
+
+    def __getitem__(self, name):
+        return super().__getitem__(name)()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A checkpoint to compute with."""
+
+    config: ModelArgs
+    tokenizer: object
+    tied: bool
+    w: Lazy
+
+    @torch.inference_mode()
+    def logits(self, ids: list[int]) -> Tensor:
+        """Return (T, V) float32 logits on the CPU."""
+        c, device = self.config, self.w["norm.weight"].device
+        rope = c.head_dim, len(ids), c.rope_theta, c.rope_scaling_factor
+        freqs_cis = precompute_freqs_cis(*rope).to(device)
+        tokens = torch.tensor(ids, device=device)
+        mask = causal_mask(len(ids), device=device)
+        run = partial(forward, attend=sdpa_attention)
+        return run(tokens, self.w, c, freqs_cis, mask).cpu()
+
+
+def read_config(folder: Path) -> ModelArgs:
+    """Return the settings of a folder in either format."""
+    if (folder / "params.json").is_file():
+        return ModelArgs.from_file(folder / "params.json")
+    file = folder / "config.json"
+    return huggingface.model_args(read_json(file), file)
+
+
+def open_folder(folder: Path, facts: dict, dtype) -> tuple[Opened, list[Row]]:
+    """Return a checkpoint that computes in a dtype, and its tensors' rows."""
+    form = meta if (folder / "params.json").is_file() else huggingface
+    config, tokenizer, tensors, tied = form.read_folder(folder)
+    check_content(folder, tensors)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    make = {n: partial(join, n, p, device, dtype) for n, p in tensors.items()}
+    if tied:
+        make["output.weight"] = make["tok_embeddings.weight"]
+    opened = Opened(config, tokenizer, tied, Lazy(make))
+    return opened, tensor_rows(opened, tensors, facts)
+
+
+def setting_row(config: ModelArgs, facts: dict) -> Row:
+    """Compare the settings with the published ones."""
+    if "params" not in facts:
+        return Row(UNKNOWN, "settings", "none known for these shapes")
+    right = ModelArgs(**facts["params"])
+    pairs = [(n, getattr(config, n), getattr(right, n)) for n in FIELDS]
+    wrong = [f"{n} is {a}, not {b}" for n, a, b in pairs if a != b]
+    words = ", ".join(f"{n} {a}" for n, a, _ in pairs)
+    bad = f"{', '.join(wrong)}. Correct the config, or take the published one"
+    return judge(not wrong, "settings", words, bad)
+
+
+def tensor_rows(opened: Opened, tensors: dict, facts: dict) -> list[Row]:
+    """Compare parameters, dtype, tying and, where published, the numbers."""
+    shapes = tensor_shapes(opened.config)
+    dtypes = {str(p.dtype)[6:] for parts in tensors.values() for p in parts}
+    keys, words = ("parameters", "dtype", "tied"), "{:,} {}, tied output: {}"
+    count = sum(torch.Size(shapes[n]).numel() for n in tensors)
+    found = count, " and ".join(sorted(dtypes)), opened.tied
+    right = tuple(map(facts.get, keys, found))
+    bad = f"{words.format(*found)}; published {words.format(*right)}"
+    rows = [judge(found == right, "tensors", words.format(*found), bad)]
+    if "tensors" in facts:
+        rows.append(number_row(tensors, facts["tensors"]))
+    return rows
+
+
+def number_row(tensors, published: dict) -> Row:
+    """Compare the SHA-256 of every tensor, and say whose numbers it has."""
+    owner = {c: f"those of {n}" for n, c in published.items()}
+    found = {name: digest(parts) for name, parts in tensors.items()}
+    wrong = {n: c for n, c in found.items() if c != published.get(n)}
+    said = [f"{n} has {owner.get(wrong[n], 'other numbers')}" for n in wrong]
+    bad = "; ".join(said[:4]) + f"; tensors in all: {len(said)}"
+    good = f"SHA-256 of {len(found)} tensors as published"
+    return judge(not said, "numbers", good, bad)
+
+
+def digest(parts: list[Tensor]) -> str:
+    """Return the first 16 digits of a tensor's SHA-256, in its own dtype."""
+    numbers = torch.cat([p.view(torch.uint8).flatten() for p in parts])
+    return hashlib.sha256(numbers.numpy()).hexdigest()[:16]
