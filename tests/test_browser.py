@@ -14,8 +14,8 @@ import urllib.request
 
 import pytest
 
-from llamalib.__main__ import all_notebooks
 from llamalib.files import ROOT
+from llamalib.tasks.notebooks import all_notebooks
 
 pytestmark = pytest.mark.browser
 

@@ -8,9 +8,10 @@ import sys
 import nbformat
 import pytest
 
-from llamalib.__main__ import execute_in_place, main
+from llamalib.__main__ import main
 from llamalib.course.counts import room_of
 from llamalib.files import ROOT
+from llamalib.tasks.notebooks import execute_in_place
 
 
 def run(*arguments, **environment):

@@ -1,0 +1,73 @@
+"""Execute notebooks and save them without any trace of this machine."""
+
+import os
+from pathlib import Path
+
+from ..files import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+APPENDIX = NOTEBOOKS / "appendix"
+WAITING = sorted(APPENDIX.glob("waiting/*.ipynb"))  # not in the series yet
+KERNEL = dict(display_name="Python 3", language="python", name="python3")
+
+
+def all_notebooks() -> list[Path]:
+    """Return the series in order, then the appendix; without the index."""
+    main = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
+    return main + sorted(APPENDIX.glob("*.ipynb"))
+
+
+def execute_all(notebooks: list[Path]) -> None:
+    """Execute the given notebooks in place, or all of them."""
+    every = [NOTEBOOKS / "index.ipynb", *all_notebooks(), *WAITING]
+    for path in notebooks or every:
+        print(f"executing {path.name}", flush=True)
+        execute_in_place(path)
+
+
+def execute_in_place(path: Path) -> None:
+    """Execute a notebook and save it without any trace of this machine."""
+    import nbformat
+
+    os.environ.pop("LLAMA_PROMPT", None)
+    notebook = executed(path)
+    # A saved widget would need its kernel: only its still picture is kept.
+    widget = "application/vnd.jupyter.widget-view+json"
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(widget, None)
+    notebook.metadata = {
+        "kernelspec": KERNEL,
+        "language_info": {"name": "python"},
+    }
+    nbformat.write(notebook, path)
+
+
+def executed(path: Path):
+    """Return the notebook after a run in a fresh kernel, in its folder."""
+    import nbformat
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        timeout=None,
+        record_timing=False,
+        coalesce_streams=True,  # one print gives one output
+        extra_arguments=["--log-level=ERROR"],  # no warnings about sockets
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    try:
+        return client.execute()
+    except CellExecutionError as error:
+        failed = [
+            f"cell [{cell.execution_count}] of {path.name} failed, which "
+            f"begins {cell.source.splitlines()[0]!r}"
+            for cell in notebook.cells
+            for output in cell.get("outputs", ())
+            if output.output_type == "error"
+        ]
+        reason = f"{error.ename}: {error.evalue}"
+        raise RuntimeError(f"{failed[0]}: {reason}") from None
