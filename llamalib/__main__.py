@@ -1,4 +1,7 @@
-r"""The project's commands: python -m llamalib run, execute, fetch, …"""
+r"""The project's commands: python -m llamalib run, test, lab, …
+
+Each target of the Makefile is one of them, so Windows needs no `make`.
+"""
 
 import argparse
 import contextlib
@@ -6,12 +9,15 @@ import io
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
+from .files import ROOT
 from .formats.download import fetch
 from .formats.meta import save
 from .loading import load
-from .tasks.notebooks import NOTEBOOKS, all_notebooks, execute_all
+from .tasks.notebooks import NOTEBOOKS, all_notebooks
+from .tasks.project import SCRIPTS
 
 GENERATE = NOTEBOOKS / "09_generate.ipynb"
 
@@ -21,38 +27,75 @@ def main(argv=None) -> int:
     arguments = vars(parser().parse_args(argv))
     command = arguments.pop("command")
     try:
-        command(**arguments)
+        if sys.stdout is None:
+            raise RuntimeError("standard output is closed: open it to read")
+        # Windows pipes may have an encoding without the letter of a text
+        sys.stdout.reconfigure(errors="replace")
+        return command(**arguments) or 0
+    except BrokenPipeError:  # the reader, like `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return 1
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser; each command's arguments are its function's."""
     whole = argparse.ArgumentParser(prog="python -m llamalib")
-    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+    whole.set_defaults(command=whole.print_help)
+    commands = whole.add_subparsers(metavar="COMMAND")
 
     def add(name, function, help):
         command = commands.add_parser(name, help=help)
         command.set_defaults(command=function)
         return command.add_argument
 
+    add("help", whole.print_help, "print this list")
     run = add("run", run_prompt, "run 09_generate and print its results")
     run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
-    execute = add("execute", execute_all, "execute notebooks in place")
-    execute("notebooks", nargs="*", type=Path, help="(default: all)")
-    model = add("fetch", fetch_model, "download a model's original files")
-    model("model", nargs="?", default="Llama-3.2-1B")
+    lab = add("lab", task("lab.open_lab"), "open the series in JupyterLab")
+    lab("--work", type=Path, default=ROOT / "work", help="your copy")
+    lab("flags", nargs="*", help="for JupyterLab, after --")
+    for name in ("weights", "fetch"):
+        model = add(name, fetch_model, "download a model's original files")
+        model("model", nargs="?", default="Llama-3.2-1B")
     convert = add("convert", convert_folder, "write Meta's format")
     convert("source", type=Path)
     convert("target", type=Path)
+    add_project(add)
+    return whole
+
+
+def add_project(add) -> None:
+    """Add the commands that test, measure and write the project itself."""
+    test = add("test", task("project.run_tests"), "test, compare outputs")
+    test("paths", nargs="*", type=Path, help="only these (default: all)")
+    slow, browser = "project.run_slow_tests", "project.run_browser_tests"
+    add("test-slow", task(slow), "test what needs gigabytes or minutes")
+    add("test-browser", task(browser), "test the widgets in Chromium")
+    for name in ("notebooks", "execute"):
+        execute = task("notebooks.execute_all")
+        execute = add(name, execute, "execute notebooks in place")
+        execute("notebooks", nargs="*", type=Path, help="(default: all)")
+    for name, (_, help) in SCRIPTS.items():
+        add(name, task("project.run_scripts", name=name), help)
     lines = add("lines", print_lines, "count llamalib's lines by room")
     lines("revisions", nargs="*", help="commits to compare with")
     words = add("words", print_words, "count words and minutes by notebook")
     words("revisions", nargs="*", help="commits to compare with")
     add("frame", write_frames, "write every notebook's header and footer")
-    return whole
+    add("clean", task("project.clean"), "remove .venv and what was built")
+
+
+def task(where: str, **given):
+    """Return a function of a module in `tasks`, imported when it is called."""
+    module, function = where.split(".")
+
+    def call(**arguments):
+        found = import_module(f"{__package__}.tasks.{module}")
+        return getattr(found, function)(**given, **arguments)
+
+    return call
 
 
 def run_prompt(prompt: str | None = None) -> None:
@@ -71,6 +114,8 @@ def run_prompt(prompt: str | None = None) -> None:
         try:
             with contextlib.redirect_stdout(where):
                 exec("".join(cell["source"]), names)
+        except BrokenPipeError:
+            raise
         except Exception as error:
             raise RuntimeError(
                 f"a cell of {GENERATE.name} failed: "

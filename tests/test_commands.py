@@ -1,4 +1,4 @@
-"""The commands that the Makefile calls."""
+"""The commands of `python -m llamalib`."""
 
 import os
 import re
@@ -54,40 +54,6 @@ def test_run_takes_the_prompt_from_the_environment():
     assert out.startswith(f"prompt       | {NASTY} 🙂\ncontinuation | ")
 
 
-def test_make_hands_a_prompt_on_unchanged():
-    """A dollar sign and quotes get through make and the shell."""
-    prompt = "It costs $5, \"$HOME\" & 'more'; `ls` #1"
-    # the Makefile's own run, with another recipe: what would reach Python
-    show = "include Makefile\nrun: ; @printenv LLAMA_PROMPT\n"
-
-    def made(*arguments, **environment):
-        return subprocess.run(
-            [
-                "make",
-                "--no-print-directory",
-                "-f",
-                "-",
-                "run",
-                *arguments,
-                "VENV=/nonexistent",
-                "-o",
-                "/nonexistent/base.done",
-            ],
-            cwd=ROOT,
-            input=show,
-            capture_output=True,
-            text=True,
-            env=os.environ | environment,
-        ).stdout
-
-    assert made(f"PROMPT={prompt}") == prompt + "\n"
-    for prompt in ("a $(shell echo ran) b", "is $( open", "$(error no)"):
-        assert made(f"PROMPT={prompt}") == prompt + "\n"
-    assert made("PROMPT=") == "\n"
-    # some shells have a PROMPT of their own, which is no text to continue
-    assert made(PROMPT="%n@%m") == "The capital of France is\n"
-
-
 def test_a_failing_notebook_says_why(tmp_path):
     code, out, err = run("run", LLAMA_DIR=str(tmp_path / "nowhere"))
     assert code == 1 and out == ""
@@ -124,6 +90,48 @@ def test_execute_says_which_cell_failed(tmp_path):
         "ZeroDivisionError: division by zero"
     )
     assert path.read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("{}", "ValidationError"),
+        ("", "NotJSONError"),
+        ('{"nbformat": 99}', "NBFormatError"),
+        ('{"nbformat": 4, "nbformat_minor": 5, "cells": [1]}', "TypeError"),
+    ],
+)
+def test_execute_says_what_is_no_notebook(tmp_path, capsys, text, said):
+    path = tmp_path / "no.ipynb"
+    path.write_text(text, encoding="utf-8")
+    assert main(["execute", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"ValueError: {path} is no notebook ({said}: ")
+    assert path.read_text(encoding="utf-8") == text
+
+
+def in_a_shell(redirected):
+    """Run `lines`' parser in a shell with its output redirected."""
+    command = f"'{sys.executable}' -m llamalib help {redirected}"
+    return subprocess.run(
+        command, shell=True, cwd=ROOT, capture_output=True, text=True
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+def test_a_closed_output_is_named():
+    done = in_a_shell(">&-")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "RuntimeError: standard output is closed: open it to read\n"
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+def test_a_reader_may_leave():
+    """As `head` does, which closes its end of the pipe."""
+    done = in_a_shell("| true")
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_execute_saves_what_needs_no_kernel(tmp_path, monkeypatch):

@@ -50,40 +50,6 @@ def test_one_version():
     assert PYPROJECT["version"] == llamalib.__version__ == first
 
 
-def test_make_alone_lists_every_task():
-    listing = subprocess.run(
-        ["make", "--no-print-directory"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    listed = re.findall(r"^make ([\w-]+) +\w", listing, re.M)
-    (phony,) = re.findall(r"^\.PHONY: (.*)", read("Makefile"), re.M)
-    assert sorted(listed) == sorted(phony.split())
-
-
-@pytest.mark.parametrize("installs", [True, False])
-def test_make_bench_tries_again(tmp_path, installs):
-    """What did not install is not marked as installed."""
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(f"#!/bin/sh\nexit {0 if installs else 1}\n")
-    python.chmod(0o755)
-    for name in ("base.done", "dev.done"):
-        (tmp_path / name).touch()
-    done = tmp_path / "bench.done"
-    made = subprocess.run(
-        ["make", "--no-print-directory", str(done), f"VENV={tmp_path}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert made.returncode == 0
-    assert done.exists() == installs
-    assert ("tries again" in made.stdout) != installs
-
-
 @pytest.mark.parametrize("file", ["README.md", "data/README.md"])
 def test_readmes_name_what_exists(file):
     text = read(file)

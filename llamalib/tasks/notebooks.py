@@ -43,13 +43,31 @@ def execute_in_place(path: Path) -> None:
     nbformat.write(notebook, path)
 
 
+def read_notebook(path: Path):
+    """Return a notebook, or raise ValueError for a file that is none."""
+    import nbformat
+
+    try:
+        with path.open(encoding="utf-8") as opened:
+            notebook = nbformat.read(opened, as_version=4)
+        nbformat.validate(notebook)
+        return notebook
+    except OSError:
+        raise
+    except Exception as error:  # its type depends on what is wrong
+        reason = str(error).strip().split("\n")[0][:160]
+        raise ValueError(
+            f"{path} is no notebook ({type(error).__name__}: {reason}): name "
+            "an .ipynb file that JupyterLab can open"
+        ) from None
+
+
 def executed(path: Path):
     """Return the notebook after a run in a fresh kernel, in its folder."""
-    import nbformat
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError
 
-    notebook = nbformat.read(path, as_version=4)
+    notebook = read_notebook(path)
     client = NotebookClient(
         notebook,
         kernel_name="python3",
