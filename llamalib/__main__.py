@@ -31,7 +31,9 @@ def main(argv=None) -> int:
             raise RuntimeError("standard output is closed: open it to read")
         # Windows pipes may have an encoding without the letter of a text
         sys.stdout.reconfigure(errors="replace")
-        return command(**arguments) or 0
+        status = command(**arguments) or 0
+        sys.stdout.flush()
+        return status
     except BrokenPipeError:  # the reader, like `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, RuntimeError, MemoryError) as error:

@@ -524,7 +524,11 @@ NOT_IN_CORE = {  # each with the modules that may
 }
 NOT_IN_PACKAGE = {
     "ctypes": {"llamalib.formats.placing"},  # madvise, where Linux has it
-    "subprocess": {"llamalib.course.counts"},  # git, for its tables
+    "subprocess": {  # git, for its tables; and what the commands start
+        "llamalib.course.counts",
+        "llamalib.tasks.environment",
+        "llamalib.tasks.project",
+    },
     "torch.utils.cpp_extension": set(),
 }
 COMPILED = {".c", ".cc", ".cpp", ".cu", ".h", ".pyx", ".rs", ".so"}

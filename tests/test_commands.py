@@ -111,10 +111,14 @@ def test_execute_says_what_is_no_notebook(tmp_path, capsys, text, said):
 
 
 def in_a_shell(redirected):
-    """Run `lines`' parser in a shell with its output redirected."""
-    command = f"'{sys.executable}' -m llamalib help {redirected}"
+    """Print a table in a shell that redirects it."""
     return subprocess.run(
-        command, shell=True, cwd=ROOT, capture_output=True, text=True
+        f"'{sys.executable}' -m llamalib words {redirected}",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
     )
 
 
