@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
     lab = add("lab", task("lab.open_lab"), "open the series in JupyterLab")
     lab("--work", type=Path, default=ROOT / "work", help="your copy")
+    lab("--copy", action="store_true", help="only bring the copy up to date")
     lab("flags", nargs="*", help="for JupyterLab, after --")
     for name in ("weights", "fetch"):
         model = add(name, fetch_model, "download a model's original files")

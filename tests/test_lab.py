@@ -1,6 +1,7 @@
 """The learner's copy of the notebooks: nothing that was typed is lost."""
 
 import json
+import sys
 from pathlib import Path
 
 import nbformat
@@ -222,10 +223,17 @@ def test_the_command_opens_the_index(tmp_path, monkeypatch):
     assert copied == {p.relative_to(ROOT / "notebooks") for p in solutions}
 
 
+def test_a_copy_without_jupyterlab(tmp_path, monkeypatch):
+    """For those who read in another editor."""
+    import jupyterlab.labapp
+
+    monkeypatch.setattr(jupyterlab.labapp, "main", lambda flags: 1 / 0)
+    assert main(["lab", "--work", str(tmp_path / "mine"), "--copy"]) == 0
+    assert (tmp_path / "mine" / "00_initialization.ipynb").is_file()
+
+
 def test_each_setting_exists_in_jupyterlab():
     """JupyterLab ignores a setting that it does not know, without a word."""
-    import sys
-
     schemas = Path(sys.prefix) / "share" / "jupyter" / "lab" / "schemas"
     if not schemas.is_dir():
         pytest.skip(f"JupyterLab's schemas are not in {schemas}")

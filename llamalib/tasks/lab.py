@@ -19,11 +19,13 @@ STATE = ".copied.json"
 LEFT_OUT = {"waiting", "__pycache__"}
 
 
-def open_lab(work: Path, flags: list[str]) -> int:
+def open_lab(work: Path, copy: bool, flags: list[str]) -> int:
     """Bring the copy up to date, then open its index in JupyterLab."""
     from jupyterlab.labapp import main
 
     update_copy(NOTEBOOKS, work)
+    if copy:  # for another editor
+        return 0
     return main(lab_flags(work) + flags) or 0
 
 
