@@ -18,7 +18,7 @@ README = ROOT / "README.md"
 
 
 def picture() -> bytes:
-    """Return the PNG of the eight heads of layer 0, as notebook 05 saved it."""
+    """Return the PNG that notebook 05 saved of layer 0's eight heads."""
     text = NOTEBOOK.read_text(encoding="utf-8")
     pattern = r"layer 0: 8 query heads.{1,2000}?base64,([\w+/=]+)"
     return base64.b64decode(re.search(pattern, text)[1])

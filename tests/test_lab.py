@@ -17,8 +17,10 @@ TEXT = "solutions/00_one.py"
 
 def notebook(*sources, output=None):
     """Return a notebook's bytes, with an output in its first cell."""
-    cells = [nbformat.v4.new_code_cell(s, id=f"c{i}") for i, s in
-             enumerate(sources)]
+    cells = [
+        nbformat.v4.new_code_cell(text, id=f"c{i}")
+        for i, text in enumerate(sources)
+    ]
     if output:
         cells[0].outputs = [nbformat.v4.new_output("stream", text=output)]
     text = nbformat.writes(nbformat.v4.new_notebook(cells=cells))
@@ -34,7 +36,7 @@ class Copy:
     """A project's notebooks, and a learner's copy of them."""
 
     def __init__(self, folder):
-        self.source, self.work = folder / "notebooks", folder / "mein Ordner ü"
+        self.source, self.work = folder / "notebooks", folder / "mein ü"
         self.project(ONE, notebook("x = 1", output="1"))
         self.project(TWO, notebook("y = 2"))
         self.project(TEXT, b"# solution 1\n")

@@ -25,9 +25,9 @@ RULES = dict(re.findall(r"^([a-z-]+):.*## .*\n\t(.*)", MAKEFILE, re.M))
 
 def make(*arguments, **how):
     """Run make in the project's folder."""
+    how = {"cwd": ROOT} | how
     return subprocess.run(
         ["make", "--no-print-directory", *arguments],
-        cwd=ROOT,
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -105,6 +105,69 @@ def test_make_hands_a_long_prompt_on():
     assert prompted(f"PROMPT={prompt}") == prompt + "\n"
 
 
+# -- difficult names --
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A project's files for make, with an environment that only talks."""
+    folder = tmp_path / "Ünï cödé 羊" / "ll ama"
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    tasks = folder / "llamalib" / "tasks"
+    tasks.mkdir(parents=True)
+    shutil.copy(SCRIPT, tasks)
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\nfor i in "$@"; do echo "$i"; done\n')
+    python.chmod(0o755)
+    (folder / ".venv" / "pyvenv.cfg").touch()
+    return folder
+
+
+@needs_make
+@pytest.mark.parametrize("task", sorted(set(RULES) - {"help", "clean"}))
+def test_a_folder_with_any_name(clone, task):
+    """Each target installs what it needs there, then runs its command."""
+    done = make(task, cwd=clone)
+    assert done.returncode == 0, done.stderr
+    *_, run = done.stdout.split("-m\nllamalib\n")
+    if task == "lab":
+        assert run == "lab\n--work\nwork\n--\n"
+    else:
+        assert run == f"{task}\n"
+    assert "pip\ninstall\n" in done.stdout
+    assert list((clone / ".venv").glob("*.done"))
+    again = make(task, cwd=clone)
+    assert again.stdout == f"-m\nllamalib\n{run}"
+
+
+@needs_make
+def test_labs_folder_and_flags(clone):
+    (clone / ".venv" / "base.done").touch()
+    flags = "LAB_FLAGS=--no-browser --port=9"
+    done = make("lab", "WORK=mein Ordner", flags, cwd=clone)
+    said = done.stdout.split("\n")
+    assert said[2:] == [
+        *("lab", "--work", "mein Ordner"),
+        *("--", "--no-browser", "--port=9", ""),
+    ]
+
+
+@needs_make
+def test_clean_there(clone):
+    """It keeps the learner's copy; the second time nothing is left to do."""
+    (clone / "work").mkdir()
+    (clone / "work" / "answer.ipynb").touch()
+    (clone / "data" / "build").mkdir(parents=True)
+    for _ in range(2):
+        assert make("clean", cwd=clone).returncode == 0
+    assert not (clone / ".venv").exists()
+    assert list((clone / "data").iterdir()) == []
+    assert (clone / "work" / "answer.ipynb").exists()
+
+
 # -- what make may delete --
 
 
@@ -141,6 +204,7 @@ def test_make_leaves_a_folder_that_it_did_not_make(tmp_path, task):
     assert (done.returncode == 0) == (task == "clean")
 
 
+@needs_make
 def test_a_failure_deletes_only_what_it_made(tmp_path, monkeypatch):
     python = failing_python(tmp_path)
     monkeypatch.setattr(sys, "executable", str(python))

@@ -14,7 +14,8 @@ import llamalib
 from llamalib.__main__ import parser
 from llamalib.files import ROOT
 
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+with open(ROOT / "pyproject.toml", "rb") as opened:
+    PYPROJECT = tomllib.load(opened)["project"]
 
 
 def read(name):

@@ -40,7 +40,8 @@ def execute_in_place(path: Path) -> None:
         "kernelspec": KERNEL,
         "language_info": {"name": "python"},
     }
-    nbformat.write(notebook, path)
+    text = nbformat.writes(notebook) + "\n"
+    path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def read_notebook(path: Path):

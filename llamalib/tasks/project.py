@@ -42,7 +42,8 @@ def require(package: str, extra: str) -> None:
 def run_scripts(name: str) -> int:
     """Run a task's scripts, one after the other, until one fails."""
     require("transformers", "dev" if name == "pocket" else "bench")
-    return next(filter(None, (python(*s.split()) for s in SCRIPTS[name][0])), 0)
+    statuses = (python(*script.split()) for script in SCRIPTS[name][0])
+    return next(filter(None, statuses), 0)
 
 
 def run_pytest(*arguments, processes=8, **variables) -> int:
