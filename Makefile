@@ -52,7 +52,7 @@ bench-gpu: $(VENV)/bench.done ## measure the speed on a CUDA GPU
 weights: $(VENV)/base.done ## download the real Llama 3.2-1B
 	$(LLAMALIB) weights
 
-ENVIRONMENT = @$(PYTHON) -I llamalib/tasks/environment.py '$(VENV)'
+ENVIRONMENT = @$(PYTHON) -I .ci/environment.py '$(VENV)'
 clean: ## remove the virtual environment and what was built
 	$(ENVIRONMENT) clean
 

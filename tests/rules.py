@@ -529,7 +529,6 @@ NOT_IN_PACKAGE = {
     "ctypes": {"llamalib.formats.placing"},  # madvise, where Linux has it
     "subprocess": {  # git, for its tables; and what the commands start
         "llamalib.course.counts",
-        "llamalib.tasks.environment",
         "llamalib.tasks.project",
     },
     "torch.utils.cpp_extension": set(),

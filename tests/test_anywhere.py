@@ -11,7 +11,7 @@ from llamalib.__main__ import main
 from llamalib.files import ROOT
 from llamalib.tasks import project
 
-NOT_COPIED = ".*", "__pycache__", "work", "build", "Llama-*", "*.egg-info"
+NOT_COPIED = ".git", ".venv", ".[!cg]*", "__pycache__", "work", "build", "Llama-*", "*.egg-info"
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """The Makefile and the environment that it makes; both keep what is yours."""
 
+import importlib.util
 import os
 import re
 import shutil
@@ -12,12 +13,14 @@ import pytest
 
 from llamalib.__main__ import parser
 from llamalib.files import ROOT
-from llamalib.tasks import environment
 
 needs_make = pytest.mark.skipif(
     os.name == "nt" or not shutil.which("make"), reason="needs make"
 )
-SCRIPT = ROOT / "llamalib" / "tasks" / "environment.py"
+SCRIPT = ROOT / ".ci" / "environment.py"
+SPEC = importlib.util.spec_from_file_location("environment", SCRIPT)
+environment = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(environment)
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 # task: its recipe
 RULES = dict(re.findall(r"^([a-z-]+):.*## .*\n\t(.*)", MAKEFILE, re.M))
@@ -115,9 +118,8 @@ def clone(tmp_path):
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    tasks = folder / "llamalib" / "tasks"
-    tasks.mkdir(parents=True)
-    shutil.copy(SCRIPT, tasks)
+    (folder / ".ci").mkdir()
+    shutil.copy(SCRIPT, folder / ".ci")
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text('#!/bin/sh\nfor i in "$@"; do echo "$i"; done\n')
@@ -230,6 +232,16 @@ def test_clean_deletes_what_was_made(tmp_path, monkeypatch):
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["data", "theirs", "work"]
     assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_clean_spares_the_python_that_runs_it_on_windows(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / environment.OURS).write_text("complete")
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert environment.clean(tmp_path) == 1
+    assert tmp_path.exists() and "by hand" in capsys.readouterr().out
 
 
 # -- killed, and two at once --

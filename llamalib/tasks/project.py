@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..files import ROOT
-from . import environment
 from .notebooks import NOTEBOOKS
 
 POCKET = ROOT / "data" / "pocket-llama"
@@ -84,11 +83,5 @@ def run_browser_tests() -> int:
 
 
 def clean() -> int:
-    """Remove the environment .venv and what was built."""
-    folder = ROOT / ".venv"
-    if os.name == "nt" and Path(sys.prefix) == folder:
-        raise RuntimeError(
-            f"Windows removes no program that runs: delete {folder} yourself, "
-            "or run clean with another Python"
-        )
-    return environment.clean(folder)
+    """Remove the environment .venv, if make made it, and what was built."""
+    return python("-I", ".ci/environment.py", ROOT / ".venv", "clean")

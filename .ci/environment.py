@@ -3,17 +3,16 @@
 The Makefile runs this file by itself, before anything is installed, so it
 needs the standard library only:
 
-    python -I llamalib/tasks/environment.py FOLDER base|dev|browser|bench
-    python -I llamalib/tasks/environment.py FOLDER clean
+    python -I .ci/environment.py FOLDER base|dev|browser|bench
+    python -I .ci/environment.py FOLDER clean
 """
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 LISTS = ROOT / "pyproject.toml", ROOT / "constraints.txt"
 OURS = "made-by-llamalib"  # a file in each folder that this program made
 WORDS = {
@@ -70,7 +69,7 @@ def install(folder: Path, task: str, lock) -> int:
     if stamp.exists() and stamp.stat().st_mtime >= newest:
         return 0
     # an installer that outlives a killed make keeps the lock
-    keep = {} if os.name == "nt" else {"pass_fds": [lock.fileno()]}
+    keep = {} if sys.platform == "win32" else {"pass_fds": [lock.fileno()]}
     make(folder, keep)
     print(WORDS[task].format(folder), flush=True)
     what = "." if task == "base" else f".[{task}]"
@@ -128,6 +127,9 @@ def empty(folder: Path) -> None:
 def clean(folder: Path) -> int:
     """Delete an environment that this program made, and what was built."""
     default = folder.resolve() == ROOT / ".venv"
+    if sys.platform == "win32" and Path(sys.prefix) == folder.resolve():
+        print(f"Windows removes no program that runs: delete {folder} by hand")
+        return 1
     if (folder / OURS).exists() or default and python_of(folder).exists():
         shutil.rmtree(folder)
     elif folder.exists():
