@@ -111,21 +111,21 @@ def test_execute_says_what_is_no_notebook(tmp_path, capsys, text, said):
     assert path.read_text(encoding="utf-8") == text
 
 
-def in_a_shell(redirected):
-    """Print a table in a shell that redirects it."""
+def in_a_shell(redirected, unbuffered=""):
+    """Run a command in a shell that redirects its output."""
     return subprocess.run(
-        f"'{sys.executable}' -m llamalib words {redirected}",
+        f"'{sys.executable}' -m llamalib {redirected}",
         shell=True,
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
     )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 def test_a_closed_output_is_named():
-    done = in_a_shell(">&-")
+    done = in_a_shell("words >&-")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "RuntimeError: standard output is closed: open it to read\n"
@@ -133,9 +133,10 @@ def test_a_closed_output_is_named():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
-def test_a_reader_may_leave():
+@pytest.mark.parametrize("command, unbuffered", [("words", ""), ("run", "1")])
+def test_a_reader_may_leave(command, unbuffered):
     """As `head` does, which closes its end of the pipe."""
-    done = in_a_shell("| true")
+    done = in_a_shell(f"{command} | true", unbuffered)
     assert (done.stdout, done.stderr) == ("", "")
 
 

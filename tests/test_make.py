@@ -104,7 +104,7 @@ def test_make_hands_a_prompt_on_unchanged():
 @needs_make
 def test_make_hands_a_long_prompt_on():
     """Its spaces are escaped in MAKEFLAGS, which would be too long."""
-    prompt = "word " * 20_000
+    prompt = "a " * 50_000
     assert prompted(f"PROMPT={prompt}") == prompt + "\n"
 
 
