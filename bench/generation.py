@@ -19,10 +19,11 @@ import json
 import math
 import os
 import platform
-import selectors
+import queue
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -69,7 +70,7 @@ class Worker:
     """
 
     def __init__(self, row: Row, threads: int, verbose=False, end=math.inf):
-        self.row, self.missing, self.data = row, None, bytearray()
+        self.row, self.missing, self.lines = row, None, queue.Queue()
         self.end = end
         self.process = subprocess.Popen(
             [sys.executable, "-m", "bench.worker"],
@@ -79,6 +80,8 @@ class Worker:
             stderr=None if verbose else subprocess.DEVNULL,
             env=os.environ | {"OMP_NUM_THREADS": str(threads)},
         )
+        self.reader = threading.Thread(target=self.read_lines, daemon=True)
+        self.reader.start()
 
     def ask(self, do: str, patience=PATIENCE, **arguments):
         """Return the answer, or as a text why there is none."""
@@ -102,19 +105,22 @@ class Worker:
 
     def line(self, patience: float) -> bytes:
         """Return its next line; raise TimeoutError or EOFError."""
-        until = time.monotonic() + patience
-        pipe = self.process.stdout.fileno()
-        with selectors.DefaultSelector() as selector:
-            selector.register(pipe, selectors.EVENT_READ)
-            while b"\n" not in self.data:
-                if not selector.select(max(0, until - time.monotonic())):
-                    raise TimeoutError
-                piece = os.read(pipe, 2**16)
-                if not piece:
-                    raise EOFError
-                self.data += piece
-        line, _, self.data = self.data.partition(b"\n")
-        return bytes(line)
+        try:
+            line = self.lines.get(timeout=patience)
+        except queue.Empty:
+            raise TimeoutError from None
+        if not line:
+            raise EOFError
+        return line
+
+    def read_lines(self) -> None:
+        """Queue its lines, and b"" at the end.
+
+        In a thread: Windows cannot wait for a pipe with a limit of time.
+        """
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put(b"")
 
     def give_up(self, why: str) -> str:
         """Stop the process, and note why."""
@@ -127,7 +133,9 @@ class Worker:
         self.process.kill()
         self.process.wait()
         self.process.stdin.close()
-        self.process.stdout.close()
+        self.reader.join(10)  # a process of its own may hold the pipe
+        if not self.reader.is_alive():
+            self.process.stdout.close()
 
 
 def say(*words) -> None:

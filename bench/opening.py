@@ -147,7 +147,8 @@ def lines(places) -> list[str]:
 
 def main() -> None:
     if not Path("/proc/self/status").exists():
-        sys.exit("needs Linux, which shows a process's peak memory")
+        why = "needs Linux, which shows a process's peak memory"
+        return print(f"opening is not measured: it {why}", file=sys.stderr)
     where = f"{platform.system()} {platform.machine()}, "
     where += f"torch {torch.__version__}, "
     where += f"{torch.get_num_threads()} threads"

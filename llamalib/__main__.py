@@ -1,4 +1,7 @@
-r"""The project's commands: python -m llamalib run, execute, fetch, …"""
+r"""The project's commands: python -m llamalib run, test, lab, …
+
+Each target of the Makefile is one of them, so Windows needs no `make`.
+"""
 
 import argparse
 import contextlib
@@ -6,18 +9,17 @@ import io
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from .files import ROOT
 from .formats.download import fetch
 from .formats.meta import save
 from .loading import load
+from .tasks.notebooks import NOTEBOOKS, all_notebooks
+from .tasks.project import SCRIPTS
 
-NOTEBOOKS = ROOT / "notebooks"
-APPENDIX = NOTEBOOKS / "appendix"
-WAITING = sorted(APPENDIX.glob("waiting/*.ipynb"))  # not in the series yet
 GENERATE = NOTEBOOKS / "09_generate.ipynb"
-KERNEL = dict(display_name="Python 3", language="python", name="python3")
 
 
 def main(argv=None) -> int:
@@ -25,45 +27,89 @@ def main(argv=None) -> int:
     arguments = vars(parser().parse_args(argv))
     command = arguments.pop("command")
     try:
-        return command(**arguments) or 0
+        if sys.stdout is None:
+            raise RuntimeError("standard output is closed: open it to read")
+        # Windows pipes may have an encoding without the letter of a text
+        sys.stdout.reconfigure(errors="replace")
+        status = command(**arguments) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader, like `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+    return 1
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser; each command's arguments are its function's."""
     whole = argparse.ArgumentParser(prog="python -m llamalib")
-    commands = whole.add_subparsers(required=True, metavar="COMMAND")
+    whole.set_defaults(command=whole.print_help)
+    commands = whole.add_subparsers(metavar="COMMAND")
 
     def add(name, function, help):
         command = commands.add_parser(name, help=help)
         command.set_defaults(command=function)
         return command.add_argument
 
+    add("help", whole.print_help, "print this list")
     run = add("run", run_prompt, "run 09_generate and print its results")
     run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
-    execute = add("execute", execute_all, "execute notebooks in place")
-    execute("notebooks", nargs="*", type=Path, help="(default: all)")
-    model = add("fetch", fetch_model, "download a model's original files")
-    model("model", nargs="?", default="Llama-3.2-1B")
+    lab = add("lab", later("tasks.lab.open_lab"), "open the series in JupyterLab")
+    lab("--work", type=Path, default=ROOT / "work", help="your copy")
+    lab("--copy", action="store_true", help="only bring the copy up to date")
+    lab("flags", nargs="*", help="for JupyterLab, after --")
+    for name in ("weights", "fetch"):
+        model = add(name, fetch_model, "download a model's original files")
+        model("model", nargs="?", default="Llama-3.2-1B")
     convert = add("convert", convert_folder, "write Meta's format")
     convert("source", type=Path)
     convert("target", type=Path)
+    report = later("verify.report.print_report")
+    verify = add("verify", report, "compare with published facts")
+    verify("folder", nargs="?", type=Path, help="(default: as for `run`)")
+    verify("--dtype", default="float32", help="float32, or 16 bits")
+    verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
+    add_project(add)
+    return whole
+
+
+def add_project(add) -> None:
+    """Add the commands that test, measure and write the project itself."""
+    test = add("test", later("tasks.project.run_tests"), "test, compare outputs")
+    test("paths", nargs="*", type=Path, help="only these (default: all)")
+    slow = later("tasks.project.run_slow_tests")
+    add("test-slow", slow, "test what needs gigabytes or minutes")
+    browser = later("tasks.project.run_browser_tests")
+    add("test-browser", browser, "test the widgets in Chromium")
+    for name in ("notebooks", "execute"):
+        execute = later("tasks.notebooks.execute_all")
+        execute = add(name, execute, "execute notebooks in place")
+        execute("notebooks", nargs="*", type=Path, help="(default: all)")
+    for name, (_, help) in SCRIPTS.items():
+        add(name, later("tasks.project.run_scripts", name=name), help)
     lines = add("lines", print_lines, "count llamalib's lines by room")
     lines("revisions", nargs="*", help="commits to compare with")
     words = add("words", print_words, "count words and minutes by notebook")
     words("revisions", nargs="*", help="commits to compare with")
-    gpu = add("gpu", run_gpu, "test and measure on a CUDA GPU, in minutes")
+    gpu = later("tasks.gpu.run_gpu")
+    gpu = add("gpu", gpu, "test and measure on a CUDA GPU, in minutes")
     gpu("--minutes", type=float, default=9, help="the most to take")
     gpu("--parts", nargs="*", choices="tests checkpoint cells bench".split())
     gpu("--rehearse", type=Path, help=argparse.SUPPRESS)
-    verify = add("verify", verify_folder, "compare with published facts")
-    verify("folder", nargs="?", type=Path, help="(default: as for `run`)")
-    verify("--dtype", default="float32", help="float32, or 16 bits")
-    verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
     add("frame", write_frames, "write every notebook's header and footer")
-    return whole
+    add("clean", later("tasks.project.clean"), "remove .venv and what was built")
+
+
+def later(where: str, **given):
+    """Return a function of a room, imported when it is called."""
+    module, _, function = where.rpartition(".")
+
+    def call(**arguments):
+        found = import_module(f"{__package__}.{module}")
+        return getattr(found, function)(**given, **arguments)
+
+    return call
 
 
 def run_prompt(prompt: str | None = None) -> None:
@@ -82,74 +128,14 @@ def run_prompt(prompt: str | None = None) -> None:
         try:
             with contextlib.redirect_stdout(where):
                 exec("".join(cell["source"]), names)
+        except BrokenPipeError:
+            raise
         except Exception as error:
             raise RuntimeError(
                 f"a cell of {GENERATE.name} failed: "
                 f"{type(error).__name__}: {error}"
             ) from None
         where.flush()
-
-
-def all_notebooks() -> list[Path]:
-    """Return the series in order, then the appendix; without the index."""
-    main = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
-    return main + sorted(APPENDIX.glob("*.ipynb"))
-
-
-def execute_all(notebooks: list[Path]) -> None:
-    """Execute the given notebooks in place, or all of them."""
-    every = [NOTEBOOKS / "index.ipynb", *all_notebooks(), *WAITING]
-    for path in notebooks or every:
-        print(f"executing {path.name}", flush=True)
-        execute_in_place(path)
-
-
-def execute_in_place(path: Path) -> None:
-    """Execute a notebook and save it without any trace of this machine."""
-    import nbformat
-
-    os.environ.pop("LLAMA_PROMPT", None)
-    notebook = executed(path)
-    # A saved widget would need its kernel: only its still picture is kept.
-    widget = "application/vnd.jupyter.widget-view+json"
-    for cell in notebook.cells:
-        for output in cell.get("outputs", ()):
-            output.get("data", {}).pop(widget, None)
-    notebook.metadata = {
-        "kernelspec": KERNEL,
-        "language_info": {"name": "python"},
-    }
-    nbformat.write(notebook, path)
-
-
-def executed(path: Path):
-    """Return the notebook after a run in a fresh kernel, in its folder."""
-    import nbformat
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
-
-    notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(
-        notebook,
-        kernel_name="python3",
-        timeout=None,
-        record_timing=False,
-        coalesce_streams=True,  # one print gives one output
-        extra_arguments=["--log-level=ERROR"],  # no warnings about sockets
-        resources={"metadata": {"path": str(path.parent)}},
-    )
-    try:
-        return client.execute()
-    except CellExecutionError as error:
-        failed = [
-            f"cell [{cell.execution_count}] of {path.name} failed, which "
-            f"begins {cell.source.splitlines()[0]!r}"
-            for cell in notebook.cells
-            for output in cell.get("outputs", ())
-            if output.output_type == "error"
-        ]
-        reason = f"{error.ename}: {error.evalue}"
-        raise RuntimeError(f"{failed[0]}: {reason}") from None
 
 
 def fetch_model(model: str) -> None:
@@ -161,12 +147,6 @@ def fetch_model(model: str) -> None:
         print(f"Notebooks 00 to 02 need Meta's format: {command}")
 
 
-def run_gpu(**options) -> int:
-    """Run everything that needs a GPU."""
-    from .tasks.gpu import run_gpu as run
-    return run(**options)
-
-
 def convert_folder(source: Path, target: Path) -> None:
     """Write the checkpoint `source` in Meta's format to a new folder."""
     if target.exists() and any(target.iterdir()):
@@ -175,12 +155,6 @@ def convert_folder(source: Path, target: Path) -> None:
         )
     save(load(source, device="cpu"), target)
     print(f"ready: {target}")
-
-
-def verify_folder(**options) -> int:
-    """Print how a checkpoint compares with what was published about it."""
-    from .verify.report import print_report
-    return print_report(**options)
 
 
 def print_lines(revisions: list[str]) -> None:

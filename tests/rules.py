@@ -94,7 +94,7 @@ def modules(root: Path) -> list[Source]:
         path = file.relative_to(root)
         module = ".".join(path.with_suffix("").parts)
         text = file.read_text(encoding="utf-8")
-        found.append(Source(str(path), text, module))
+        found.append(Source(path.as_posix(), text, module))
     return found
 
 
@@ -107,7 +107,8 @@ def cells(root: Path) -> list[Source]:
         for number, cell in enumerate(code, 1):
             tags = cell.get("metadata", {}).get("tags", ())
             if not any(tag.startswith("check-") for tag in tags):
-                label = f"{file.relative_to(root)}, cell {number}"
+                path = file.relative_to(root).as_posix()
+                label = f"{path}, cell {number}"
                 text = "".join(cell["source"])
                 found.append(Source(label, text, tags=tags))
     return found
@@ -339,7 +340,9 @@ def scripts(root: Path) -> list[Source]:
     """Return the benchmark's files and the recipe's, which read llamalib."""
     files = [*root.glob("bench/*.py"), *root.glob("data/recipe/*.py")]
     return [
-        Source(str(f.relative_to(root)), f.read_text(encoding="utf-8"))
+        Source(
+            f.relative_to(root).as_posix(), f.read_text(encoding="utf-8")
+        )
         for f in sorted(files)
     ]
 
@@ -527,6 +530,7 @@ NOT_IN_PACKAGE = {
     "subprocess": {  # git, for its tables; and what the commands start
         "llamalib.course.counts",
         "llamalib.tasks.gpu",
+        "llamalib.tasks.project",
     },
     "torch.utils.cpp_extension": set(),
 }
@@ -540,7 +544,7 @@ def hidden_speed(root: Path) -> Iterator[str]:
     """
     for file in sorted((root / "llamalib").rglob("*")):
         if file.suffix in COMPILED:
-            yield f"{file.relative_to(root)}:1: is not Python"
+            yield f"{file.relative_to(root).as_posix()}:1: is not Python"
     for source in modules(root):
         refused = NOT_IN_PACKAGE | (
             NOT_IN_CORE if source.room == "core" else {}
@@ -670,7 +674,7 @@ def tests_of_the_benchmark(root: Path) -> Iterator[str]:
         if file.name == "test_bench.py":
             continue
         text = file.read_text(encoding="utf-8")
-        source = Source(str(file.relative_to(root)), text)
+        source = Source(file.relative_to(root).as_posix(), text)
         for node in source.tree.body:
             for name in import_names(source, node)[:1]:
                 if name.split(".")[0] in {"bench", *own}:

@@ -14,14 +14,15 @@ import urllib.request
 
 import pytest
 
-from llamalib.__main__ import all_notebooks
 from llamalib.files import ROOT
+from llamalib.tasks import lab
+from llamalib.tasks.notebooks import all_notebooks
 
 pytestmark = pytest.mark.browser
 
 TOKEN = "for-this-test"
 # The settings of `make lab`, and every cell is drawn, also outside the view.
-OURS = ROOT / "llamalib" / "course" / "lab" / "overrides.json"
+OURS = lab.SETTINGS / "overrides.json"
 SETTINGS = json.loads(OURS.read_text(encoding="utf-8"))
 SETTINGS |= {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}
 
@@ -49,9 +50,8 @@ def server(request, tmp_path_factory):
     with open(settings / "log", "w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "jupyterlab", "--no-browser"]
-            + [f"--port={port}", f"--notebook-dir={folder}", "--allow-root"]
-            + [f"--IdentityProvider.token={TOKEN}"]
-            + [f"--LabApp.app_settings_dir={settings}"],
+            + [f"--port={port}", f"--IdentityProvider.token={TOKEN}"]
+            + lab.lab_flags(folder, settings),
             stdout=log,
             stderr=log,
             cwd=ROOT,

@@ -1,16 +1,18 @@
-"""The commands that the Makefile calls."""
+"""The commands of `python -m llamalib`."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import nbformat
 import pytest
 
-from llamalib.__main__ import execute_in_place, main
+from llamalib.__main__ import main
 from llamalib.course.counts import room_of
 from llamalib.files import ROOT
+from llamalib.tasks.notebooks import execute_in_place
 
 
 def run(*arguments, **environment):
@@ -53,40 +55,6 @@ def test_run_takes_the_prompt_from_the_environment():
     assert out.startswith(f"prompt       | {NASTY} 🙂\ncontinuation | ")
 
 
-def test_make_hands_a_prompt_on_unchanged():
-    """A dollar sign and quotes get through make and the shell."""
-    prompt = "It costs $5, \"$HOME\" & 'more'; `ls` #1"
-    # the Makefile's own run, with another recipe: what would reach Python
-    show = "include Makefile\nrun: ; @printenv LLAMA_PROMPT\n"
-
-    def made(*arguments, **environment):
-        return subprocess.run(
-            [
-                "make",
-                "--no-print-directory",
-                "-f",
-                "-",
-                "run",
-                *arguments,
-                "VENV=/nonexistent",
-                "-o",
-                "/nonexistent/base.done",
-            ],
-            cwd=ROOT,
-            input=show,
-            capture_output=True,
-            text=True,
-            env=os.environ | environment,
-        ).stdout
-
-    assert made(f"PROMPT={prompt}") == prompt + "\n"
-    for prompt in ("a $(shell echo ran) b", "is $( open", "$(error no)"):
-        assert made(f"PROMPT={prompt}") == prompt + "\n"
-    assert made("PROMPT=") == "\n"
-    # some shells have a PROMPT of their own, which is no text to continue
-    assert made(PROMPT="%n@%m") == "The capital of France is\n"
-
-
 def test_a_failing_notebook_says_why(tmp_path):
     code, out, err = run("run", LLAMA_DIR=str(tmp_path / "nowhere"))
     assert code == 1 and out == ""
@@ -123,6 +91,53 @@ def test_execute_says_which_cell_failed(tmp_path):
         "ZeroDivisionError: division by zero"
     )
     assert path.read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("{}", "ValidationError"),
+        ("", "NotJSONError"),
+        ('{"nbformat": 99}', "NBFormatError"),
+        ('{"nbformat": 4, "nbformat_minor": 5, "cells": [1]}', "TypeError"),
+    ],
+)
+def test_execute_says_what_is_no_notebook(tmp_path, capsys, text, said):
+    path = tmp_path / "no.ipynb"
+    path.write_text(text, encoding="utf-8")
+    assert main(["execute", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"ValueError: {path} is no notebook ({said}: ")
+    assert path.read_text(encoding="utf-8") == text
+
+
+def in_a_shell(redirected, unbuffered=""):
+    """Run a command in a shell that redirects its output."""
+    return subprocess.run(
+        f"'{sys.executable}' -m llamalib {redirected}",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+def test_a_closed_output_is_named():
+    done = in_a_shell("words >&-")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "RuntimeError: standard output is closed: open it to read\n"
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+@pytest.mark.parametrize("command, unbuffered", [("words", ""), ("run", "1")])
+def test_a_reader_may_leave(command, unbuffered):
+    """As `head` does, which closes its end of the pipe."""
+    done = in_a_shell(f"{command} | true", unbuffered)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 def test_execute_saves_what_needs_no_kernel(tmp_path, monkeypatch):
@@ -184,8 +199,6 @@ def test_run_stops_behind_the_last_result(tmp_path, monkeypatch, capsys):
 
 def test_lines_by_room():
     """Of two commits' layouts and of today's files, as a table."""
-    if not (ROOT / ".git").exists():
-        pytest.skip("not a clone: there is no history to count")
     code, out, err = run("lines")
     assert code == 0, err
     rows = dict(
@@ -198,6 +211,10 @@ def test_lines_by_room():
     flat = counts["core"] + counts.get("in notebooks", 0)
     assert flat >= sum(lines_of(file) for file in core)
     assert counts["commands"] == lines_of(ROOT / "llamalib" / "__main__.py")
+    if not ((ROOT / ".git").exists() and shutil.which("git")):
+        pytest.skip("no clone, or no git: there is no history to count")
+    code, out, err = run("lines", "HEAD")
+    assert code == 0 and out.startswith("| room | HEAD | now |"), err
     code, _, err = run("lines", "no-such-commit")
     assert code == 1 and "no-such-commit" in err and "Traceback" not in err
 

@@ -12,8 +12,8 @@ import re
 import pytest
 from matplotlib import pyplot as plt
 
-from llamalib.__main__ import WAITING, all_notebooks
 from llamalib.files import ROOT
+from llamalib.tasks.notebooks import WAITING, all_notebooks
 from tests.helpers import code_cells, run_without_long
 
 SOLUTIONS = ROOT / "notebooks" / "solutions"

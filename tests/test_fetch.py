@@ -48,7 +48,7 @@ def url(hub, monkeypatch):
 def files_in(folder):
     """Return the files with a final name."""
     return sorted(
-        str(p.relative_to(folder))
+        p.relative_to(folder).as_posix()
         for p in folder.rglob("*")
         if p.is_file() and p.suffix != ".part"
     )

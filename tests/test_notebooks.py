@@ -13,8 +13,8 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
-from llamalib.__main__ import WAITING, all_notebooks
 from llamalib.files import ROOT
+from llamalib.tasks.notebooks import WAITING, all_notebooks
 from tests.helpers import (
     code_cells,
     random_llama,

@@ -2,6 +2,8 @@
 
 import os
 import re
+import runpy
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -9,9 +11,11 @@ import tomllib
 import pytest
 
 import llamalib
+from llamalib.__main__ import parser
 from llamalib.files import ROOT
 
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+with open(ROOT / "pyproject.toml", "rb") as opened:
+    PYPROJECT = tomllib.load(opened)["project"]
 
 
 def read(name):
@@ -48,40 +52,6 @@ def test_one_version():
     """pyproject.toml, the package and the first entry of the change log."""
     first = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.M)[1]
     assert PYPROJECT["version"] == llamalib.__version__ == first
-
-
-def test_make_alone_lists_every_task():
-    listing = subprocess.run(
-        ["make", "--no-print-directory"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    listed = re.findall(r"^make ([\w-]+) +\w", listing, re.M)
-    (phony,) = re.findall(r"^\.PHONY: (.*)", read("Makefile"), re.M)
-    assert sorted(listed) == sorted(phony.split())
-
-
-@pytest.mark.parametrize("installs", [True, False])
-def test_make_bench_tries_again(tmp_path, installs):
-    """What did not install is not marked as installed."""
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(f"#!/bin/sh\nexit {0 if installs else 1}\n")
-    python.chmod(0o755)
-    for name in ("base.done", "dev.done"):
-        (tmp_path / name).touch()
-    done = tmp_path / "bench.done"
-    made = subprocess.run(
-        ["make", "--no-print-directory", str(done), f"VENV={tmp_path}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert made.returncode == 0
-    assert done.exists() == installs
-    assert ("tries again" in made.stdout) != installs
 
 
 @pytest.mark.parametrize("file", ["README.md", "data/README.md"])
@@ -123,3 +93,100 @@ def test_nothing_loads_a_pickle_that_could_run():
     # of all files that are read, only the project's own notebook is run
     (line,) = re.findall(r".*(?<![.\w])(?:eval|exec)\(.*", code)
     assert line in read("llamalib/__main__.py")
+
+
+# -- the README's first screen --
+
+
+def commands():
+    (action,) = (a for a in parser()._actions if a.choices)
+    return set(action.choices)
+
+
+def front():
+    text = read("README.md")
+    return text[: text.index("\n## ")]
+
+
+def test_the_first_screen():
+    """One sentence, one picture, three steps, a line for each machine."""
+    text = front()
+    assert text.count("\n") < 45
+    sentence = text.split("\n\n")[1]
+    assert len(sentence.split(". ")) == 1 and len(sentence.split()) <= 25
+    ((words, file),) = re.findall(r"!\[(.+)\]\((.+)\)", text)
+    assert len(words) > 40 and (ROOT / file).stat().st_size <= 150_000
+    steps = re.findall(r"^(\d)\. \*\*.+?\*\* .*?`(.+?)`", text, re.M)
+    assert [number for number, _ in steps] == ["1", "2", "3"]
+    assert [command for _, command in steps[1:]] == ["make run", "make lab"]
+    machines = re.findall(r"^- \*\*([\w ]+)\*\*: .", text, re.M)
+    assert machines == ["Windows", "macOS", "VS Code", "GPU"]
+    assert "| " not in text and "measured" not in text
+
+
+def test_the_picture_and_the_address_are_todays():
+    """`python .ci/front.py` would change nothing."""
+    written = runpy.run_path(str(ROOT / ".ci" / "front.py"))
+    assert written["PICTURE"].read_bytes() == written["picture"]()
+    readme = read("README.md")
+    assert written["with_address"](readme) == readme
+
+
+def test_the_address_is_one_setting(tmp_path):
+    written = runpy.run_path(str(ROOT / ".ci" / "front.py"))
+    address = "https://example.org/llama.git"
+    text = f'[project]\nname = "a"\n[project.urls]\nRepository = "{address}"\n'
+    (tmp_path / "pyproject.toml").write_text(text)
+    written["with_address"].__globals__["ROOT"] = tmp_path
+    found = written["with_address"](front())
+    assert f"`git clone {address} llama && cd llama`" in found
+
+
+def test_the_commands_of_the_readme_exist():
+    tasks = re.findall(r"-m llamalib ([a-z-]+)", read("README.md"))
+    assert set(tasks) <= commands() and {"run", "lab", "fetch"} <= set(tasks)
+
+
+# -- continuous integration --
+
+
+def steps_of(job):
+    return [step.get("run", "") for step in job["steps"]]
+
+
+def test_the_workflow():
+    """On Linux by make; on Windows and macOS by commands that exist."""
+    yaml = pytest.importorskip("yaml")
+    jobs = yaml.safe_load(read(".github/workflows/test.yml"))["jobs"]
+    for target in jobs["test"]["strategy"]["matrix"]["target"]:
+        assert re.search(rf"^{target}:", read("Makefile"), re.M)
+    job = jobs["elsewhere"]
+    systems = " ".join(job["strategy"]["matrix"]["os"])
+    assert "windows" in systems and "macos" in systems
+    assert job["timeout-minutes"] <= 30
+    text = "\n".join(steps_of(job))
+    assert not re.search(r"\bmake\b|\bgit\b", text)
+    tasks = re.findall(r"-m llamalib ([a-z-]+)", text)
+    assert tasks == ["run", "test"] and set(tasks) <= commands()
+    files = re.findall(r"\S+\.(?:py|ipynb)", text)
+    assert len(files) > 10
+    for file in files:
+        assert (ROOT / file).is_file(), file
+
+
+def test_text_has_the_same_line_ends_everywhere():
+    """Windows' git would write others into notebooks and solutions."""
+    if not ((ROOT / ".git").exists() and shutil.which("git")):
+        pytest.skip("no clone, or no git: there are no attributes to ask for")
+    files = "README.md", "notebooks/index.ipynb", "llamalib/model.py"
+    pocket = "data/pocket-llama/tokenizer.model"
+    said = subprocess.run(
+        ["git", "check-attr", "text", "eol", "--", *files, pocket],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for file in files:
+        assert f"{file}: eol: lf" in said
+    assert f"{pocket}: text: unset" in said

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from llamalib.__main__ import WAITING, all_notebooks
 from llamalib.course import counts, series
 from llamalib.files import ROOT
+from llamalib.tasks.notebooks import WAITING, all_notebooks
 
 # Words of prose, the exercises apart; and minutes of reading.
 WORDS = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from llamalib.__main__ import all_notebooks
+from llamalib.tasks.notebooks import all_notebooks
 from llamalib.viz import base, charts, model_map
 from llamalib.viz.play import Play
 from tests.helpers import random_llama

@@ -27,25 +27,46 @@ def table(rows: list[list[str]]) -> str:
 
 def lines_table(revisions: list[str]) -> str:
     """Return the lines by room, in commits and in today's files."""
-    counts = [package_lines("-c", "", each) for each in revisions]
-    counts.append(package_lines("--untracked", "-c", ""))
+    counts = [package_lines(each) for each in (*revisions, None)]
     rows = [["room", *revisions, "now"], ["---"] * (len(counts) + 1)]
     for room in sorted(set().union(*counts)):
         rows.append([room, *(f"{each[room]:,}" for each in counts)])
     return table(rows)
 
 
-def package_lines(*tree: str) -> Counter:
-    """Return the lines by room of what `git grep` finds with arguments."""
-    command = ["git", "grep", *tree, "--", "llamalib/*.py", "llamalib/*.c"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise ValueError(f"git: {done.stderr.strip()}")
+def package_lines(revision: str | None) -> Counter:
+    """Return the lines by room in a commit, or in today's files."""
+    package = ROOT / "llamalib"
+    found = [
+        f"{path.relative_to(package).as_posix()}:{lines_of(path)}"
+        for path in package.rglob("*.py")
+    ]
+    if revision is not None:
+        files = "llamalib/*.py", "llamalib/*.c"
+        done = git("grep", "-c", "", revision, "--", *files)
+        if done.returncode:
+            raise ValueError(f"git: {done.stderr.decode().strip()}")
+        found = done.stdout.decode().splitlines()
     counts = Counter()
-    for line in done.stdout.splitlines():
+    for line in found:
         path, number = line.split("llamalib/")[-1].rsplit(":", 1)
         counts.update({room_of(path): int(number), "all": int(number)})
     return counts
+
+
+def lines_of(file: Path) -> int:
+    """Return the number of line ends in a file."""
+    return file.read_bytes().count(b"\n")
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess:
+    """Run git in the project, or raise FileNotFoundError without it."""
+    try:
+        command = ["git", *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True)
+    except FileNotFoundError:
+        problem = "git is not installed: without it no commit can be read"
+        raise FileNotFoundError(problem) from None
 
 
 def room_of(path: str) -> str:
@@ -127,8 +148,7 @@ def counted(path: Path, revision: str | None):
     text = path.read_text(encoding="utf-8")
     if revision is not None:
         name = f"{revision}:{path.relative_to(ROOT).as_posix()}"
-        command = ["git", "show", name]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True)
+        done = git("show", name)
         if done.returncode:
             return None
         text = done.stdout.decode()

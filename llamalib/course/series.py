@@ -124,7 +124,7 @@ def write_frame(path: Path) -> None:
     notebook["cells"] = framed(notebook["cells"], found[name], times)
     new = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
     if new != text:
-        path.write_text(new, encoding="utf-8")
+        path.write_text(new, encoding="utf-8", newline="\n")
 
 
 ROUTES = (
@@ -197,10 +197,11 @@ def write_index() -> None:
         if "frame" in cell["metadata"].get("tags", ()):
             cell["source"] = contents(times).splitlines(keepends=True)
     text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", newline="\n")
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
-    readme.write_text(with_table(text, times), encoding="utf-8")
+    text = with_table(text, times)
+    readme.write_text(text, encoding="utf-8", newline="\n")
 
 
 def with_table(readme: str, times: dict[str, tuple[int, int]]) -> str:

@@ -1,0 +1,92 @@
+"""Execute notebooks and save them without any trace of this machine."""
+
+import os
+from pathlib import Path
+
+from ..files import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+APPENDIX = NOTEBOOKS / "appendix"
+WAITING = sorted(APPENDIX.glob("waiting/*.ipynb"))  # not in the series yet
+KERNEL = dict(display_name="Python 3", language="python", name="python3")
+
+
+def all_notebooks() -> list[Path]:
+    """Return the series in order, then the appendix; without the index."""
+    main = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
+    return main + sorted(APPENDIX.glob("*.ipynb"))
+
+
+def execute_all(notebooks: list[Path]) -> None:
+    """Execute the given notebooks in place, or all of them."""
+    every = [NOTEBOOKS / "index.ipynb", *all_notebooks(), *WAITING]
+    for path in notebooks or every:
+        print(f"executing {path.name}", flush=True)
+        execute_in_place(path)
+
+
+def execute_in_place(path: Path) -> None:
+    """Execute a notebook and save it without any trace of this machine."""
+    import nbformat
+
+    os.environ.pop("LLAMA_PROMPT", None)
+    notebook = executed(path)
+    # A saved widget would need its kernel: only its still picture is kept.
+    widget = "application/vnd.jupyter.widget-view+json"
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(widget, None)
+    notebook.metadata = {
+        "kernelspec": KERNEL,
+        "language_info": {"name": "python"},
+    }
+    text = nbformat.writes(notebook) + "\n"
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def read_notebook(path: Path):
+    """Return a notebook, or raise ValueError for a file that is none."""
+    import nbformat
+
+    try:
+        with path.open(encoding="utf-8") as opened:
+            notebook = nbformat.read(opened, as_version=4)
+        nbformat.validate(notebook)
+        return notebook
+    except OSError:
+        raise
+    except Exception as error:  # its type depends on what is wrong
+        reason = str(error).strip().split("\n")[0][:160]
+        raise ValueError(
+            f"{path} is no notebook ({type(error).__name__}: {reason}): name "
+            "an .ipynb file that JupyterLab can open"
+        ) from None
+
+
+def executed(path: Path):
+    """Return the notebook after a run in a fresh kernel, in its folder."""
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError
+
+    notebook = read_notebook(path)
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        timeout=None,
+        record_timing=False,
+        coalesce_streams=True,  # one print gives one output
+        extra_arguments=["--log-level=ERROR"],  # no warnings about sockets
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    try:
+        return client.execute()
+    except CellExecutionError as error:
+        failed = [
+            f"cell [{cell.execution_count}] of {path.name} failed, which "
+            f"begins {cell.source.splitlines()[0]!r}"
+            for cell in notebook.cells
+            for output in cell.get("outputs", ())
+            if output.output_type == "error"
+        ]
+        reason = f"{error.ename}: {error.evalue}"
+        raise RuntimeError(f"{failed[0]}: {reason}") from None

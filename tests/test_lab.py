@@ -1,0 +1,252 @@
+"""The learner's copy of the notebooks: nothing that was typed is lost."""
+
+import json
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from llamalib.__main__ import main
+from llamalib.files import ROOT
+from llamalib.tasks import lab
+
+ONE, TWO = "00_one.ipynb", "appendix/A_two.ipynb"
+TEXT = "solutions/00_one.py"
+
+
+def notebook(*sources, output=None):
+    """Return a notebook's bytes, with an output in its first cell."""
+    cells = [
+        nbformat.v4.new_code_cell(text, id=f"c{i}")
+        for i, text in enumerate(sources)
+    ]
+    if output:
+        cells[0].outputs = [nbformat.v4.new_output("stream", text=output)]
+    text = nbformat.writes(nbformat.v4.new_notebook(cells=cells))
+    return text.encode()
+
+
+def put(file, content):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+
+
+class Copy:
+    """A project's notebooks, and a learner's copy of them."""
+
+    def __init__(self, folder):
+        self.source, self.work = folder / "notebooks", folder / "mein ü"
+        self.project(ONE, notebook("x = 1", output="1"))
+        self.project(TWO, notebook("y = 2"))
+        self.project(TEXT, b"# solution 1\n")
+
+    def project(self, name, content):
+        put(self.source / name, content)
+
+    def learner(self, name, content):
+        put(self.work / name, content)
+
+    def update(self):
+        lab.update_copy(self.source, self.work)
+
+    def __getitem__(self, name):
+        return (self.work / name).read_bytes()
+
+    def names(self):
+        found = self.work.rglob("*")
+        return sorted(
+            p.relative_to(self.work).as_posix()
+            for p in found
+            if p.is_file() and p.name != lab.STATE
+        )
+
+
+@pytest.fixture
+def copy(tmp_path):
+    copy = Copy(tmp_path)
+    copy.update()
+    return copy
+
+
+def test_all_is_copied(copy):
+    assert copy.names() == sorted([ONE, TWO, TEXT])
+    assert copy[TWO] == notebook("y = 2")
+
+
+def test_a_new_notebook_is_copied_in(copy, capsys):
+    copy.project("appendix/B_new.ipynb", notebook("z = 3"))
+    copy.project("appendix/waiting/C.ipynb", notebook("unfinished"))
+    copy.project(".ipynb_checkpoints/D.ipynb", notebook("old"))
+    copy.update()
+    assert copy.names() == sorted([ONE, TWO, TEXT, "appendix/B_new.ipynb"])
+    assert capsys.readouterr().out == ""
+
+
+def test_an_untouched_notebook_is_updated(copy, capsys):
+    copy.project(ONE, notebook("x = 10"))
+    copy.project(TEXT, b"# solution 2\n")
+    copy.update()
+    assert copy[ONE] == notebook("x = 10") and copy[TEXT] == b"# solution 2\n"
+    assert capsys.readouterr().out.count("where you have typed nothing") == 2
+
+
+def test_new_pictures_reach_an_untouched_notebook(copy):
+    copy.project(ONE, notebook("x = 1", output="a new picture"))
+    copy.update()
+    assert copy[ONE] == notebook("x = 1", output="a new picture")
+
+
+def test_a_run_and_a_save_are_no_typing(copy):
+    """An empty cell, which JupyterLab adds behind the last, is none either."""
+    ran = notebook("x = 1", "", output="ran here")
+    copy.learner(ONE, ran)
+    copy.project(ONE, notebook("x = 1", output="a new picture"))
+    copy.update()
+    assert copy[ONE] == ran  # its outputs are the learner's
+    copy.project(ONE, notebook("x = 10"))
+    copy.update()
+    assert copy[ONE] == notebook("x = 10")
+    assert copy.names() == sorted([ONE, TWO, TEXT])
+
+
+def test_an_answer_is_never_overwritten(copy, capsys):
+    answer = notebook("x = 1  # my answer")
+    copy.learner(ONE, answer)
+    copy.update()
+    assert copy[ONE] == answer and capsys.readouterr().out == ""
+    copy.project(ONE, notebook("x = 10"))
+    copy.update()
+    assert copy[ONE] == answer
+    assert copy["00_one.new.ipynb"] == notebook("x = 10")
+    assert capsys.readouterr().out == (
+        f"You have changed {ONE}: its new version is 00_one.new.ipynb\n"
+    )
+    copy.update()  # said once
+    assert capsys.readouterr().out == ""
+    (copy.work / "00_one.new.ipynb").unlink()
+    copy.update()  # nor does it come back
+    assert copy.names() == sorted([ONE, TWO, TEXT])
+
+
+def test_nor_is_an_answer_in_a_new_version(copy):
+    new, second = "00_one.new.ipynb", "00_one.new2.ipynb"
+    for x, mine in ((10, None), (20, ONE), (30, new)):
+        if mine:
+            copy.learner(mine, notebook(f"x = {x}  # mine"))
+        copy.project(ONE, notebook(f"x = {x}"))
+        copy.update()
+    assert copy[ONE] == notebook("x = 20  # mine")
+    assert copy[new] == notebook("x = 30  # mine")
+    assert copy[second] == notebook("x = 30")
+    copy.project(ONE, notebook("x = 40"))
+    copy.update()  # in `second` nothing was typed
+    assert copy[second] == notebook("x = 40")
+    assert copy[new] == notebook("x = 30  # mine")
+
+
+def test_a_deleted_notebook_comes_back(copy):
+    (copy.work / ONE).unlink()
+    copy.update()
+    assert copy[ONE] == notebook("x = 1", output="1")
+
+
+@pytest.mark.parametrize("state", [None, b"", b"[]", b'{"typed": 1}'])
+def test_without_its_notes_it_keeps_everything(copy, state):
+    """Such a copy was also made by hand, or by an earlier release."""
+    (copy.work / lab.STATE).unlink()
+    if state is not None:
+        put(copy.work / lab.STATE, state)
+    copy.project(ONE, notebook("x = 10"))
+    copy.update()
+    assert copy[ONE] == notebook("x = 1", output="1")
+    assert copy["00_one.new.ipynb"] == notebook("x = 10")
+    copy.project(TWO, notebook("y = 20"))
+    copy.update()  # by now it is known what was copied
+    assert copy[TWO] == notebook("y = 20")
+
+
+def test_a_broken_notebook_is_the_learners(copy):
+    copy.learner(ONE, b"<<<<<<< half a notebook")
+    copy.project(ONE, notebook("x = 10"))
+    copy.update()
+    assert copy[ONE] == b"<<<<<<< half a notebook"
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+def test_killed_anywhere(tmp_path, monkeypatch, at):
+    """Each file is the old one or the new one, and the next run repairs."""
+    copy, calls = Copy(tmp_path), 0
+    replace = Path.replace
+
+    def killed(part, target):
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            part.write_bytes(part.read_bytes()[:5])
+            raise KeyboardInterrupt
+        return replace(part, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", killed)
+        copy.update()
+    for name in (ONE, TWO, TEXT):
+        if (copy.work / name).exists():
+            assert copy[name] == (copy.source / name).read_bytes()
+    copy.update()
+    assert copy.names() == sorted([ONE, TWO, TEXT])
+
+
+def test_a_file_is_no_folder(tmp_path, capsys):
+    (tmp_path / "work").touch()
+    assert main(["lab", "--work", str(tmp_path / "work")]) == 1
+    assert "work is a file: name a folder" in capsys.readouterr().err
+
+
+def test_the_command_opens_the_index(tmp_path, monkeypatch):
+    """In the copy, with the project's settings and the reader's flags."""
+    import jupyterlab.labapp
+
+    opened = []
+    monkeypatch.setattr(jupyterlab.labapp, "main", opened.extend)
+    work = tmp_path / "wo rk 羊"
+    assert main(["lab", "--work", str(work), "--", "--no-browser"]) == 0
+    assert f"--ServerApp.root_dir={work}" in opened
+    assert "--LabApp.default_url=/lab/tree/index.ipynb" in opened
+    assert opened[-1] == "--no-browser"
+    (folder,) = (f for f in opened if "app_settings_dir" in f)
+    settings = Path(folder.partition("=")[2]) / "overrides.json"
+    assert settings.is_file()
+    for name in ("index.ipynb", "appendix/A_training.ipynb"):
+        assert (work / name).is_file()
+    # the real series has every file that its links name: see test_series
+    copied = {p.relative_to(work) for p in work.rglob("*.py")}
+    solutions = (ROOT / "notebooks").rglob("*.py")
+    assert copied == {p.relative_to(ROOT / "notebooks") for p in solutions}
+
+
+def test_a_copy_without_jupyterlab(tmp_path, monkeypatch):
+    """For those who read in another editor."""
+    import jupyterlab.labapp
+
+    monkeypatch.setattr(jupyterlab.labapp, "main", lambda flags: 1 / 0)
+    assert main(["lab", "--work", str(tmp_path / "mine"), "--copy"]) == 0
+    assert (tmp_path / "mine" / "00_initialization.ipynb").is_file()
+
+
+def test_each_setting_exists_in_jupyterlab():
+    """JupyterLab ignores a setting that it does not know, without a word."""
+    schemas = Path(sys.prefix) / "share" / "jupyter" / "lab" / "schemas"
+    if not schemas.is_dir():
+        pytest.skip(f"JupyterLab's schemas are not in {schemas}")
+    text = (lab.SETTINGS / "overrides.json").read_text(encoding="utf-8")
+    for plugin, settings in json.loads(text).items():
+        package, _, name = plugin.partition(":")
+        file = schemas / package / f"{name}.json"
+        if not file.exists():  # an extension's own
+            folder = schemas.parents[1] / "labextensions" / package
+            file = next(folder.rglob(f"{name}.json"))
+        schema = json.loads(file.read_text(encoding="utf-8"))
+        for key, value in settings.items():
+            default = schema["properties"][key]["default"]
+            assert type(value) is type(default) and value != default, key
