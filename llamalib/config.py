@@ -15,7 +15,7 @@ OTHER_KINDS |= {"quantization_args": "quantized", "lora_args": "quantized"}
 MAX_COUNT = 2**31
 BOUNDS = {  # of the fields that are not whole numbers
     "ffn_dim_multiplier": (1e-10, 1e10),  # for widths below MAX_COUNT
-    "norm_eps": (2.0**-126, 1.0),  # normal in float32; a norm's own scale
+    "norm_eps": (1e-37, 1.0),  # normal in float32; a norm's own scale
     "rope_theta": (1.0, 1e30),  # so that every frequency is at most 1
     "rope_scaling_factor": (1.0, 2.0**18),  # contexts below MAX_COUNT
 }

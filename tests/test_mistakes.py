@@ -173,7 +173,7 @@ TABLE = {
     "a folder for a file": (
         lambda f: (gone(PTH)(f), (f / PTH).mkdir()),
         MISSING,
-        "has no file consolidated.00.pth, it holds: consolidated.00.pth",
+        "has consolidated.00.pth, which is a folder, a pipe or a broken",
     ),
     "two folders": (
         nested,
@@ -342,7 +342,7 @@ TABLE = {
     "no finite number": (
         params(norm_eps=float("nan")),
         WRONG,
-        "norm_eps is nan; expected a finite number over 0",
+        "norm_eps is nan; expected a number from 1e-37 to 1",
     ),
     "heads that do not divide": (
         params(n_kv_heads=3),

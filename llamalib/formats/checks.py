@@ -11,6 +11,11 @@ from ..checks import expect
 from ..files import AGAIN
 
 
+def shown(name) -> str:
+    """Return the start of a name from a file, in one line of plain text."""
+    return repr(str(name)[:80])[1:-1]
+
+
 def other_model(problem: str) -> ValueError:
     """Return the error for files of different models."""
     return ValueError(f"{problem}: they are not of the same model")
@@ -19,7 +24,7 @@ def other_model(problem: str) -> ValueError:
 def unreadable(file: Path, error: Exception, kind: str) -> ValueError:
     """Return the error for a file that a library cannot open as a `kind`."""
     reason = re.split(r"[\n.] ", str(error).strip() + "\n ")[0]
-    reason = repr(reason)[1:160].strip("'\"")
+    reason = repr(reason)[1:-1][:160]
     return ValueError(
         f"{file} cannot be opened as {kind} ({reason or type(error)}). Its "
         f"{file.stat().st_size:,} bytes are incomplete, damaged, or another "
@@ -57,8 +62,9 @@ def check_records(archive: zipfile.ZipFile, records: list) -> None:
     ends = [record.header_offset for record in records[1:]]
     start = 0
     for record, end in zip(records, [*ends, archive.start_dir]):
-        is_stored = record.compress_type == zipfile.ZIP_STORED
-        expect(is_stored, record.filename, "compressed", "stored")
+        stored = record.compress_type == zipfile.ZIP_STORED
+        stored = stored and not record.external_attr & 0x10  # a folder
+        expect(stored, record.filename, "compressed", "stored")
         ok = record.header_offset == start and fits(archive.fp, record, end)
         expect(ok, f"the header of {record.filename}", "another", "its own")
         start = end

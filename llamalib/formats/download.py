@@ -51,13 +51,17 @@ def fetch(
 ) -> Path:
     r"""Download a model, and return the folder to give to `load`.
 
+    Of a page in Hugging Face's format, Meta's files are written too, to
+    `original/` in the folder, if they can hold the model.
+
     Args:
         model: "Llama-3.2-1B", … of meta-llama, or OWNER/NAME.
         data: the folder that gets a folder of the model's name.
         endpoint: the hub's address; None: $HF_ENDPOINT, or the usual one.
 
-    Raises one of ERRORS; ValueError for a page without such files; and
-    RuntimeError for a file that arrives with another size or checksum.
+    Raises one of ERRORS; ValueError for a page without such files, or whose
+    model `load` refuses; and RuntimeError for a file that arrives with
+    another size or checksum.
     """
     from huggingface_hub import HfApi, hf_hub_url
 
@@ -75,15 +79,59 @@ def fetch(
     if not is_llama_3:
         print(licence(model, (info.card_data or {}).get("license")))
     files = choose_files(info.siblings or [], page)
+    is_metas = files[0].rfilename.startswith("original/")
     missing = [f for f in files if not is_whole(target / f.rfilename, f)]
     with explain_errors(page, target):
-        check_disk_space(missing, target)
+        target.mkdir(parents=True, exist_ok=True)
+        print(plan(missing, [] if is_metas else files, target), flush=True)
+        check_disk_space(still_needed(missing, target), target)
         for file in missing:
             where = dict(revision=info.sha, endpoint=api.endpoint)
             url = hf_hub_url(repo, file.rfilename, **where)
             download_file(file, url, target)
-    is_metas = files[0].rfilename.startswith("original/")
-    return target / "original" if is_metas else target
+    return target / "original" if is_metas else write_metas(target, files)
+
+
+def plan(missing: list, converted: list, target: Path) -> str:
+    """Say what is written where, and what the disk has."""
+    free = shutil.disk_usage(target).free
+    text = f"{still_needed(missing, target):,} bytes to download to {target}"
+    if converted and not (target / "original" / "params.json").is_file():
+        size = sum(file.size for file in converted)
+        text += (
+            f"; then Meta's format in {target / 'original'}, about {size:,} "
+            "bytes more, if it can hold the model: notebooks 00 to 02 read it"
+        )
+    return f"{text} ({free:,} bytes are free)"
+
+
+def write_metas(target: Path, files: list) -> Path:
+    """Write Meta's format from Hugging Face's; return the folder to load."""
+    from ..loading import load
+    from .meta import save
+
+    original = target / "original"
+    done = original / "params.json"  # written last
+    times = [(target / f.rfilename).stat().st_mtime_ns for f in files]
+    if done.is_file() and done.stat().st_mtime_ns >= max(times):
+        return original
+    if done.is_file():  # `load` would take it
+        raise ValueError(
+            f"{original} is older than the files in {target}: remove it, and "
+            "run the command again"
+        )
+    llama = load(target, device="cpu")
+    try:
+        print(f"writing Meta's format to {original}", flush=True)
+        check_disk_space(sum(file.size for file in files), target)
+        save(llama, original)
+    except (OSError, ValueError) as error:
+        print(
+            f"Meta's format was not written: {error}\n{target} can be loaded, "
+            "but notebooks 00 to 02 need Meta's format and cannot run on it"
+        )
+        return target
+    return original
 
 
 def licence(model: str, name: str | None = None) -> str:
@@ -168,12 +216,15 @@ def download_file(file, url: str, target: Path) -> None:
     part.replace(target / file.rfilename)
 
 
-def check_disk_space(files: list, target: Path) -> None:
-    """Raise OSError if the disk has no room for what files still lack."""
-    target.mkdir(parents=True, exist_ok=True)
+def still_needed(files: list, target: Path) -> int:
+    """Return how many bytes of the files are not downloaded yet."""
     parts = [part_of(file, target) for file in files]
     done = sum(part.stat().st_size for part in parts if part.is_file())
-    needed = sum(file.size for file in files) - done
+    return sum(file.size for file in files) - done
+
+
+def check_disk_space(needed: int, target: Path) -> None:
+    """Raise OSError if the disk has less room than needed."""
     if needed > shutil.disk_usage(target).free:
         raise OSError(errno.ENOSPC, f"{needed:,} bytes are needed")
 

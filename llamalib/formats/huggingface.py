@@ -112,7 +112,7 @@ def model_args(settings: dict, where) -> ModelArgs:
         return dataclasses.replace(args, **ffn)
     except ValueError as error:
         text = str(error)
-        for key, ours in FIELDS.items():
+        for key, ours in (FIELDS | {"factor": "rope_scaling_factor"}).items():
             text = re.sub(rf"\b{ours}\b", key, text)
         raise ValueError(f"{where}: {text}") from None
 
@@ -204,10 +204,15 @@ def weight_files(folder: Path) -> list[Path]:
     weight_map = read_json(index).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else []
     # only names: an index must not point out of its folder
-    are_names = all(isinstance(n, str) and Path(n).name == n for n in names)
-    ok = bool(names) and are_names
+    ok = bool(names) and all(map(is_name, names))
     expect(ok, f"{index}: weight_map", weight_map, "names of files next to it")
     return [require_file(folder, name) for name in sorted(set(names))]
+
+
+def is_name(name) -> bool:
+    """Whether this is a file's name that an error can show."""
+    ok = isinstance(name, str) and name.isprintable()
+    return ok and Path(name).name == name and len(name.encode()) < 256
 
 
 def meta_name(name: str) -> str | None:

@@ -4,10 +4,13 @@ r"""Read and write Meta's files: params.json, tokenizer.model and the shards.
 matrix, and all of every norm.
 """
 
+import errno
 import json
+import os
 import pickle
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,12 +18,14 @@ from torch import Tensor
 
 from ..checks import expect
 from ..config import ModelArgs
-from ..files import reject_lookalikes, require_file
+from ..files import read_json, reject_lookalikes, require_file
 from ..model import Llama, tensor_shapes
-from ..tokenizer import Tokenizer, write_ranks
-from .checks import check_archive, other_model, unreadable
+from ..tokenizer import SPECIAL_TOKENS, Tokenizer, read_ranks, write_ranks
+from .checks import check_archive, other_model, shown, unreadable
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+# Our own file, next to Meta's, only if the control tokens are not as in them
+CONTROL = "control_tokens.json"
 
 
 def shard_axis(name: str) -> int | None:
@@ -44,11 +49,54 @@ def read_folder(folder: Path):
     """
     config = ModelArgs.from_file(folder / "params.json")
     file = require_file(folder, "tokenizer.model")
-    tokenizer = Tokenizer.from_file(file)
-    n, V = tokenizer.n_words, config.vocab_size
-    expected = f"{V}, the vocab_size in params.json"
-    expect(n == V, f"the number of tokens in {file}", n, expected)
+    tokenizer = read_tokenizer(file, config.vocab_size)
     return config, tokenizer, *read_tensors(folder, config)
+
+
+def read_tokenizer(file: Path, vocab_size: int) -> Tokenizer:
+    """Read a tokenizer.model, and the control tokens that are next to it."""
+    tokenizer, n = Tokenizer(read_ranks(file)), vocab_size
+    expected = f"{n}, the vocab_size in params.json"
+    found = tokenizer.n_words
+    expect(found == n, f"the number of tokens in {file}", found, expected)
+    control = file.parent / CONTROL
+    if not os.path.lexists(control):
+        return tokenizer
+    facts = read_json(require_file(file.parent, CONTROL))
+    return with_control_tokens(tokenizer.ranks, facts, control)
+
+
+def with_control_tokens(ranks, facts: dict, where) -> Tokenizer:
+    """Return the tokenizer of such control tokens; see `control_tokens`."""
+    names, n = facts.get("special_tokens"), len(SPECIAL_TOKENS)
+    ok = isinstance(names, list) and len(names) == n
+    ok = ok and all(isinstance(x, str) and x.isprintable() for x in names)
+    ok = ok and all(names) and len(set(names)) == n
+    ok = ok and set(SPECIAL_TOKENS[:2]) <= set(names)
+    expected = f"{n} names, {SPECIAL_TOKENS[0]} and {SPECIAL_TOKENS[1]} too"
+    expect(ok, f"{where}: special_tokens", names, expected)
+    first, eos = len(ranks), facts.get("eos_id")
+    tokenizer = Tokenizer(ranks, {x: first + i for i, x in enumerate(names)})
+    stops = facts.get("stop_tokens")
+    ids = [eos, *stops] if isinstance(stops, list) else [None]
+    ok = all(type(i) is int and 0 <= i < tokenizer.n_words for i in ids)
+    expected = f"ids from 0 to {tokenizer.n_words - 1}"
+    expect(ok, f"{where}: eos_id and stop_tokens", (eos, stops), expected)
+    tokenizer.eos_id, tokenizer.stop_tokens = eos, frozenset(stops)
+    return tokenizer
+
+
+def control_tokens(tokenizer: Tokenizer) -> dict:
+    """Return the control tokens' names in order of id, and what ends a text.
+
+    Of all this Meta's files hold nothing: in them it is as in Llama 3.
+    """
+    special = tokenizer.special_tokens
+    return dict(
+        special_tokens=sorted(special, key=special.get),
+        eos_id=tokenizer.eos_id,
+        stop_tokens=sorted(tokenizer.stop_tokens),
+    )
 
 
 def read_tensors(folder: Path, config: ModelArgs):
@@ -79,7 +127,7 @@ def open_shard(file: Path) -> dict[str, Tensor]:
         )
     except pickle.UnpicklingError as error:  # whose advice is to run it
         found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
-        name = f" ({found[1]})" if found else ""
+        name = f" ({found[1]:.80})" if found else ""
         raise ValueError(
             f"{file} holds more than tensors{name}: opening it would run its "
             "code. Take the file from the model's own page"
@@ -87,10 +135,19 @@ def open_shard(file: Path) -> dict[str, Tensor]:
     except Exception as error:  # its type depends on the damage
         raise unreadable(file, error, "a PyTorch checkpoint") from None
     expect(isinstance(shard, dict), str(file), shard, "tensors by name")
-    for name, tensor in shard.items():
-        is_tensor = isinstance(tensor, Tensor)
-        expect(is_tensor, f"{file}: {name}", tensor, "a tensor")
-    return shard
+    return {key: plain(shard[key], f"{file}: {shown(key)}") for key in shard}
+
+
+def plain(found, place: str) -> Tensor:
+    """Return a tensor without what was pickled with it, or ValueError."""
+    expect(isinstance(found, Tensor), place, found, "a tensor")
+    tensor = Tensor.detach(found)  # not a Parameter, with attributes
+    on_cpu, what = tensor.device.type == "cpu", type(tensor).__name__
+    ok = type(tensor) is Tensor and on_cpu and not tensor.is_nested
+    if not ok or tensor.is_neg():
+        what += f", device {tensor.device}, nested: {tensor.is_nested}"
+        expect(False, place, what, "a plain tensor with its numbers")
+    return tensor
 
 
 def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
@@ -107,8 +164,8 @@ def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
     for verb, names in (("has no", missing), ("has an unknown", unknown)):
         if names:
             raise other_model(
-                f"{places['']} {verb} tensor {names[0]} ({len(names)} in "
-                f"all), and {config_file.name} asks for {len(shapes)}"
+                f"{places['']} {verb} tensor {shown(names[0])} "
+                f"({len(names)} in all), and {config_file.name} asks for {len(shapes)}"
             )
     for name, tensor in tensors.items():
         place = places.get(name, f"{places['']}: {name}")
@@ -151,40 +208,92 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
     r"""Write a model in Meta's format, in one shard and in its own dtype.
 
     tokenizer_file is copied; without one the model's own tokenizer is written.
+    Control tokens that are not Llama 3's go to CONTROL, which `load` reads.
     Raises ValueError for quantized weights, another tokenizer than Llama 3's,
-    or a folder with several shards.
+    or a folder with several shards or Hugging Face's files; OSError for what
+    cannot be written.
     """
     folder = Path(folder)
-    check_can_save(llama, folder, tokenizer_file)
-    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = check_can_save(llama, folder, tokenizer_file)
     w = llama.weights()
     # as plain tensors, also where `fast` multiplies in its own way
     tensors = {n: getattr(w[n], "numbers", w[n]).detach().cpu() for n in w}
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    # write all, then rename all: an error leaves the old files as they were
-    names = "consolidated.00.pth", "tokenizer.model", "params.json"
-    weights, tokenizer, params = parts = [folder / f"{n}.part" for n in names]
-    torch.save(tensors, weights)
-    if tokenizer_file is None:
-        write_ranks(tokenizer, llama.tokenizer.ranks)
-    else:
-        shutil.copyfile(tokenizer_file, tokenizer)
-    text = json.dumps(llama.config.to_dict(), indent=2) + "\n"
-    params.write_text(text, encoding="utf-8")
-    for name, part in zip(names, parts):
-        part.replace(folder / name)
+    control = control_tokens(tokenizer)
+    is_metas = control == control_tokens(Tokenizer(tokenizer.ranks))
+
+    def write_tokenizer(part):
+        if tokenizer_file is None:
+            write_ranks(part, tokenizer.ranks)
+        else:
+            shutil.copyfile(tokenizer_file, part)
+
+    files = {
+        "consolidated.00.pth": lambda part: torch.save(tensors, part),
+        "tokenizer.model": write_tokenizer,
+        CONTROL: None if is_metas else json_writer(control),
+        "params.json": json_writer(llama.config.to_dict()),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_files(folder, files)
 
 
-def check_can_save(llama: Llama, folder: Path, tokenizer_file) -> None:
-    """Raise ValueError for what Meta's format cannot hold; see `save`."""
+def json_writer(data: dict) -> Callable[[Path], int]:
+    """Return a function that writes a JSON object to a path."""
+    text = json.dumps(data, indent=2) + "\n"
+    return lambda part: part.write_text(text, encoding="utf-8")
+
+
+def write_files(folder: Path, files: dict[str, Callable | None]) -> None:
+    """Write all, then rename all: an error leaves the old files as they were.
+
+    Each name has a function that writes to a path, or None: no such file.
+    """
+    parts = {folder / name: folder / f"{name}.part" for name in files}
+    failed = "cannot be written ({}): make room, or name another folder"
+    try:
+        for file, write in zip(parts, files.values()):
+            if write:
+                write(parts[file])
+        failed = (
+            "cannot be replaced ({}): on Windows, a model that was loaded "
+            "from it holds it: name another folder"
+        )
+        for file, write in zip(parts, files.values()):
+            if write:
+                parts[file].replace(file)
+            else:
+                file.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: torch.save's
+        code = getattr(error, "errno", None) or errno.EIO
+        reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
+        sentence = f"{file} {failed.format(reason[:160])}"
+        raise OSError(code, sentence) from None
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+
+
+def check_can_save(llama: Llama, folder: Path, tokenizer_file) -> Tokenizer:
+    """Return the tokenizer to write, or raise ValueError; see `save`."""
     tokenizer, V = llama.tokenizer, llama.config.vocab_size
     no = "None: load the model without quantize"
     expect(not llama.quantized, "llama.quantized", llama.quantized, no)
-    shards = sorted(p.name for p in folder.glob("consolidated.0[1-9].pth"))
-    expect(not shards, f"what is in {folder}", shards, "none: name another")
-    if tokenizer_file is None:
-        kind, ok = type(tokenizer).__name__, hasattr(tokenizer, "ranks")
-        expect(ok, "the tokenizer", kind, "Llama 3's: give a tokenizer_file")
-        same = f"{tokenizer.n_words}, the number of tokens"
-        expect(tokenizer.n_words == V, "vocab_size", V, same)
+    others = sorted(p.name for p in folder.glob("consolidated.0[1-9].pth"))
+    others += [p.name for p in folder.glob("config.json")]  # Hugging Face's
+    expect(not others, f"what is in {folder}", others, "none: name another")
+    if tokenizer_file is not None:
+        given = read_tokenizer(Path(tokenizer_file), V)
+        same = getattr(tokenizer, "ranks", None) == given.ranks
+        tokenizer = tokenizer if same else given
+    kind, ok = type(tokenizer).__name__, hasattr(tokenizer, "ranks")
+    expect(ok, "the tokenizer", kind, "Llama 3's: give a tokenizer_file")
+    n = len(tokenizer.ranks) + len(SPECIAL_TOKENS)
+    same = f"{n}, the tokens of Meta's tokenizer.model"
+    expect(tokenizer.n_words == n == V, "vocab_size", V, same)
+    ids, at = sorted(tokenizer.special_tokens.values()), len(tokenizer.ranks)
+    expected = f"those from {at} on, where Meta's are"
+    expect(ids == list(range(at, n)), "the control tokens' ids", ids, expected)
+    facts, where = control_tokens(tokenizer), "the tokenizer"
+    return with_control_tokens(tokenizer.ranks, facts, where)
