@@ -19,7 +19,7 @@ ROOMS = ("formats", "fast", "parallel", "viz", "course", "verify")
 LINES = {
     "core": 1750,
     "commands": 200,
-    "formats": 1150,
+    "formats": 1350,
     "fast": 800,
     "viz": 3000,
     "viz with E to H": 3300,  # the pictures of the last appendices

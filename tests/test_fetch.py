@@ -128,7 +128,7 @@ def test_a_hugging_face_page(url, hub, tmp_path, capsys):
     plan = said[: said.index("config.json, ")]
     assert f"{size:,} bytes to download to {target}" in plan
     assert f"Meta's format in {found}, about {size:,} bytes more" in plan
-    assert "bytes are free" in plan
+    assert "are free" in plan
 
 
 def test_metas_format_is_written_once(url, hub, tmp_path, capsys):
@@ -146,7 +146,8 @@ def test_metas_format_is_written_once(url, hub, tmp_path, capsys):
     assert fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
     assert (found / "params.json").is_file()
     hub.files["config.json"] = hub.files["config.json"].replace(b" ", b"  ")
-    with pytest.raises(ValueError, match="original is older .*remove it"):
+    said = "original is .older than .*expected newer: remove it"
+    with pytest.raises(ValueError, match=said):
         fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
 
 

@@ -13,7 +13,7 @@ from ..files import AGAIN
 
 def shown(name) -> str:
     """Return the start of a name from a file, in one line of plain text."""
-    return repr(str(name)[:80])[1:-1]
+    return repr(str(name)[:120])[1:-1]
 
 
 def other_model(problem: str) -> ValueError:
@@ -23,8 +23,7 @@ def other_model(problem: str) -> ValueError:
 
 def unreadable(file: Path, error: Exception, kind: str) -> ValueError:
     """Return the error for a file that a library cannot open as a `kind`."""
-    reason = re.split(r"[\n.] ", str(error).strip() + "\n ")[0]
-    reason = repr(reason)[1:-1][:160]
+    reason = shown(re.split(r"[\n.] ", str(error).strip() + "\n ")[0])
     return ValueError(
         f"{file} cannot be opened as {kind} ({reason or type(error)}). Its "
         f"{file.stat().st_size:,} bytes are incomplete, damaged, or another "
@@ -57,8 +56,6 @@ def check_records(archive: zipfile.ZipFile, records: list) -> None:
     the end: where the two differ, one of them reads other numbers.
     """
     records = sorted(records, key=lambda record: record.header_offset)
-    names = {record.filename for record in records}
-    expect(len(names) == len(records), "a name", "there twice", "one record")
     ends = [record.header_offset for record in records[1:]]
     start = 0
     for record, end in zip(records, [*ends, archive.start_dir]):
@@ -79,7 +76,8 @@ def fits(opened, record: zipfile.ZipInfo, end: int) -> bool:
     named = opened.read(lengths[0]) == name
     # behind the data may be their checksum and sizes once more
     opened.seek(record.header_offset + 30 + sum(lengths) + record.file_size)
-    tail, tails = opened.read(max(0, end - opened.tell())), [b""]
+    gap, tails = end - opened.tell(), [b""]
+    tail = opened.read(min(max(gap, 0), 99))
     if record.flag_bits & 8:
         sizes = record.CRC, record.compress_size, record.file_size
         short = struct.pack("<3L", *(n & 0xFFFFFFFF for n in sizes))

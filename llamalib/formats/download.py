@@ -83,46 +83,42 @@ def fetch(
     missing = [f for f in files if not is_whole(target / f.rfilename, f)]
     with explain_errors(page, target):
         target.mkdir(parents=True, exist_ok=True)
-        print(plan(missing, [] if is_metas else files, target), flush=True)
-        check_disk_space(still_needed(missing, target), target)
+        needed = still_needed(missing, target)
+        print(plan(files, needed, target, is_metas), flush=True)
+        check_disk_space(needed, target)
         for file in missing:
             where = dict(revision=info.sha, endpoint=api.endpoint)
             url = hf_hub_url(repo, file.rfilename, **where)
             download_file(file, url, target)
-    return target / "original" if is_metas else write_metas(target, files)
+    return target / "original" if is_metas else write_metas(files, target)
 
 
-def plan(missing: list, converted: list, target: Path) -> str:
+def plan(files: list, needed: int, target: Path, is_metas: bool) -> str:
     """Say what is written where, and what the disk has."""
-    free = shutil.disk_usage(target).free
-    text = f"{still_needed(missing, target):,} bytes to download to {target}"
-    if converted and not (target / "original" / "params.json").is_file():
-        size = sum(file.size for file in converted)
-        text += (
-            f"; then Meta's format in {target / 'original'}, about {size:,} "
-            "bytes more, if it can hold the model: notebooks 00 to 02 read it"
-        )
-    return f"{text} ({free:,} bytes are free)"
+    free, original = shutil.disk_usage(target).free, target / "original"
+    text = f"{needed:,} bytes to download to {target}, {free:,} are free"
+    if is_metas or (original / "params.json").is_file():
+        return text
+    size = sum(file.size for file in files)
+    text += f"; then Meta's format in {original}, about {size:,} bytes more"
+    return f"{text}, if it can hold the model: notebooks 00 to 02 read it"
 
 
-def write_metas(target: Path, files: list) -> Path:
+def write_metas(files: list, target: Path) -> Path:
     """Write Meta's format from Hugging Face's; return the folder to load."""
     from ..loading import load
     from .meta import save
 
     original = target / "original"
     done = original / "params.json"  # written last
-    times = [(target / f.rfilename).stat().st_mtime_ns for f in files]
-    if done.is_file() and done.stat().st_mtime_ns >= max(times):
+    if done.is_file():  # `load` takes it
+        newest = max((target / f.rfilename).stat().st_mtime for f in files)
+        ok, older = done.stat().st_mtime >= newest, f"older than {target}"
+        again = "newer: remove it, and run the command again"
+        expect(ok, str(original), older, again)
         return original
-    if done.is_file():  # `load` would take it
-        raise ValueError(
-            f"{original} is older than the files in {target}: remove it, and "
-            "run the command again"
-        )
     llama = load(target, device="cpu")
     try:
-        print(f"writing Meta's format to {original}", flush=True)
         check_disk_space(sum(file.size for file in files), target)
         save(llama, original)
     except (OSError, ValueError) as error:

@@ -42,8 +42,8 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
         os.listdir(found)  # its shards are counted
     except PermissionError as error:
         raise PermissionError(
-            f"{error.filename} may not be read by you: give yourself the right "
-            "to list and enter its folder, on Linux and macOS by `chmod u+rx`"
+            f"{error.filename} may not be read by you: get the right to list "
+            "and enter its folder, on Linux and macOS by `chmod u+rx`"
         ) from None
     if metas and not (found / "params.json").is_file():
         raise ValueError(

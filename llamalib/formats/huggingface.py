@@ -204,15 +204,13 @@ def weight_files(folder: Path) -> list[Path]:
     weight_map = read_json(index).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else []
     # only names: an index must not point out of its folder
-    ok = bool(names) and all(map(is_name, names))
+    are_names = all(
+        isinstance(n, str) and n.isprintable() and n == Path(n).name[:99]
+        for n in names
+    )
+    ok = bool(names) and are_names
     expect(ok, f"{index}: weight_map", weight_map, "names of files next to it")
     return [require_file(folder, name) for name in sorted(set(names))]
-
-
-def is_name(name) -> bool:
-    """Whether this is a file's name that an error can show."""
-    ok = isinstance(name, str) and name.isprintable()
-    return ok and Path(name).name == name and len(name.encode()) < 256
 
 
 def meta_name(name: str) -> str | None:

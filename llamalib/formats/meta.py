@@ -9,7 +9,6 @@ import json
 import os
 import pickle
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -53,50 +52,42 @@ def read_folder(folder: Path):
     return config, tokenizer, *read_tensors(folder, config)
 
 
-def read_tokenizer(file: Path, vocab_size: int) -> Tokenizer:
+def read_tokenizer(file: Path, V: int) -> Tokenizer:
     """Read a tokenizer.model, and the control tokens that are next to it."""
-    tokenizer, n = Tokenizer(read_ranks(file)), vocab_size
-    expected = f"{n}, the vocab_size in params.json"
-    found = tokenizer.n_words
-    expect(found == n, f"the number of tokens in {file}", found, expected)
-    control = file.parent / CONTROL
+    tokenizer, control = Tokenizer(read_ranks(file)), file.parent / CONTROL
+    n, expected = tokenizer.n_words, f"{V}, the vocab_size in params.json"
+    expect(n == V, f"the number of tokens in {file}", n, expected)
     if not os.path.lexists(control):
         return tokenizer
     facts = read_json(require_file(file.parent, CONTROL))
     return with_control_tokens(tokenizer.ranks, facts, control)
 
 
-def with_control_tokens(ranks, facts: dict, where) -> Tokenizer:
-    """Return the tokenizer of such control tokens; see `control_tokens`."""
-    names, n = facts.get("special_tokens"), len(SPECIAL_TOKENS)
-    ok = isinstance(names, list) and len(names) == n
-    ok = ok and all(isinstance(x, str) and x.isprintable() for x in names)
-    ok = ok and all(names) and len(set(names)) == n
-    ok = ok and set(SPECIAL_TOKENS[:2]) <= set(names)
-    expected = f"{n} names, {SPECIAL_TOKENS[0]} and {SPECIAL_TOKENS[1]} too"
-    expect(ok, f"{where}: special_tokens", names, expected)
-    first, eos = len(ranks), facts.get("eos_id")
-    tokenizer = Tokenizer(ranks, {x: first + i for i, x in enumerate(names)})
-    stops = facts.get("stop_tokens")
-    ids = [eos, *stops] if isinstance(stops, list) else [None]
-    ok = all(type(i) is int and 0 <= i < tokenizer.n_words for i in ids)
-    expected = f"ids from 0 to {tokenizer.n_words - 1}"
-    expect(ok, f"{where}: eos_id and stop_tokens", (eos, stops), expected)
-    tokenizer.eos_id, tokenizer.stop_tokens = eos, frozenset(stops)
+def with_control_tokens(ranks: dict, facts: dict, where) -> Tokenizer:
+    """Return the tokenizer with such control tokens; see `control_tokens`."""
+    n, V = len(ranks), len(ranks) + len(SPECIAL_TOKENS)
+    try:
+        names, stops = facts["special_tokens"], facts["stop_tokens"]
+        special = dict(zip(names, range(n, V), strict=True))
+        tokenizer = Tokenizer(ranks, special)
+        tokenizer.eos_id = facts["eos_id"]
+        tokenizer.stop_tokens = frozenset(stops)
+        ids = [tokenizer.eos_id, *stops]
+        ok = all(type(i) is int and 0 <= i < V for i in ids) and all(names)
+        ok = ok and facts == control_tokens(tokenizer)
+    except (KeyError, TypeError, ValueError):
+        ok = False
+    expected = f"eos_id and stop_tokens below {V}, and {V - n} special_tokens"
+    expect(ok, f"the content of {where}", facts, expected)
     return tokenizer
 
 
 def control_tokens(tokenizer: Tokenizer) -> dict:
-    """Return the control tokens' names in order of id, and what ends a text.
-
-    Of all this Meta's files hold nothing: in them it is as in Llama 3.
-    """
+    """Return what Meta's files do not hold: in them it is as in Llama 3."""
     special = tokenizer.special_tokens
-    return dict(
-        special_tokens=sorted(special, key=special.get),
-        eos_id=tokenizer.eos_id,
-        stop_tokens=sorted(tokenizer.stop_tokens),
-    )
+    names = sorted(special, key=special.get)  # in the order of their ids
+    eos, stops = tokenizer.eos_id, sorted(tokenizer.stop_tokens)
+    return dict(special_tokens=names, eos_id=eos, stop_tokens=stops)
 
 
 def read_tensors(folder: Path, config: ModelArgs):
@@ -142,11 +133,10 @@ def plain(found, place: str) -> Tensor:
     """Return a tensor without what was pickled with it, or ValueError."""
     expect(isinstance(found, Tensor), place, found, "a tensor")
     tensor = Tensor.detach(found)  # not a Parameter, with attributes
-    on_cpu, what = tensor.device.type == "cpu", type(tensor).__name__
-    ok = type(tensor) is Tensor and on_cpu and not tensor.is_nested
-    if not ok or tensor.is_neg():
-        what += f", device {tensor.device}, nested: {tensor.is_nested}"
-        expect(False, place, what, "a plain tensor with its numbers")
+    ok = type(tensor) is Tensor and tensor.device.type == "cpu"
+    ok = ok and not tensor.is_nested and not tensor.is_neg()
+    what = f"{type(tensor).__name__}, {tensor.device}, {tensor.is_nested=}"
+    expect(ok, place, what, "a plain tensor with its numbers")
     return tensor
 
 
@@ -163,10 +153,9 @@ def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
     unknown = [n for n in tensors if n not in shapes]
     for verb, names in (("has no", missing), ("has an unknown", unknown)):
         if names:
-            raise other_model(
-                f"{places['']} {verb} tensor {shown(names[0])} "
-                f"({len(names)} in all), and {config_file.name} asks for {len(shapes)}"
-            )
+            found = f"{verb} tensor {shown(names[0])} ({len(names)} in all)"
+            asked = f"{config_file.name} asks for {len(shapes)}"
+            raise other_model(f"{places['']} {found}, and {asked}")
     for name, tensor in tensors.items():
         place = places.get(name, f"{places['']}: {name}")
         expected, axis = list(shapes[name]), shard_axis(name)
@@ -207,7 +196,7 @@ def is_tied(tensors: dict[str, Tensor]) -> bool:
 def save(llama: Llama, folder, tokenizer_file=None) -> None:
     r"""Write a model in Meta's format, in one shard and in its own dtype.
 
-    tokenizer_file is copied; without one the model's own tokenizer is written.
+    tokenizer_file: whose ranks are written; None: the model's own.
     Control tokens that are not Llama 3's go to CONTROL, which `load` reads.
     Raises ValueError for quantized weights, another tokenizer than Llama 3's,
     or a folder with several shards or Hugging Face's files; OSError for what
@@ -215,61 +204,45 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
     """
     folder = Path(folder)
     tokenizer = check_can_save(llama, folder, tokenizer_file)
-    w = llama.weights()
+    w, control = llama.weights(), control_tokens(tokenizer)
     # as plain tensors, also where `fast` multiplies in its own way
     tensors = {n: getattr(w[n], "numbers", w[n]).detach().cpu() for n in w}
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    control = control_tokens(tokenizer)
-    is_metas = control == control_tokens(Tokenizer(tokenizer.ranks))
-
-    def write_tokenizer(part):
-        if tokenizer_file is None:
-            write_ranks(part, tokenizer.ranks)
-        else:
-            shutil.copyfile(tokenizer_file, part)
-
     files = {
         "consolidated.00.pth": lambda part: torch.save(tensors, part),
-        "tokenizer.model": write_tokenizer,
-        CONTROL: None if is_metas else json_writer(control),
-        "params.json": json_writer(llama.config.to_dict()),
+        "tokenizer.model": lambda part: write_ranks(part, tokenizer.ranks),
+        CONTROL: lambda part: write_json(part, control),
+        "params.json": lambda part: write_json(part, llama.config.to_dict()),
     }
+    is_metas = control == control_tokens(Tokenizer(tokenizer.ranks))
+    if is_metas and not os.path.lexists(folder / CONTROL):
+        del files[CONTROL]
     folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, files)
 
 
-def json_writer(data: dict) -> Callable[[Path], int]:
-    """Return a function that writes a JSON object to a path."""
+def write_json(path: Path, data: dict) -> None:
+    """Write a JSON object."""
     text = json.dumps(data, indent=2) + "\n"
-    return lambda part: part.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
-def write_files(folder: Path, files: dict[str, Callable | None]) -> None:
-    """Write all, then rename all: an error leaves the old files as they were.
-
-    Each name has a function that writes to a path, or None: no such file.
-    """
+def write_files(folder: Path, files: dict[str, Callable]) -> None:
+    """Call each name's writer, then rename all: an error changes no file."""
     parts = {folder / name: folder / f"{name}.part" for name in files}
-    failed = "cannot be written ({}): make room, or name another folder"
     try:
         for file, write in zip(parts, files.values()):
-            if write:
-                write(parts[file])
-        failed = (
-            "cannot be replaced ({}): on Windows, a model that was loaded "
-            "from it holds it: name another folder"
-        )
-        for file, write in zip(parts, files.values()):
-            if write:
-                parts[file].replace(file)
-            else:
-                file.unlink(missing_ok=True)
+            write(parts[file])
+        for file, part in parts.items():
+            part.replace(file)
     except (OSError, RuntimeError) as error:  # RuntimeError: torch.save's
-        code = getattr(error, "errno", None) or errno.EIO
-        reason = getattr(error, "strerror", None) or str(error).split("\n")[0]
-        sentence = f"{file} {failed.format(reason[:160])}"
-        raise OSError(code, sentence) from None
+        reason = getattr(error, "strerror", None) or str(error)[:160]
+        raise OSError(
+            getattr(error, "errno", None) or errno.EIO,
+            f"{file} cannot be written ({reason}): make room, or name another "
+            "folder; Windows keeps a file that a loaded model is mapped from",
+        ) from None
     finally:
         for part in parts.values():
             part.unlink(missing_ok=True)
@@ -292,8 +265,8 @@ def check_can_save(llama: Llama, folder: Path, tokenizer_file) -> Tokenizer:
     n = len(tokenizer.ranks) + len(SPECIAL_TOKENS)
     same = f"{n}, the tokens of Meta's tokenizer.model"
     expect(tokenizer.n_words == n == V, "vocab_size", V, same)
-    ids, at = sorted(tokenizer.special_tokens.values()), len(tokenizer.ranks)
-    expected = f"those from {at} on, where Meta's are"
-    expect(ids == list(range(at, n)), "the control tokens' ids", ids, expected)
-    facts, where = control_tokens(tokenizer), "the tokenizer"
-    return with_control_tokens(tokenizer.ranks, facts, where)
+    facts, special = control_tokens(tokenizer), tokenizer.special_tokens
+    again = with_control_tokens(tokenizer.ranks, facts, "the tokenizer")
+    ok, row = again.special_tokens == special, "ids in a row after the ranks"
+    expect(ok, "the control tokens", special, row)
+    return tokenizer
