@@ -533,10 +533,14 @@ def test_a_damaged_header_of_the_pocket(tmp_path, pocket_folder):
 
 def test_a_record_that_is_marked_as_a_folder(tmp_path):
     """PyTorch would not read it, and take what its memory held before."""
-    data = torch_file(tmp_path / "x.pth", {"a": torch.ones(4)})
-    at = data.index(b"PK\x01\x02") + 38  # of the list's first entry
-    assert open_damaged(tmp_path / "x.pth", data, at, 0) is not None
-    assert open_damaged(tmp_path / "x.pth", data, at, 0x10) is None
+    file = tmp_path / "x.pth"
+    data = bytearray(torch_file(file, {"a": torch.ones(4)}))
+    assert open_shard(file).keys() == {"a"}
+    data[data.index(b"PK\x01\x02") + 38] |= 0x10  # of the first entry
+    file.unlink()
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match="data.pkl is .* a folder'; expected"):
+        open_shard(file)
 
 
 def torch_file(file, tensors) -> bytes:

@@ -280,7 +280,7 @@ TABLE = {
     "compressed": (
         compressed,
         WRONG,
-        "00.pth cannot be opened .*is 'compressed'; expected stored",
+        "00.pth cannot be opened .*is 'compressed or a folder'; expected stor",
     ),
     "tensor surplus": (
         tensors(lambda t: t.update(lora=torch.ones(3))),
@@ -519,6 +519,10 @@ GENERATE = {
     "a long prompt": (
         dict(prompt_ids=[1] * 8192),
         "at most 0: the prompt has 8192 tokens of 8192 positions",
+    ),
+    "a longer prompt": (
+        dict(prompt_ids=[1] * 9000),
+        "at most 0: the prompt has 9000 tokens of 8192 positions",
     ),
     "no new tokens": (dict(max_new_tokens=0), "max_new_tokens is 0; expected"),
     "fewer than none": (dict(max_new_tokens=-3), "max_new_tokens is -3"),

@@ -61,7 +61,7 @@ def check_records(archive: zipfile.ZipFile, records: list) -> None:
     for record, end in zip(records, [*ends, archive.start_dir]):
         stored = record.compress_type == zipfile.ZIP_STORED
         stored = stored and not record.external_attr & 0x10  # a folder
-        expect(stored, record.filename, "compressed", "stored")
+        expect(stored, record.filename, "compressed or a folder", "stored")
         ok = record.header_offset == start and fits(archive.fp, record, end)
         expect(ok, f"the header of {record.filename}", "another", "its own")
         start = end
