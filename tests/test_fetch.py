@@ -127,7 +127,8 @@ def test_a_hugging_face_page(url, hub, tmp_path, capsys):
     size = sum(len(hub.files[name]) for name in THEIRS)
     plan = said[: said.index("config.json, ")]
     assert f"{size:,} bytes to download to {target}" in plan
-    assert f"Meta's format in {found}, about {size:,} bytes more" in plan
+    assert f"Meta's format in {found} for notebooks 00 to 02" in plan
+    assert f"about {size:,} bytes more" in plan
     assert "are free" in plan
 
 

@@ -95,13 +95,11 @@ def fetch(
 
 def plan(files: list, needed: int, target: Path, is_metas: bool) -> str:
     """Say what is written where, and what the disk has."""
-    free, original = shutil.disk_usage(target).free, target / "original"
+    free, size = shutil.disk_usage(target).free, sum(f.size for f in files)
     text = f"{needed:,} bytes to download to {target}, {free:,} are free"
-    if is_metas or (original / "params.json").is_file():
-        return text
-    size = sum(file.size for file in files)
-    text += f"; then Meta's format in {original}, about {size:,} bytes more"
-    return f"{text}, if it can hold the model: notebooks 00 to 02 read it"
+    then = f"then Meta's format in {target / 'original'} for notebooks 00 to "
+    done = is_metas or (target / "original" / "params.json").is_file()
+    return text if done else f"{text}; {then}02, about {size:,} bytes more"
 
 
 def write_metas(files: list, target: Path) -> Path:

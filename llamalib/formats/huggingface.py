@@ -204,11 +204,8 @@ def weight_files(folder: Path) -> list[Path]:
     weight_map = read_json(index).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else []
     # only names: an index must not point out of its folder
-    are_names = all(
-        isinstance(n, str) and n.isprintable() and n == Path(n).name[:99]
-        for n in names
-    )
-    ok = bool(names) and are_names
+    strings = all(isinstance(n, str) and n.isprintable() for n in names)
+    ok = bool(names) and strings and all(n == Path(n).name[:99] for n in names)
     expect(ok, f"{index}: weight_map", weight_map, "names of files next to it")
     return [require_file(folder, name) for name in sorted(set(names))]
 
