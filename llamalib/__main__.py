@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from .files import ROOT
+from .formats import find
 from .formats.download import fetch
 from .formats.meta import save
 from .loading import load
@@ -142,9 +143,8 @@ def fetch_model(model: str) -> None:
     """Download a model's files and print the folder."""
     folder = fetch(model)
     print(f"\nready: {folder}")
-    if not (folder / "params.json").is_file():
-        command = f"python -m llamalib convert {folder} {folder}-original"
-        print(f"Notebooks 00 to 02 need Meta's format: {command}")
+    if folder != ROOT / find.REAL:  # which is found by itself
+        print(f"for the notebooks, set LLAMA_DIR to {folder}")
 
 
 def convert_folder(source: Path, target: Path) -> None:

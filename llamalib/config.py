@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .checks import expect, is_count
+from .checks import expect
 from .files import read_json, require_file
 from .swiglu import ffn_hidden_dim
 
@@ -13,7 +13,12 @@ VISION = ("chunk_size", "max_num_chunks", "num_cross_attention_layers")
 OTHER_KINDS = dict.fromkeys([f"vision_{key}" for key in VISION], "vision")
 OTHER_KINDS |= {"quantization_args": "quantized", "lora_args": "quantized"}
 MAX_COUNT = 2**31
-MAX_VALUE = 1e30
+BOUNDS = {  # of the fields that are not whole numbers
+    "ffn_dim_multiplier": (1e-10, 1e10),  # for widths below MAX_COUNT
+    "norm_eps": (1e-37, 1.0),  # normal in float32; a norm's own scale
+    "rope_theta": (1.0, 1e30),  # so that every frequency is at most 1
+    "rope_scaling_factor": (1.0, 2.0**18),  # contexts below MAX_COUNT
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +88,8 @@ class ModelArgs:
         unknown = sorted(params.keys() - {f.name for f in fields})
         missing = [name for name in needed if name not in params]
         keys = ", ".join(needed) + " and use_scaled_rope"
-        expect(
-            not unknown, f"{where}: the list of unknown keys", unknown, keys
-        )
-        expect(
-            not missing, f"{where}: the list of missing keys", missing, keys
-        )
+        for kind, names in (("unknown", unknown), ("missing", missing)):
+            expect(not names, f"{where}: the list of {kind} keys", names, keys)
         try:
             return cls(**params)
         except ValueError as error:
@@ -109,19 +110,19 @@ class ModelArgs:
         return dict(sorted(kept.items()))
 
     def _check(self):
-        count = f"a whole number from 1 to {MAX_COUNT - 1}"
         for f in dataclasses.fields(self):
             value, kind = getattr(self, f.name), type(getattr(self, f.name))
             if value is None and f.type in (int | None, float | None):
                 continue
             if f.type is bool:
                 expect(kind is bool, f.name, value, "true or false")
-            elif f.type in (int, int | None):
-                ok = is_count(value) and value < MAX_COUNT
-                expect(ok, f.name, value, count)
-            else:
-                ok = kind in (int, float) and 0 < value < MAX_VALUE
-                expect(ok, f.name, value, "a finite number over 0")
+                continue
+            is_real = f.name in BOUNDS
+            low, high = BOUNDS.get(f.name, (1, MAX_COUNT - 1))
+            ok = kind is int or is_real and kind is float
+            what = "a number" if is_real else "a whole number"
+            expected = f"{what} from {low:.10g} to {high:.10g}"
+            expect(ok and low <= value <= high, f.name, value, expected)
         H, KV = self.n_heads, self.n_kv_heads
         expect(H % KV == 0, "n_heads", H, f"a multiple of n_kv_heads = {KV}")
         width = self.head_width or self.dim / H

@@ -120,8 +120,8 @@ def start_loop(
     expect(is_count(n), "max_new_tokens", n, "a whole number from 1")
     expect(type(compile) is bool, "compile", compile, "True or False")
     tokens, padding = pad_left(rows)
-    T = tokens.shape[1]
-    room = f"at most {most - T}: the prompt has {T} tokens of {most} positions"
+    T, left = tokens.shape[1], max(0, most - tokens.shape[1])
+    room = f"at most {left}: the prompt has {T} tokens of {most} positions"
     expect(T + n <= most, "max_new_tokens", n, room)
     steps = token_loop(llama, tokens, padding, n, choose, compile)
     return steps, check_stop(llama, stop)

@@ -11,21 +11,19 @@ AGAIN = "download it again"
 
 def listing(folder: Path, most: int = 6) -> str:
     """Return the names in a folder, for an error message."""
-    names = sorted(p.name for p in folder.iterdir())
+    names = sorted(repr(p.name)[1:-1] for p in folder.iterdir())
     more = f", … ({len(names)} in all)" if len(names) > most else ""
     return ", ".join(names[:most]) + more or "nothing"
 
 
 def require_file(folder: Path, name: str) -> Path:
     """Return folder/name, or raise FileNotFoundError."""
-    try:
-        if (folder / name).is_file():
-            return folder / name
-        problem = f"no file {name}, it holds: {listing(folder)}"
-    except PermissionError:
-        raise
-    except OSError as error:  # a name that no file can have
-        problem = f"no {name[:60]!r} ({error.strerror})"
+    path = folder / name
+    if path.is_file():
+        return path
+    problem = f"no file {name}, it holds: {listing(folder)}"
+    if path.is_symlink() or path.exists():
+        problem = f"{name}, which is a folder, a pipe or a broken link"
     raise FileNotFoundError(f"{folder} has {problem}. Download it again")
 
 
@@ -87,6 +85,6 @@ def reject_duplicate_keys(pairs: list[tuple]) -> dict:
     found = {}
     for key, value in pairs:  # one of its two values would be wrong
         if key in found:
-            raise ValueError(f"the key {key!r} appears twice")
+            raise ValueError(f"the key {key!r:.80} appears twice")
         found[key] = value
     return found

@@ -1,12 +1,21 @@
+import errno
 import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
 import llamalib
-from llamalib.formats import find, placing
-from llamalib.formats.meta import open_shard
+from llamalib.files import ROOT
+from llamalib.formats import checks, find, placing
+from llamalib.formats.meta import CONTROL, open_shard
+from llamalib.tokenizer import SPECIAL_TOKENS
 from tests.helpers import (
     random_ids,
     random_llama,
@@ -76,6 +85,70 @@ def test_a_missing_file(folder, name):
     (folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"no file {name}"):
         llamalib.load(folder)
+
+
+@pytest.mark.parametrize("path", [5, 1.5, b"x", ["x"], True, ""])
+def test_what_is_no_path(path):
+    with pytest.raises(ValueError, match="path is .*; expected a folder or"):
+        llamalib.load(path)
+
+
+EOT = "<|eot_id|>"
+FILES = ["params.json", "tokenizer.model", "consolidated.00.pth"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["dangling", "loop", "pipe", "folder"])
+def test_what_only_looks_like_a_file(folder, name, kind):
+    path = folder / name
+    path.unlink()
+    try:
+        if kind == "folder":
+            path.mkdir()
+        elif kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to(name if kind == "loop" else "nowhere")
+    except (AttributeError, OSError):
+        pytest.skip("this system has no pipes or links to make")
+    with pytest.raises(FileNotFoundError, match="broken link") as error:
+        llamalib.load(folder)
+    assert f"has {name}, which is a folder" in str(error.value)
+    assert "holds" not in str(error.value)
+
+
+AS_ANOTHER = """
+import os, sys, llamalib
+llamalib.load(sys.argv[1], device="cpu")  # so that all is imported
+if int(sys.argv[3]):
+    os.setuid(int(sys.argv[3]))
+try:
+    llamalib.load(sys.argv[2], device="cpu")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("what", ["", "original"])
+@pytest.mark.parametrize("mode", [0o300, 0o600])
+def test_a_folder_that_may_not_be_read(what, mode, pocket_folder):
+    """It may be searched or listed alone; an administrator may do both."""
+    if not hasattr(os, "geteuid"):
+        pytest.skip("needs the rights of a Unix file system")
+    with tempfile.TemporaryDirectory() as place:
+        top = write_checkpoint(Path(place, "model", what), shards=2)
+        top.chmod(mode)
+        other = 0 if os.geteuid() else 65534  # nobody
+        if other:
+            Path(place).chmod(0o755)
+            os.chown(top, other, other)
+        where = top.parent if what else top
+        options = map(str, (pocket_folder, where, other))
+        command = [sys.executable, "-c", AS_ANOTHER, *options]
+        done = subprocess.run(command, capture_output=True, text=True)
+        top.chmod(0o700)
+    assert done.stdout.startswith("PermissionError"), done
+    assert str(top) in done.stdout and "chmod u+rx" in done.stdout
 
 
 # -- loading ----------------------------------------------------------------
@@ -345,6 +418,148 @@ def test_files_that_are_not_checkpoints(folder, data):
     assert str(file) in str(error.value)
 
 
+def with_attributes(tensors):
+    tensors[WQ] = torch.nn.Parameter(tensors[WQ])
+    tensors[WQ].is_contiguous = tensors[WQ].data_ptr = 5
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    "made", [torch.empty(64, 64, device="meta"), "nested", "negated"]
+)
+def test_tensors_without_plain_numbers(folder, made):
+    if made == "nested":
+        made = torch.nested.nested_tensor([torch.ones(64, 64)] * 2)
+    if made == "negated":
+        made = torch._neg_view(torch.ones(64, 64))
+    change_tensors(folder, lambda t: t.update({WQ: made}))
+    with pytest.raises(ValueError, match=f"{WQ} is .*expected a plain tensor"):
+        llamalib.load(folder, **PLAIN)
+
+
+def test_what_was_pickled_with_a_parameter_is_left_out(folder):
+    expected = llamalib.load(folder, **PLAIN)(random_ids(5))
+    change_tensors(folder, with_attributes)
+    llama = llamalib.load(folder, **PLAIN)
+    assert torch.equal(llama(random_ids(5)), expected)
+
+
+def test_long_names_are_cut_and_on_one_line(folder):
+    """A file must not write to the terminal, nor fill it."""
+    name = "\x1b[31m\n" + "k" * 200_000
+    params = json.loads((folder / "params.json").read_text())
+    texts = [json.dumps(params | {name: 1}), f'{{"{"k" * 9999}": 1, "a": 2}}']
+    texts.append(texts[1].replace('"a"', f'"{"k" * 9999}"'))
+    for text in texts:
+        (folder / "params.json").write_text(text)
+        with pytest.raises(ValueError) as error:
+            llamalib.load(folder, **PLAIN)
+        assert len(str(error.value)) < 600 and "\x1b" not in str(error.value)
+    (folder / "params.json").write_text(json.dumps(params))
+    for found in (torch.ones(1), 5):
+        change_tensors(folder, lambda t: t.update({name: found}))
+        with pytest.raises(ValueError) as error:
+            llamalib.load(folder, **PLAIN)
+        said = str(error.value)
+        assert len(said) < 600 and said.isprintable()
+    (folder / "params.json").unlink()
+    (folder / "a\x1b[31m").touch()
+    with pytest.raises(FileNotFoundError, match=r"it holds: a\\x1b\[31m, con"):
+        llamalib.load(folder)
+
+
+# -- damaged archives --------------------------------------------------------
+
+
+def open_damaged(file, data: bytes, at: int, bits: int):
+    """Return the tensors after the bits of a byte are flipped, or None."""
+    changed = bytearray(data)
+    changed[at] ^= bits
+    file.unlink(missing_ok=True)  # an open mapping keeps the old file
+    file.write_bytes(changed)
+    try:
+        return open_shard(file)
+    except ValueError as error:
+        assert str(file) in str(error)
+        return None
+
+
+def damages(folder, seed=0):
+    """Yield the tensors read after each damage outside of the numbers."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        "a": torch.randn(5, 7, generator=generator).bfloat16(),
+        "b": torch.randn(40, generator=generator),
+        "c": torch.randn(3, 3, generator=generator),
+    }
+    file, rng = folder / "consolidated.00.pth", random.Random(seed)
+    data, numbers = torch_file(file, tensors), set()
+    for tensor in tensors.values():
+        part = bytes(tensor.view(torch.uint8).flatten().tolist())
+        assert data.count(part) == 1
+        start = data.index(part)
+        numbers |= set(range(start, start + len(part)))
+    for at in sorted(set(range(len(data))) - numbers):
+        for bits in (1 << rng.randrange(8), rng.randrange(1, 256)):
+            found = open_damaged(file, data, at, bits)
+            same = bool(found) and found.keys() == tensors.keys()
+            same = same and all(
+                found[n].dtype == tensors[n].dtype
+                and torch.equal(found[n], tensors[n])
+                for n in tensors
+            )
+            yield at, bits, found is not None, same
+
+
+def test_a_damaged_header_never_gives_other_numbers(tmp_path):
+    """Every byte of the headers and of the list at the end, two damages."""
+    found = list(damages(tmp_path))
+    wrong = [(at, bits) for at, bits, opened, same in found if opened > same]
+    assert len(found) > 3000 and wrong == []
+    assert 0 < sum(opened for *_, opened, _ in found) < len(found)
+
+
+def test_that_test_finds_wrong_numbers(tmp_path, monkeypatch):
+    """Without the check of each record, some damages give other numbers."""
+    monkeypatch.setattr(checks, "check_records", lambda archive, records: 0)
+    assert any(opened > same for *_, opened, same in damages(tmp_path))
+
+
+def test_a_damaged_header_of_the_pocket(tmp_path, pocket_folder):
+    data = (pocket_folder / "consolidated.00.pth").read_bytes()
+    assert len(data) > 3810794
+    assert open_damaged(tmp_path / "x.pth", data, 3810794, 1) is None
+
+
+def test_a_record_that_is_marked_as_a_folder(tmp_path):
+    """PyTorch would not read it, and take what its memory held before."""
+    file = tmp_path / "x.pth"
+    data = bytearray(torch_file(file, {"a": torch.ones(4)}))
+    assert open_shard(file).keys() == {"a"}
+    data[data.index(b"PK\x01\x02") + 38] |= 0x10  # of the first entry
+    file.unlink()
+    file.write_bytes(data)
+    with pytest.raises(ValueError, match="data.pkl is .* a folder'; expected"):
+        open_shard(file)
+
+
+def torch_file(file, tensors) -> bytes:
+    torch.save(tensors, file)
+    return file.read_bytes()
+
+
+def test_records_that_overlap(tmp_path):
+    """Two entries of the list for the same data."""
+    file = tmp_path / "x.pth"
+    torch.save({"a": torch.ones(4), "b": torch.zeros(4)}, file)
+    with zipfile.ZipFile(file, "a") as archive:
+        by_name = {r.filename[-6:]: r for r in archive.infolist()}
+        by_name["data/1"].header_offset = by_name["data/0"].header_offset
+        archive.comment = b"so that it is written"
+    with pytest.raises(ValueError, match="cannot be opened as a PyTorch"):
+        open_shard(file)
+
+
 # -- saving -----------------------------------------------------------------
 
 
@@ -370,6 +585,59 @@ def test_round_trip(tmp_path, tied):
     assert size < 2 * numbers + 20_000  # a tied matrix is written once
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space"), RuntimeError()])
+def test_a_disk_that_is_full_is_named(folder, tmp_path, monkeypatch, error):
+    """torch.save raises both; nothing stays behind."""
+
+    def full(tensors, part):
+        Path(part).write_bytes(b"half of it")
+        raise error
+
+    llama = llamalib.load(folder, **PLAIN)
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="00.pth cannot be written .*make room"):
+        llamalib.save(llama, tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+LIMITED = """
+import resource, sys, llamalib
+llama = llamalib.load(sys.argv[1], device="cpu")
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+try:
+    llamalib.save(llama, sys.argv[2])
+except OSError as error:
+    print(error)
+"""
+
+
+def test_a_limit_of_the_file_size(folder, tmp_path):
+    """A real failure inside of torch.save."""
+    pytest.importorskip("resource", reason="Windows has no such limit")
+    new = tmp_path / "new"
+    command = [sys.executable, "-c", LIMITED, str(folder), str(new)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    said = f"{new / 'consolidated.00.pth'} cannot be written"
+    assert said in done.stdout and done.returncode == 0, done
+    assert list(new.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_replaced(folder, monkeypatch):
+    """Windows keeps the file that a loaded model is mapped from."""
+    llama = llamalib.load(folder, **PLAIN)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+
+    def refused(self, target):
+        raise PermissionError(13, "Access is denied", str(self))
+
+    monkeypatch.setattr(Path, "replace", refused)
+    with pytest.raises(
+        PermissionError, match="00.pth cannot be written .*denied.*Windows"
+    ):
+        llamalib.save(llama, folder)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
 def test_saving_without_room_changes_nothing(folder, monkeypatch):
     llama = llamalib.load(folder, **PLAIN)
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
@@ -382,7 +650,7 @@ def test_saving_without_room_changes_nothing(folder, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         llamalib.save(other, folder, folder / "tokenizer.model")
     after = {p.name: p.read_bytes() for p in folder.iterdir()}
-    assert {n: after[n] for n in before} == before
+    assert after == before
     assert llamalib.load(folder, **PLAIN).config == llama.config
 
 
@@ -412,3 +680,148 @@ def test_saving_over_the_open_file(folder):
     assert torch.equal(llama(random_ids(5)), before)
     again = llamalib.load(folder, **PLAIN)
     assert torch.equal(again(random_ids(5)), before)
+
+
+def test_saving_among_hugging_faces_files(tmp_path):
+    """A folder with both formats could not be opened."""
+    (tmp_path / "config.json").write_text("{}")
+    source = write_checkpoint(tmp_path / "source")
+    llama = llamalib.load(source, **PLAIN)
+    with pytest.raises(ValueError, match="what is in .*config.json.*another"):
+        llamalib.save(llama, tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {"config.json", "source"}
+
+
+def test_a_wrong_tokenizer_file(folder, tmp_path):
+    """Found before anything is written."""
+    llama, new = llamalib.load(folder, **PLAIN), tmp_path / "new"
+    other = write_checkpoint(
+        tmp_path / "other", random_llama(small_config(vocab_size=600))
+    )
+    broken = tmp_path / "tokenizer.model"
+    broken.write_bytes(b"nothing of the kind")
+    for file, kind in (
+        (other / "tokenizer.model", ValueError),
+        (broken, ValueError),
+        (tmp_path / "none", FileNotFoundError),
+    ):
+        with pytest.raises(kind, match=str(file)):
+            llamalib.save(llama, new, file)
+        assert not new.exists()
+
+
+# -- control tokens ----------------------------------------------------------
+
+
+def with_control(folder, change):
+    """Return a model whose tokenizer was changed."""
+    llama = llamalib.load(folder, **PLAIN)
+    change(llama.tokenizer)
+    return llama
+
+
+def renamed(tokenizer):
+    """Exchange <|eot_id|> with another name, and rename a third."""
+    names = sorted(tokenizer.special_tokens, key=tokenizer.special_tokens.get)
+    names[9], names[20], names[30] = names[20], names[9], "<|im_start|>"
+    first = len(tokenizer.ranks)
+    special = {name: first + i for i, name in enumerate(names)}
+    tokenizer.__init__(tokenizer.ranks, special)
+
+
+CHAT = [{"role": "user", "content": "abc <|eot_id|>"}]
+
+
+def facts_of(tokenizer):
+    """Return all that a text or a dialogue depends on."""
+    return (
+        tokenizer.ranks,
+        tokenizer.special_tokens,
+        tokenizer.stop_tokens,
+        (tokenizer.bos_id, tokenizer.eos_id, tokenizer.eot_id),
+        tokenizer.encode_chat(CHAT),
+        tokenizer.encode("abc", bos=True, eos=True),
+    )
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [
+        renamed,
+        lambda t: setattr(t, "stop_tokens", frozenset([13, 303])),
+        lambda t: setattr(t, "stop_tokens", frozenset()),
+        lambda t: setattr(t, "eos_id", 309),
+    ],
+)
+def test_control_tokens_are_kept(folder, tmp_path, change, given):
+    """Meta's files have no place for them."""
+    llama, again = with_control(folder, change), tmp_path / "again"
+    assert facts_of(llama.tokenizer) != facts_of(
+        llamalib.load(folder, **PLAIN).tokenizer
+    )
+    file = folder / "tokenizer.model" if given else None
+    llamalib.save(llama, again, file)
+    found = llamalib.load(again, **PLAIN)
+    assert facts_of(found.tokenizer) == facts_of(llama.tokenizer)
+    prompt = llama.tokenizer.encode("ab", bos=True, eos=False)
+    texts = [
+        list(llamalib.generate(each, prompt, max_new_tokens=40))
+        for each in (llama, found)
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_llama_3s_own_control_tokens_need_no_file(folder):
+    """A file of an earlier model is written over."""
+    llamalib.save(llamalib.load(folder, **PLAIN), folder)
+    assert {p.name for p in folder.iterdir()} == set(FILES)
+    llama = with_control(folder, renamed)
+    llamalib.save(llama, folder)
+    assert (folder / CONTROL).is_file()
+    plain = with_control(folder, lambda t: t.__init__(t.ranks))
+    llamalib.save(plain, folder)
+    found = llamalib.load(folder, **PLAIN).tokenizer
+    assert list(found.special_tokens) == SPECIAL_TOKENS
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(special_tokens=SPECIAL_TOKENS[:-1]),
+        dict(special_tokens=SPECIAL_TOKENS[:-1] + ["<|eot_id|>"]),
+        dict(special_tokens=["<|other|>"] + SPECIAL_TOKENS[1:]),
+        dict(special_tokens=SPECIAL_TOKENS[:-1] + [""]),
+        dict(special_tokens=SPECIAL_TOKENS[:-1] + ["\ud800"]),
+        dict(special_tokens=SPECIAL_TOKENS[:-1] + [5]),
+        dict(special_tokens={}),
+        dict(eos_id=None),
+        dict(eos_id=556),
+        dict(stop_tokens=[True]),
+        dict(stop_tokens=[-1]),
+        dict(stop_tokens=5),
+    ],
+)
+def test_control_tokens_that_do_not_fit(folder, changes):
+    llamalib.save(with_control(folder, renamed), folder)
+    facts = json.loads((folder / CONTROL).read_text())
+    (folder / CONTROL).write_text(json.dumps(facts | changes))
+    said = f"the content of .*{CONTROL} is .*; expected .* 256 special_tokens"
+    with pytest.raises(ValueError, match=said):
+        llamalib.load(folder, **PLAIN)
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (lambda t: t.special_tokens.update(more=5), "the tokenizer is"),
+        (lambda t: t.special_tokens.update({EOT: 556}), "in a row after"),
+        (lambda t: setattr(t, "n_words", 500), "vocab_size is 556"),
+        (lambda t: setattr(t, "eos_id", None), "eos_id and stop_tokens"),
+    ],
+)
+def test_control_tokens_that_cannot_be_kept(folder, tmp_path, change, said):
+    llama = with_control(folder, change)
+    with pytest.raises(ValueError, match=said):
+        llamalib.save(llama, tmp_path / "new")
+    assert not (tmp_path / "new").exists()

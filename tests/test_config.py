@@ -3,7 +3,7 @@ import json
 import pytest
 
 from llamalib import ModelArgs
-from tests.helpers import SMALL, small_config
+from tests.helpers import SMALL, random_ids, random_llama, small_config
 
 # The published configurations: dim, layers, heads, KV heads, multiple_of,
 # ffn_dim_multiplier, scaled RoPE; then hidden dim and scaling factor.
@@ -96,6 +96,28 @@ def test_other_kinds_of_checkpoint_are_refused(key, kind):
 def test_bad_values_are_named(change, said):
     with pytest.raises(ValueError, match=said):
         ModelArgs.from_dict(dict(SMALL, **change))
+
+
+@pytest.mark.parametrize(
+    "name, low, high",
+    [
+        ("norm_eps", 1e-37, 1),
+        ("rope_theta", 1, 1e30),
+        ("rope_scaling_factor", 1, 262144),
+        ("ffn_dim_multiplier", 1e-10, 1e10),
+    ],
+)
+def test_bounds(name, low, high):
+    """Outside of them a norm or a rotation is no longer a finite number."""
+    for value in (low, high, float(low)):
+        config = small_config(use_scaled_rope=True, **{name: value})
+        assert getattr(config, name) == value
+        if name != "ffn_dim_multiplier":  # those are of other widths
+            assert random_llama(config)(random_ids(9)).isfinite().all()
+    said = rf"{name} is .*; expected a number from {low:g} to {high:g}"
+    for value in (low / 2, 1e-320, high * 2, 10**400, -low, True, [1]):
+        with pytest.raises(ValueError, match=said.replace("+", r"\+")):
+            small_config(use_scaled_rope=True, **{name: value})
 
 
 def test_a_missing_multiplier_may_be_null():

@@ -1,6 +1,7 @@
 """Downloads from a hub on this machine."""
 
 import errno
+import json
 import os
 import shutil
 import time
@@ -8,13 +9,17 @@ import time
 import pytest
 import torch
 from huggingface_hub import constants
+from matplotlib import pyplot as plt
 
 import llamalib
-from llamalib.__main__ import main
+from llamalib.__main__ import all_notebooks, main
+from llamalib.files import ROOT
+from llamalib.formats import find
 from llamalib.formats.download import fetch, licence
-from tests.helpers import random_ids, write_checkpoint
+from tests.helpers import code_cells, random_ids, write_checkpoint
 from tests.hub import REFUSALS, Hub, serving
-from tests.test_huggingface import write_folder
+from tests.reference import write_transformers
+from tests.test_huggingface import tokenizer_json, write_folder
 
 REPO = "meta-llama/Llama-3.2-1B"
 PTH = "original/consolidated.00.pth"
@@ -89,23 +94,149 @@ def test_whole_files_are_not_downloaded_again(url, hub, tmp_path):
     assert small.read_bytes() == hub.files["original/params.json"]
 
 
-def test_a_hugging_face_page(url, hub, tmp_path, capsys):
-    """Without original/: the files that load reads."""
-    folder = write_folder(tmp_path / "source")
+def page_of(hub, folder):
+    """Make the hub's page one in Hugging Face's format."""
     hub.repo, hub.license = "someone/Small-Llama", "apache-2.0"
     hub.files = {p.name: p.read_bytes() for p in folder.iterdir()}
     hub.files |= {"pytorch_model.bin": b"x", "onnx/model.safetensors": b"y"}
+
+
+METAS = ["consolidated.00.pth", "params.json", "tokenizer.model"]
+METAS = [f"original/{name}" for name in METAS]
+THEIRS = ["config.json", "model.safetensors", "tokenizer.json"]
+
+
+def test_a_hugging_face_page(url, hub, tmp_path, capsys):
+    """Without original/: the files that load reads, and Meta's of them."""
+    folder = write_folder(tmp_path / "source")
+    page_of(hub, folder)
     found = fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
-    assert found == tmp_path / "data" / "someone" / "Small-Llama"
-    assert files_in(found) == [
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-    ]
+    target = tmp_path / "data" / "someone" / "Small-Llama"
+    assert found == target / "original"
+    assert files_in(target) == sorted([*THEIRS, *METAS])
     ids = random_ids(5)
     expected = llamalib.load(folder, device="cpu")(ids)
-    assert torch.equal(llamalib.load(found, device="cpu")(ids), expected)
-    assert "licence of their own: apache-2.0" in capsys.readouterr().out
+    for place in (target, found):  # either may be named
+        assert llamalib.find_checkpoint(place, metas=True) == found
+        llama = llamalib.load(place, device="cpu", check=True)
+        assert torch.equal(llama(ids), expected)
+        assert llama.name == "Small-Llama"
+    said = capsys.readouterr().out
+    assert "licence of their own: apache-2.0" in said
+    # before the first download: what it needs, and what it does then
+    size = sum(len(hub.files[name]) for name in THEIRS)
+    plan = said[: said.index("config.json, ")]
+    assert f"{size:,} bytes to download to {target}" in plan
+    assert f"Meta's format in {found} for notebooks 00 to 02" in plan
+    assert f"about {size:,} bytes more" in plan
+    assert "are free" in plan
+
+
+def test_metas_format_is_written_once(url, hub, tmp_path, capsys):
+    """Until a file of the page changes; then the old one is not taken."""
+    page_of(hub, write_folder(tmp_path / "source"))
+    found = fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    before = {p: p.stat().st_mtime_ns for p in found.iterdir()}
+    capsys.readouterr()
+    assert fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert {p: p.stat().st_mtime_ns for p in found.iterdir()} == before
+    assert "Meta's format" not in capsys.readouterr().out
+    # broken off before the last file of Meta's format
+    (found / "params.json").unlink()
+    assert llamalib.find_checkpoint(found.parent) == found.parent
+    assert fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert (found / "params.json").is_file()
+    hub.files["config.json"] = hub.files["config.json"].replace(b" ", b"  ")
+    said = "original is .older than .*expected newer: remove it"
+    with pytest.raises(ValueError, match=said):
+        fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+
+
+def test_a_model_that_metas_format_cannot_hold(url, hub, tmp_path, capsys):
+    """It is kept as it is, and can be loaded."""
+    folder = write_folder(tmp_path / "source")
+    file = folder / "tokenizer.json"
+    data = json.loads(file.read_text())
+    data["model"]["merges"].pop()  # no longer Llama 3's
+    file.write_text(json.dumps(data))
+    page_of(hub, folder)
+    found = fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert found == tmp_path / "data" / "someone" / "Small-Llama"
+    said = capsys.readouterr().out
+    assert "Meta's format was not written: the tokenizer is 'Library" in said
+    assert f"{found} can be loaded, but notebooks 00 to 02" in said
+    assert files_in(found) == THEIRS
+    assert llamalib.load(found, device="cpu").config.dim == 64
+
+
+def test_no_room_for_metas_format(url, hub, tmp_path, monkeypatch, capsys):
+    page_of(hub, write_folder(tmp_path / "source"))
+    size = sum(len(hub.files[name]) for name in THEIRS)
+    usage = shutil.disk_usage(tmp_path)._replace(free=size)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    # the space is as before the download: one byte less is too little
+    usage = usage._replace(free=size - 1)
+    (tmp_path / "data/someone/Small-Llama/original/params.json").unlink()
+    capsys.readouterr()
+    found = fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert found.name == "Small-Llama"
+    said = capsys.readouterr().out
+    assert f"not written: [Errno 28] {size:,} bytes are needed" in said
+    assert llamalib.load(found, device="cpu").config.dim == 64
+
+
+def test_a_page_of_another_architecture(url, hub, tmp_path):
+    folder = write_folder(tmp_path / "source")
+    file = folder / "config.json"
+    file.write_text(file.read_text().replace('"llama"', '"mistral"'))
+    page_of(hub, folder)
+    with pytest.raises(ValueError, match="model_type is 'mistral'; expected"):
+        fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+
+
+@pytest.fixture(scope="module")
+def fetched(tmp_path_factory, pocket_folder):
+    """Return the folder of the pocket Llama, fetched in the other format."""
+    source = tmp_path_factory.mktemp("pocket")
+    pocket = llamalib.load(pocket_folder, device="cpu")
+    write_transformers(pocket, source)
+    tokenizer_json(pocket_folder / "tokenizer.model", source / TOKENIZER)
+    (source / "generation_config.json").write_text('{"eos_token_id": 3073}')
+    hub = Hub("someone/Pocket", {})
+    hub.files = {p.name: p.read_bytes() for p in source.iterdir()}
+    with pytest.MonkeyPatch.context() as patch, serving(hub) as address:
+        patch.setenv("NO_PROXY", "127.0.0.1")
+        patch.setenv("no_proxy", "127.0.0.1")
+        patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        data = tmp_path_factory.mktemp("data")
+        return fetch("someone/Pocket", data, endpoint=address)
+
+
+TOKENIZER = "tokenizer.json"
+QUICK = ("00", "01", "02")  # these read Meta's files themselves
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path,
+            marks=[] if path.stem[:2] in QUICK else [pytest.mark.slow],
+            id=path.stem,
+        )
+        for path in all_notebooks()
+    ],
+)
+def test_every_notebook_runs_after_fetch(fetched, monkeypatch, capsys, path):
+    """Every cell, on what `fetch` made of a page in Hugging Face's format."""
+    monkeypatch.setenv("LLAMA_DIR", str(fetched))
+    monkeypatch.chdir(path.parent)
+    names = {"__name__": "__main__", "display": lambda *_: None}
+    for _, source in code_cells(path):
+        exec(compile(source, path.name, "exec"), names)
+        plt.close("all")
+    assert "Pocket" in capsys.readouterr().out
 
 
 def test_a_broken_connection_is_resumed(url, hub, tmp_path):
@@ -352,14 +483,16 @@ def test_the_command(url, hub, monkeypatch, capsys):
     assert asked == [REPO]
 
 
-def test_the_command_names_what_notebooks_need(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("llamalib.__main__.fetch", lambda model: tmp_path)
+def test_the_command_names_the_folder(tmp_path, monkeypatch, capsys):
+    """A notebook finds the default by itself."""
+    found = tmp_path
+    monkeypatch.setattr("llamalib.__main__.fetch", lambda model: found)
     assert main(["fetch", REPO]) == 0
-    needed = f"python -m llamalib convert {tmp_path} {tmp_path}-original"
-    assert capsys.readouterr().out.endswith(f"{needed}\n")
-    (tmp_path / "params.json").touch()  # Meta's format
+    said = capsys.readouterr().out
+    assert said.endswith(f"for the notebooks, set LLAMA_DIR to {tmp_path}\n")
+    found = ROOT / find.REAL
     assert main(["fetch", REPO]) == 0
-    assert "convert" not in capsys.readouterr().out
+    assert "LLAMA_DIR" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

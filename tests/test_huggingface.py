@@ -1,8 +1,12 @@
 """Hugging Face's format: the same model; other models are refused."""
 
+import dataclasses
 import json
 import os
 import random
+import re
+import subprocess
+import sys
 
 import pytest
 import tokenizers
@@ -21,7 +25,8 @@ import llamalib
 from llamalib import Tokenizer
 from llamalib.__main__ import main
 from llamalib.files import ROOT
-from llamalib.formats.huggingface import ffn_fields
+from llamalib.formats.huggingface import FIELDS, ffn_fields
+from llamalib.formats.meta import CONTROL
 from llamalib.formats.tokenizer_json import (
     LibraryTokenizer,
     read_tokenizer_json,
@@ -35,6 +40,7 @@ from tests.helpers import (
     write_tokenizer,
 )
 from tests.reference import write_transformers
+from tests.test_checkpoint import facts_of
 
 PLAIN = dict(device="cpu")
 
@@ -167,6 +173,89 @@ def test_converted_to_metas_format(folder, tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+def with_tokenizer(folder, special=SPECIAL_TOKENS, **generation):
+    """Give a folder these control tokens, and what ends its texts."""
+    write_tokenizer(folder / "spare.model")
+    tokenizer_json(folder / "spare.model", folder / "tokenizer.json", special)
+    (folder / "spare.model").unlink()
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    return folder
+
+
+EXCHANGED = list(SPECIAL_TOKENS)  # <|eot_id|> at another id
+EXCHANGED[9], EXCHANGED[20] = EXCHANGED[20], EXCHANGED[9]
+# Llama 3's: before 3.1 three of the names were reserved ones
+LLAMA_3 = [f"<|reserved_special_token_{i}|>" for i in range(251)]
+LLAMA_3[:0] = SPECIAL_TOKENS[:2]
+LLAMA_3[6:6] = SPECIAL_TOKENS[6:8]
+LLAMA_3[9:9] = [SPECIAL_TOKENS[9]]
+OWN = [*SPECIAL_TOKENS[:20], "<|im_start|>", *SPECIAL_TOKENS[21:]]
+
+
+@pytest.mark.parametrize(
+    "special, ends, is_kept_apart",
+    [
+        # the published base and Instruct models, in Hugging Face's format
+        (SPECIAL_TOKENS, 301, True),
+        (SPECIAL_TOKENS, [301, 308, 309], False),
+        (SPECIAL_TOKENS, [309, 301, 308], True),  # another eos_id
+        (SPECIAL_TOKENS, [13, 303], True),
+        (EXCHANGED, [301, 309], True),
+        (LLAMA_3, [301, 309], True),
+        (OWN, [301, 308, 309], True),
+    ],
+)
+def test_a_converted_model_is_the_same(
+    folder, tmp_path, special, ends, is_kept_apart
+):
+    """The same ids for a text and a dialogue, and the same end of a text."""
+    assert len(special) == 256
+    with_tokenizer(folder, special, eos_token_id=ends)
+    assert main(["convert", str(folder), str(tmp_path / "metas")]) == 0
+    before = llamalib.load(folder, **PLAIN)
+    after = llamalib.load(tmp_path / "metas", check=True, **PLAIN)
+    assert facts_of(after.tokenizer) == facts_of(before.tokenizer)
+    ends = ends if isinstance(ends, list) else [ends]
+    assert after.tokenizer.stop_tokens == set(ends)
+    assert (tmp_path / "metas" / CONTROL).is_file() == is_kept_apart
+    prompt = before.tokenizer.encode("ab", bos=True, eos=False)
+    both = [
+        list(llamalib.generate(each, prompt, max_new_tokens=60))
+        for each in (before, after)
+    ]
+    assert both[0] == both[1]
+
+
+def test_a_conversion_takes_no_second_copy(tmp_path):
+    """The file's pages are read once and written once."""
+    if not os.path.exists("/proc/self/status"):
+        pytest.skip("needs Linux, which shows a process's peak memory")
+    config = small_config(dim=512, n_layers=8, multiple_of=2048)
+    llama = random_llama(config).to(torch.bfloat16)
+    folder = write_folder(tmp_path / "model", llama)
+    size = (folder / "model.safetensors").stat().st_size
+    assert size > 50_000_000
+    code = """if True:
+        import re, sys, llamalib
+        from llamalib.__main__ import main
+        def peak():
+            text = open("/proc/self/status").read()
+            return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", text)[1])
+        llamalib.load(sys.argv[1])  # so that all is imported
+        before = peak()
+        main(["convert", *sys.argv[2:]])
+        print(peak() - before)"""
+    pocket = str(ROOT / "data" / "pocket-llama")
+    target = tmp_path / "metas"
+    command = [sys.executable, "-c", code, pocket, str(folder), str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done
+    needed = int(done.stdout.split()[-1])
+    assert needed < 1.3 * size, (needed, size)
+    written = (target / "consolidated.00.pth").stat().st_size
+    assert abs(written - size) < 0.001 * size
+
+
 @pytest.mark.parametrize(
     "hidden, fields",
     [
@@ -190,17 +279,19 @@ def test_any_hidden_dim_has_fields():
         assert llamalib.ffn_hidden_dim(dim, *fields) == hidden
 
 
+LLAMA3 = dict(
+    rope_type="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=8192,
+)
+
+
 def test_older_configs(folder):
     """Before transformers 5: rope_theta and rope_scaling on their own."""
-    scaling = dict(
-        rope_type="llama3",
-        factor=8.0,
-        low_freq_factor=1.0,
-        high_freq_factor=4.0,
-        original_max_position_embeddings=8192,
-    )
     plain = dict(rope_parameters=..., rope_theta=12345.0)
-    change_json(folder / "config.json", **plain, rope_scaling=scaling)
+    change_json(folder / "config.json", **plain, rope_scaling=LLAMA3)
     found = llamalib.load(folder, **PLAIN).config
     assert found.rope_theta == 12345 and found.rope_scaling_factor == 8
     change_json(folder / "config.json", rope_scaling=None, head_dim=...)
@@ -232,10 +323,10 @@ def test_several_files(folder):
     index.write_text(json.dumps({"weight_map": {"x": "../y.safetensors"}}))
     with pytest.raises(ValueError, match="weight_map is {'x': '../y"):
         llamalib.load(folder)
-    listed = {"x": "y" * 300}
-    index.write_text(json.dumps({"weight_map": listed}))
-    with pytest.raises(FileNotFoundError, match="has no 'yyy"):
-        llamalib.load(folder)
+    for name in ("y" * 300, "é" * 200, "a\x1b[31m", "a\0", 5):
+        index.write_text(json.dumps({"weight_map": {"x": name}}))
+        with pytest.raises(ValueError, match="weight_map is .*expected names"):
+            llamalib.load(folder)
     index.write_text("{}")
     with pytest.raises(ValueError, match="weight_map is None; expected names"):
         llamalib.load(folder)
@@ -324,6 +415,21 @@ def test_other_configs_are_refused(folder, changes, said):
     with pytest.raises(ValueError, match=said) as error:
         llamalib.load(folder, **PLAIN)
     assert str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize("key", [*FIELDS, "rope_theta", "factor"])
+@pytest.mark.parametrize("value", ["x", -1, 10**400, [1], {}])
+def test_errors_name_hugging_faces_keys(folder, key, value):
+    rope = dict(LLAMA3, rope_theta=1e4)
+    changes = {"rope_parameters": rope}
+    (rope if key in ("rope_theta", "factor") else changes)[key] = value
+    change_json(folder / "config.json", **changes)
+    with pytest.raises(ValueError) as error:
+        llamalib.load(folder, **PLAIN)
+    said = str(error.value).removeprefix(str(folder / "config.json"))
+    assert said.startswith(f": {key} is ")
+    ours = {f.name for f in dataclasses.fields(llamalib.ModelArgs)}
+    assert not set(re.findall(r"\w+", said)) & (ours - {key})
 
 
 Q = "model.layers.0.self_attn.q_proj"
@@ -543,6 +649,31 @@ BROKEN_TOKENIZERS = [
     '{"model": {"type": "BPE", "vocab": {}, "merges": []}}',
     '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b c"]}}',
 ]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"id": 303.0}, {"content": 5}, {"content": "\ud800"}]
+)
+def test_an_added_token_of_a_wrong_type(folder, changes):
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    data["added_tokens"][3].update(changes)
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match="tokenizer.json cannot be read"):
+        llamalib.load(folder, **PLAIN)
+
+
+@pytest.mark.parametrize("change", [{0.0: 0}, {True: 1}])
+def test_a_token_whose_id_is_no_whole_number(folder, change):
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    ((value, i),) = change.items()
+    vocab = data["model"]["vocab"]
+    (token,) = (token for token, found in vocab.items() if found == i)
+    vocab[token] = value
+    path.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match="tokenizer.json cannot be read"):
+        llamalib.load(folder, **PLAIN)
 
 
 @pytest.mark.parametrize("text", BROKEN_TOKENIZERS)

@@ -174,7 +174,7 @@ TABLE = {
     "a folder for a file": (
         lambda f: (gone(PTH)(f), (f / PTH).mkdir()),
         MISSING,
-        "has no file consolidated.00.pth, it holds: consolidated.00.pth",
+        "has consolidated.00.pth, which is a folder, a pipe or a broken",
     ),
     "two folders": (
         nested,
@@ -281,7 +281,7 @@ TABLE = {
     "compressed": (
         compressed,
         WRONG,
-        "00.pth cannot be opened .*is 'compressed'; expected stored",
+        "00.pth cannot be opened .*is 'compressed or a folder'; expected stor",
     ),
     "tensor surplus": (
         tensors(lambda t: t.update(lora=torch.ones(3))),
@@ -343,7 +343,7 @@ TABLE = {
     "no finite number": (
         params(norm_eps=float("nan")),
         WRONG,
-        "norm_eps is nan; expected a finite number over 0",
+        "norm_eps is nan; expected a number from 1e-37 to 1",
     ),
     "heads that do not divide": (
         params(n_kv_heads=3),
@@ -520,6 +520,10 @@ GENERATE = {
     "a long prompt": (
         dict(prompt_ids=[1] * 8192),
         "at most 0: the prompt has 8192 tokens of 8192 positions",
+    ),
+    "a longer prompt": (
+        dict(prompt_ids=[1] * 9000),
+        "at most 0: the prompt has 9000 tokens of 8192 positions",
     ),
     "no new tokens": (dict(max_new_tokens=0), "max_new_tokens is 0; expected"),
     "fewer than none": (dict(max_new_tokens=-3), "max_new_tokens is -3"),

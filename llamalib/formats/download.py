@@ -51,13 +51,17 @@ def fetch(
 ) -> Path:
     r"""Download a model, and return the folder to give to `load`.
 
+    Of a page in Hugging Face's format, Meta's files are written too, to
+    `original/` in the folder, if they can hold the model.
+
     Args:
         model: "Llama-3.2-1B", … of meta-llama, or OWNER/NAME.
         data: the folder that gets a folder of the model's name.
         endpoint: the hub's address; None: $HF_ENDPOINT, or the usual one.
 
-    Raises one of ERRORS; ValueError for a page without such files; and
-    RuntimeError for a file that arrives with another size or checksum.
+    Raises one of ERRORS; ValueError for a page without such files, or whose
+    model `load` refuses; and RuntimeError for a file that arrives with
+    another size or checksum.
     """
     from huggingface_hub import HfApi, hf_hub_url
 
@@ -75,15 +79,53 @@ def fetch(
     if not is_llama_3:
         print(licence(model, (info.card_data or {}).get("license")))
     files = choose_files(info.siblings or [], page)
+    is_metas = files[0].rfilename.startswith("original/")
     missing = [f for f in files if not is_whole(target / f.rfilename, f)]
     with explain_errors(page, target):
-        check_disk_space(missing, target)
+        target.mkdir(parents=True, exist_ok=True)
+        needed = still_needed(missing, target)
+        print(plan(files, needed, target, is_metas), flush=True)
+        check_disk_space(needed, target)
         for file in missing:
             where = dict(revision=info.sha, endpoint=api.endpoint)
             url = hf_hub_url(repo, file.rfilename, **where)
             download_file(file, url, target)
-    is_metas = files[0].rfilename.startswith("original/")
-    return target / "original" if is_metas else target
+    return target / "original" if is_metas else write_metas(files, target)
+
+
+def plan(files: list, needed: int, target: Path, is_metas: bool) -> str:
+    """Say what is written where, and what the disk has."""
+    free, size = shutil.disk_usage(target).free, sum(f.size for f in files)
+    text = f"{needed:,} bytes to download to {target}, {free:,} are free"
+    then = f"then Meta's format in {target / 'original'} for notebooks 00 to "
+    done = is_metas or (target / "original" / "params.json").is_file()
+    return text if done else f"{text}; {then}02, about {size:,} bytes more"
+
+
+def write_metas(files: list, target: Path) -> Path:
+    """Write Meta's format from Hugging Face's; return the folder to load."""
+    from ..loading import load
+    from .meta import save
+
+    original = target / "original"
+    done = original / "params.json"  # written last
+    if done.is_file():  # `load` takes it
+        newest = max((target / f.rfilename).stat().st_mtime for f in files)
+        ok, older = done.stat().st_mtime >= newest, f"older than {target}"
+        again = "newer: remove it, and run the command again"
+        expect(ok, str(original), older, again)
+        return original
+    llama = load(target, device="cpu")
+    try:
+        check_disk_space(sum(file.size for file in files), target)
+        save(llama, original)
+    except (OSError, ValueError) as error:
+        print(
+            f"Meta's format was not written: {error}\n{target} can be loaded, "
+            "but notebooks 00 to 02 need Meta's format and cannot run on it"
+        )
+        return target
+    return original
 
 
 def licence(model: str, name: str | None = None) -> str:
@@ -168,12 +210,15 @@ def download_file(file, url: str, target: Path) -> None:
     part.replace(target / file.rfilename)
 
 
-def check_disk_space(files: list, target: Path) -> None:
-    """Raise OSError if the disk has no room for what files still lack."""
-    target.mkdir(parents=True, exist_ok=True)
+def still_needed(files: list, target: Path) -> int:
+    """Return how many bytes of the files are not downloaded yet."""
     parts = [part_of(file, target) for file in files]
     done = sum(part.stat().st_size for part in parts if part.is_file())
-    needed = sum(file.size for file in files) - done
+    return sum(file.size for file in files) - done
+
+
+def check_disk_space(needed: int, target: Path) -> None:
+    """Raise OSError if the disk has less room than needed."""
     if needed > shutil.disk_usage(target).free:
         raise OSError(errno.ENOSPC, f"{needed:,} bytes are needed")
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from ..checks import expect
-from ..files import ROOT, listing
+from ..files import ROOT, listing, require_file
 
 POCKET = Path("data", "pocket-llama")
 REAL = Path("data", "Llama-3.2-1B", "original")
@@ -28,6 +28,7 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
 
     Raises:
         FileNotFoundError: for a missing folder or checkpoint.
+        PermissionError: for a folder that may not be read.
         ValueError: for several checkpoints, or one in the wrong format.
     """
     ok = path is None or isinstance(path, (str, os.PathLike)) and path != ""
@@ -36,8 +37,29 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     if not named:
         return default_checkpoint()
     source = "path" if path is not None else "LLAMA_DIR"
-    folder = require_folder(named, source)
+    try:
+        found = search(require_folder(named, source), source)
+        os.listdir(found)  # its shards are counted
+    except PermissionError as error:
+        raise PermissionError(
+            f"{error.filename} may not be read by you: get the right to list "
+            "and enter its folder, on Linux and macOS by `chmod u+rx`"
+        ) from None
+    if metas and not (found / "params.json").is_file():
+        raise ValueError(
+            f"{found} is in Hugging Face's format; expected Meta's: run "
+            f"`python -m llamalib convert {found} "
+            f"data/{found.name}-original` and name that folder"
+        )
+    return found
+
+
+def search(folder: Path, source: str) -> Path:
+    """Return the one checkpoint that is in a folder or in its subfolders."""
     found = checkpoints_in(folder)
+    for name in () if found else ("params.json", "config.json"):
+        if (folder / name).is_symlink() or (folder / name).exists():
+            require_file(folder, name)  # which says what it is instead
     for place in [] if found else sorted(folder.iterdir()):
         if place.is_dir() and os.access(place, os.R_OK | os.X_OK):
             found += checkpoints_in(place)[:1]
@@ -49,12 +71,6 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     if len(found) > 1:
         names = " or ".join(str(p) for p in found[:3])
         raise ValueError(f"{folder} has several checkpoints: name {names}")
-    if metas and not (found[0] / "params.json").is_file():
-        raise ValueError(
-            f"{found[0]} is in Hugging Face's format; expected Meta's: run "
-            f"`python -m llamalib convert {found[0]} "
-            f"data/{found[0].name}-original` and name that folder"
-        )
     return found[0]
 
 
@@ -77,6 +93,8 @@ def require_folder(named, source: str) -> Path:
         if folder.is_dir():
             return folder
         problem = "a file, not a folder" if folder.exists() else "not there"
+    except PermissionError:
+        raise
     except (OSError, RuntimeError, ValueError) as error:
         folder, problem = named, f"not a valid folder name ({error})"
     raise FileNotFoundError(

@@ -112,7 +112,7 @@ def model_args(settings: dict, where) -> ModelArgs:
         return dataclasses.replace(args, **ffn)
     except ValueError as error:
         text = str(error)
-        for key, ours in FIELDS.items():
+        for key, ours in (FIELDS | {"factor": "rope_scaling_factor"}).items():
             text = re.sub(rf"\b{ours}\b", key, text)
         raise ValueError(f"{where}: {text}") from None
 
@@ -204,8 +204,8 @@ def weight_files(folder: Path) -> list[Path]:
     weight_map = read_json(index).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else []
     # only names: an index must not point out of its folder
-    are_names = all(isinstance(n, str) and Path(n).name == n for n in names)
-    ok = bool(names) and are_names
+    strings = all(isinstance(n, str) and n.isprintable() for n in names)
+    ok = bool(names) and strings and all(n == Path(n).name[:99] for n in names)
     expect(ok, f"{index}: weight_map", weight_map, "names of files next to it")
     return [require_file(folder, name) for name in sorted(set(names))]
 

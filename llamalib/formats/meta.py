@@ -4,10 +4,12 @@ r"""Read and write Meta's files: params.json, tokenizer.model and the shards.
 matrix, and all of every norm.
 """
 
+import errno
 import json
+import os
 import pickle
 import re
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -15,12 +17,14 @@ from torch import Tensor
 
 from ..checks import expect
 from ..config import ModelArgs
-from ..files import reject_lookalikes, require_file
+from ..files import read_json, reject_lookalikes, require_file
 from ..model import Llama, tensor_shapes
-from ..tokenizer import Tokenizer, write_ranks
-from .checks import check_archive, other_model, unreadable
+from ..tokenizer import SPECIAL_TOKENS, Tokenizer, read_ranks, write_ranks
+from .checks import check_archive, other_model, shown, unreadable
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+# Our own file, next to Meta's, only if the control tokens are not as in them
+CONTROL = "control_tokens.json"
 
 
 def shard_axis(name: str) -> int | None:
@@ -44,11 +48,46 @@ def read_folder(folder: Path):
     """
     config = ModelArgs.from_file(folder / "params.json")
     file = require_file(folder, "tokenizer.model")
-    tokenizer = Tokenizer.from_file(file)
-    n, V = tokenizer.n_words, config.vocab_size
-    expected = f"{V}, the vocab_size in params.json"
-    expect(n == V, f"the number of tokens in {file}", n, expected)
+    tokenizer = read_tokenizer(file, config.vocab_size)
     return config, tokenizer, *read_tensors(folder, config)
+
+
+def read_tokenizer(file: Path, V: int) -> Tokenizer:
+    """Read a tokenizer.model, and the control tokens that are next to it."""
+    tokenizer, control = Tokenizer(read_ranks(file)), file.parent / CONTROL
+    n, expected = tokenizer.n_words, f"{V}, the vocab_size in params.json"
+    expect(n == V, f"the number of tokens in {file}", n, expected)
+    if not os.path.lexists(control):
+        return tokenizer
+    facts = read_json(require_file(file.parent, CONTROL))
+    return with_control_tokens(tokenizer.ranks, facts, control)
+
+
+def with_control_tokens(ranks: dict, facts: dict, where) -> Tokenizer:
+    """Return the tokenizer with such control tokens; see `control_tokens`."""
+    n, V = len(ranks), len(ranks) + len(SPECIAL_TOKENS)
+    try:
+        names, stops = facts["special_tokens"], facts["stop_tokens"]
+        special = dict(zip(names, range(n, V), strict=True))
+        tokenizer = Tokenizer(ranks, special)
+        tokenizer.eos_id = facts["eos_id"]
+        tokenizer.stop_tokens = frozenset(stops)
+        ids = [tokenizer.eos_id, *stops]
+        ok = all(type(i) is int and 0 <= i < V for i in ids) and all(names)
+        ok = ok and facts == control_tokens(tokenizer)
+    except (KeyError, TypeError, ValueError):
+        ok = False
+    expected = f"eos_id and stop_tokens below {V}, and {V - n} special_tokens"
+    expect(ok, f"the content of {where}", facts, expected)
+    return tokenizer
+
+
+def control_tokens(tokenizer: Tokenizer) -> dict:
+    """Return what Meta's files do not hold: in them it is as in Llama 3."""
+    special = tokenizer.special_tokens
+    names = sorted(special, key=special.get)  # in the order of their ids
+    eos, stops = tokenizer.eos_id, sorted(tokenizer.stop_tokens)
+    return dict(special_tokens=names, eos_id=eos, stop_tokens=stops)
 
 
 def read_tensors(folder: Path, config: ModelArgs):
@@ -79,7 +118,7 @@ def open_shard(file: Path) -> dict[str, Tensor]:
         )
     except pickle.UnpicklingError as error:  # whose advice is to run it
         found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
-        name = f" ({found[1]})" if found else ""
+        name = f" ({found[1]:.80})" if found else ""
         raise ValueError(
             f"{file} holds more than tensors{name}: opening it would run its "
             "code. Take the file from the model's own page"
@@ -87,10 +126,18 @@ def open_shard(file: Path) -> dict[str, Tensor]:
     except Exception as error:  # its type depends on the damage
         raise unreadable(file, error, "a PyTorch checkpoint") from None
     expect(isinstance(shard, dict), str(file), shard, "tensors by name")
-    for name, tensor in shard.items():
-        is_tensor = isinstance(tensor, Tensor)
-        expect(is_tensor, f"{file}: {name}", tensor, "a tensor")
-    return shard
+    return {key: plain(shard[key], f"{file}: {shown(key)}") for key in shard}
+
+
+def plain(found, place: str) -> Tensor:
+    """Return a tensor without what was pickled with it, or ValueError."""
+    expect(isinstance(found, Tensor), place, found, "a tensor")
+    tensor = Tensor.detach(found)  # not a Parameter, with attributes
+    ok = type(tensor) is Tensor and tensor.device.type == "cpu"
+    ok = ok and not tensor.is_nested and not tensor.is_neg()
+    what = f"{type(tensor).__name__}, {tensor.device}, {tensor.is_nested=}"
+    expect(ok, place, what, "a plain tensor with its numbers")
+    return tensor
 
 
 def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
@@ -106,10 +153,9 @@ def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
     unknown = [n for n in tensors if n not in shapes]
     for verb, names in (("has no", missing), ("has an unknown", unknown)):
         if names:
-            raise other_model(
-                f"{places['']} {verb} tensor {names[0]} ({len(names)} in "
-                f"all), and {config_file.name} asks for {len(shapes)}"
-            )
+            found = f"{verb} tensor {shown(names[0])} ({len(names)} in all)"
+            asked = f"{config_file.name} asks for {len(shapes)}"
+            raise other_model(f"{places['']} {found}, and {asked}")
     for name, tensor in tensors.items():
         place = places.get(name, f"{places['']}: {name}")
         expected, axis = list(shapes[name]), shard_axis(name)
@@ -150,41 +196,77 @@ def is_tied(tensors: dict[str, Tensor]) -> bool:
 def save(llama: Llama, folder, tokenizer_file=None) -> None:
     r"""Write a model in Meta's format, in one shard and in its own dtype.
 
-    tokenizer_file is copied; without one the model's own tokenizer is written.
+    tokenizer_file: whose ranks are written; None: the model's own.
+    Control tokens that are not Llama 3's go to CONTROL, which `load` reads.
     Raises ValueError for quantized weights, another tokenizer than Llama 3's,
-    or a folder with several shards.
+    or a folder with several shards or Hugging Face's files; OSError for what
+    cannot be written.
     """
     folder = Path(folder)
-    check_can_save(llama, folder, tokenizer_file)
-    folder.mkdir(parents=True, exist_ok=True)
-    w = llama.weights()
+    tokenizer = check_can_save(llama, folder, tokenizer_file)
+    w, control = llama.weights(), control_tokens(tokenizer)
     # as plain tensors, also where `fast` multiplies in its own way
     tensors = {n: getattr(w[n], "numbers", w[n]).detach().cpu() for n in w}
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    # write all, then rename all: an error leaves the old files as they were
-    names = "consolidated.00.pth", "tokenizer.model", "params.json"
-    weights, tokenizer, params = parts = [folder / f"{n}.part" for n in names]
-    torch.save(tensors, weights)
-    if tokenizer_file is None:
-        write_ranks(tokenizer, llama.tokenizer.ranks)
-    else:
-        shutil.copyfile(tokenizer_file, tokenizer)
-    text = json.dumps(llama.config.to_dict(), indent=2) + "\n"
-    params.write_text(text, encoding="utf-8")
-    for name, part in zip(names, parts):
-        part.replace(folder / name)
+    files = {
+        "consolidated.00.pth": lambda part: torch.save(tensors, part),
+        "tokenizer.model": lambda part: write_ranks(part, tokenizer.ranks),
+        CONTROL: lambda part: write_json(part, control),
+        "params.json": lambda part: write_json(part, llama.config.to_dict()),
+    }
+    is_metas = control == control_tokens(Tokenizer(tokenizer.ranks))
+    if is_metas and not os.path.lexists(folder / CONTROL):
+        del files[CONTROL]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_files(folder, files)
 
 
-def check_can_save(llama: Llama, folder: Path, tokenizer_file) -> None:
-    """Raise ValueError for what Meta's format cannot hold; see `save`."""
+def write_json(path: Path, data: dict) -> None:
+    """Write a JSON object."""
+    text = json.dumps(data, indent=2) + "\n"
+    path.write_text(text, encoding="utf-8")
+
+
+def write_files(folder: Path, files: dict[str, Callable]) -> None:
+    """Call each name's writer, then rename all: an error changes no file."""
+    parts = {folder / name: folder / f"{name}.part" for name in files}
+    try:
+        for file, write in zip(parts, files.values()):
+            write(parts[file])
+        for file, part in parts.items():
+            part.replace(file)
+    except (OSError, RuntimeError) as error:  # RuntimeError: torch.save's
+        reason = getattr(error, "strerror", None) or str(error)[:160]
+        raise OSError(
+            getattr(error, "errno", None) or errno.EIO,
+            f"{file} cannot be written ({reason}): make room, or name another "
+            "folder; Windows keeps a file that a loaded model is mapped from",
+        ) from None
+    finally:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+
+
+def check_can_save(llama: Llama, folder: Path, tokenizer_file) -> Tokenizer:
+    """Return the tokenizer to write, or raise ValueError; see `save`."""
     tokenizer, V = llama.tokenizer, llama.config.vocab_size
     no = "None: load the model without quantize"
     expect(not llama.quantized, "llama.quantized", llama.quantized, no)
-    shards = sorted(p.name for p in folder.glob("consolidated.0[1-9].pth"))
-    expect(not shards, f"what is in {folder}", shards, "none: name another")
-    if tokenizer_file is None:
-        kind, ok = type(tokenizer).__name__, hasattr(tokenizer, "ranks")
-        expect(ok, "the tokenizer", kind, "Llama 3's: give a tokenizer_file")
-        same = f"{tokenizer.n_words}, the number of tokens"
-        expect(tokenizer.n_words == V, "vocab_size", V, same)
+    others = sorted(p.name for p in folder.glob("consolidated.0[1-9].pth"))
+    others += [p.name for p in folder.glob("config.json")]  # Hugging Face's
+    expect(not others, f"what is in {folder}", others, "none: name another")
+    if tokenizer_file is not None:
+        given = read_tokenizer(Path(tokenizer_file), V)
+        same = getattr(tokenizer, "ranks", None) == given.ranks
+        tokenizer = tokenizer if same else given
+    kind, ok = type(tokenizer).__name__, hasattr(tokenizer, "ranks")
+    expect(ok, "the tokenizer", kind, "Llama 3's: give a tokenizer_file")
+    n = len(tokenizer.ranks) + len(SPECIAL_TOKENS)
+    same = f"{n}, the tokens of Meta's tokenizer.model"
+    expect(tokenizer.n_words == n == V, "vocab_size", V, same)
+    facts, special = control_tokens(tokenizer), tokenizer.special_tokens
+    again = with_control_tokens(tokenizer.ranks, facts, "the tokenizer")
+    ok, row = again.special_tokens == special, "ids in a row after the ranks"
+    expect(ok, "the control tokens", special, row)
+    return tokenizer

@@ -62,12 +62,15 @@ def llama3_ranks(data: dict) -> tuple[dict, dict] | None:
     ids = data["model"]["vocab"]
     special = {t["content"]: t["id"] for t in data["added_tokens"]}
     n = len(ids) + len(special)
+    "".join([*ids, *special]).encode()  # a number or half a character: raises
     is_llama3 = (
         splits_as_llama3(data)
         and NEEDED <= special.keys()
         and max(map(len, ids)) <= LONGEST
         and max(ids.values()) == len(ids) - 1
         and sorted([*ids.values(), *special.values()]) == list(range(n))
+        and {type(i) for i in [*ids.values(), *special.values()]} == {int}
+        and all(special)
         and merges_all(data["model"]["merges"], ids)
     )
     if not is_llama3:
