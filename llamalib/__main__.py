@@ -56,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     words = add("words", print_words, "count words and minutes by notebook")
     words("revisions", nargs="*", help="commits to compare with")
     add("frame", write_frames, "write every notebook's header and footer")
+    add("address", write_links, "write the project's address where needed")
     chat = add("chat", chat_with, "talk to an Instruct model")
     chat("folder", nargs="?", help="(default: $LLAMA_DIR, the 1B, the pocket)")
     chat("--system", default="", help="text that sets the rules")
@@ -170,6 +171,13 @@ def convert_folder(source: Path, target: Path) -> None:
         )
     save(load(source, device="cpu"), target)
     print(f"ready: {target}")
+
+
+def write_links() -> None:
+    """Write the project's public address into the files that show it."""
+    from .tasks.rooms import write_address
+
+    write_address()
 
 
 def chat_with(**options) -> None:
