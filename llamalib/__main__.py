@@ -12,6 +12,7 @@ from .files import ROOT
 from .formats.download import fetch
 from .formats.meta import save
 from .loading import load
+from .tasks import chat, rooms
 
 NOTEBOOKS = ROOT / "notebooks"
 APPENDIX = NOTEBOOKS / "appendix"
@@ -56,15 +57,8 @@ def parser() -> argparse.ArgumentParser:
     words = add("words", print_words, "count words and minutes by notebook")
     words("revisions", nargs="*", help="commits to compare with")
     add("frame", write_frames, "write every notebook's header and footer")
-    add("address", write_links, "write the project's address where needed")
-    chat = add("chat", chat_with, "talk to an Instruct model")
-    chat("folder", nargs="?", help="(default: $LLAMA_DIR, the 1B, the pocket)")
-    chat("--system", default="", help="text that sets the rules")
-    chat("--date", help="for Meta's template ('': leave its dates out)")
-    chat("--temperature", type=float, default=0.6, help="0: greedy")
-    chat("--seed", type=int, help="makes the answers reproducible")
-    chat("--max-new-tokens", type=int, default=512, help="per answer")
-    chat("--context", type=int, default=4096, help="tokens to keep in memory")
+    add("address", rooms.write_address, "show the address of pyproject.toml")
+    chat.add_options(add("chat", chat.talk, "talk to an Instruct model"))
     return whole
 
 
@@ -171,20 +165,6 @@ def convert_folder(source: Path, target: Path) -> None:
         )
     save(load(source, device="cpu"), target)
     print(f"ready: {target}")
-
-
-def write_links() -> None:
-    """Write the project's public address into the files that show it."""
-    from .tasks.rooms import write_address
-
-    write_address()
-
-
-def chat_with(**options) -> None:
-    """Talk to a model in the terminal."""
-    from .tasks.chat import talk
-
-    talk(**options)
 
 
 def print_lines(revisions: list[str]) -> None:

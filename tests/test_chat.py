@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -234,27 +235,33 @@ TEMPLATE = """
 """
 
 
-@pytest.mark.parametrize("system", ["", "Be brief.", "  1\n\n 2  ", "…?\n"])
-@pytest.mark.parametrize("kind", ["pocket", "published"])
-def test_the_ids_of_the_transformers_library(tmp_path, kind, system):
-    """Its tokenizer, with a template that says what Meta's says.
-
-    Meta's own, if $LLAMA3_TEMPLATE names a file with it.
-    """
+@pytest.fixture(scope="module", params=["pocket", "published"])
+def both(request, tmp_path_factory):
+    """Our tokenizer, and the transformers library's, of the same file."""
     from transformers import PreTrainedTokenizerFast
 
     file = ROOT / "data" / "pocket-llama" / "tokenizer.model"
-    template = TEMPLATE
-    if kind == "published":
+    if request.param == "published":
         file = published("LLAMA3_TOKENIZER")
-        if path := os.environ.get("LLAMA3_TEMPLATE"):
-            template = open(path, encoding="utf-8").read()
-    path = tokenizer_json(file, tmp_path / "tokenizer.json")
-    library = PreTrainedTokenizerFast(
-        tokenizer_file=str(path), bos_token="<|begin_of_text|>"
+    path = tmp_path_factory.mktemp("theirs") / "tokenizer.json"
+    theirs = PreTrainedTokenizerFast(
+        tokenizer_file=str(tokenizer_json(file, path)),
+        bos_token="<|begin_of_text|>",
     )
+    return Tokenizer.from_file(file), theirs
+
+
+@pytest.mark.parametrize("system", ["", "Be brief.", "  1\n\n 2  ", "…?\n"])
+def test_the_ids_of_the_transformers_library(both, system):
+    """With a template that says what Meta's says.
+
+    Meta's own, if $LLAMA3_TEMPLATE names a file with it.
+    """
+    (ours, theirs), template = both, TEMPLATE
+    if path := os.environ.get("LLAMA3_TEMPLATE"):
+        template = Path(path).read_text(encoding="utf-8")
     messages = [user(" Hi\n"), assistant("Yes?"), user("1 + 1 = ?\n\n2")]
-    expected = library.apply_chat_template(
+    expected = theirs.apply_chat_template(
         [{"role": "system", "content": system}] * bool(system) + messages,
         chat_template=template,
         add_generation_prompt=True,
@@ -262,15 +269,13 @@ def test_the_ids_of_the_transformers_library(tmp_path, kind, system):
         dates=DATES.format(DATE),
         date_string=DATE,
     )
-    tokenizer = Tokenizer.from_file(file)
-    opening = opening_ids(tokenizer, system, DATE)
-    assert opening + tokenizer.encode_chat(messages)[1:] == expected
+    opening = opening_ids(ours, system, DATE)
+    assert opening + ours.encode_chat(messages)[1:] == expected
 
 
-def test_the_published_question():
-    """Its continuation is published for the template with these dates."""
+def test_the_published_opening():
+    """The blank line after the dates stays, as in Meta's template."""
     tokenizer = Tokenizer.from_file(published("LLAMA3_TOKENIZER"))
-    assert tokenizer.decode(said(tokenizer, "The capital")) == "The capital"
     found = opening_ids(tokenizer, "", DATE)
     assert found[:5] == [128000, 128006, 9125, 128007, 271]
     assert found[-2:] == [271, 128009]
@@ -290,9 +295,12 @@ def talk(monkeypatch, capsys, lines, *options):
 def test_a_conversation_with_the_pocket(monkeypatch, capsys):
     """An empty line asks nothing, EOF ends; and the pocket is no Instruct."""
     shown, reply = [], Chat.reply
-    monkeypatch.setattr(
-        Chat, "reply", lambda chat, text: (shown.append(text), reply(chat, text))
-    )
+
+    def noted(chat, text):
+        shown.append(text)
+        reply(chat, text)
+
+    monkeypatch.setattr(Chat, "reply", noted)
     status, out, err = talk(monkeypatch, capsys, "One\n\n  \n two \n")
     assert status == 0 and err == "" and shown == ["One", "two"]
     warning = "pocket-llama was probably not trained on conversations"
@@ -304,13 +312,12 @@ def test_a_conversation_with_the_pocket(monkeypatch, capsys):
 
 def test_new_begins_anew(monkeypatch, capsys):
     seen, encode = [], Tokenizer.encode_chat
-    monkeypatch.setattr(
-        Tokenizer,
-        "encode_chat",
-        lambda t, messages: (seen.append(len(messages)), encode(t, messages))[
-            1
-        ],
-    )
+
+    def noted(tokenizer, messages):
+        seen.append(len(messages))
+        return encode(tokenizer, messages)
+
+    monkeypatch.setattr(Tokenizer, "encode_chat", noted)
     talk(monkeypatch, capsys, "One\ntwo\n/new\nthree\n/bye\n")
     assert seen[-3:] == [1, 3, 1]
 
@@ -452,6 +459,7 @@ def test_the_pockets_unused_rows(pocket):
 
 def test_another_familys_tokenizer(monkeypatch, capsys, tmp_path):
     """The format of its dialogues is not known: said before a question."""
+
     def unknown(self, messages):
         raise ValueError("this tokenizer is not Llama 3's")
 

@@ -14,6 +14,17 @@ HELP = "/new begins a new conversation, /bye or Ctrl-D ends, Ctrl-C interrupts"
 DATES = "Cutting Knowledge Date: December 2023\nToday Date: {}\n\n"
 
 
+def add_options(add) -> None:
+    """Add `talk`'s arguments to a parser, by its `add_argument`."""
+    add("folder", nargs="?", help="(default: $LLAMA_DIR, the 1B, the pocket)")
+    add("--system", default="", help="what the model is told before you ask")
+    add("--date", help="for Meta's template (default: today; '': no dates)")
+    add("--temperature", type=float, default=0.6, help="0: greedy")
+    add("--seed", type=int, help="gives the same answers again")
+    add("--max-new-tokens", type=int, default=512, help="per answer")
+    add("--context", type=int, default=4096, help="tokens it remembers")
+
+
 def talk(folder, system, date, temperature, seed, max_new_tokens, context):
     """Read messages and print answers until the input ends."""
     llama = load(folder)
@@ -46,18 +57,18 @@ def talk(folder, system, date, temperature, seed, max_new_tokens, context):
 class Chat:
     """A conversation: its messages, and the ids and KV cache of its tokens."""
 
-    def __init__(self, llama, choose, opening, max_new_tokens, context):
-        n = max_new_tokens
-        expect(is_count(n), "max_new_tokens", n, "a whole number from 1")
+    def __init__(self, llama, choose, opening, most, context):
+        expect(is_count(most), "max_new_tokens", most, "a whole number from 1")
         self.llama, self.choose, self.opening = llama, choose, opening
-        self.messages, self.most = [], max_new_tokens
+        self.messages, self.most = [], most
         self.ids, self.cache = [], llama.new_cache(context)
 
     def reply(self, text: str) -> None:
         """Print the answer to a message; keep both if there is an answer."""
         question, answer = {"role": "user", "content": text}, ""
         try:
-            for piece in self.llama.tokenizer.decode_stream(self.run(question)):
+            new_ids = self.run(question)
+            for piece in self.llama.tokenizer.decode_stream(new_ids):
                 answer += piece
                 print(piece, end="", flush=True)
             print(self.note)

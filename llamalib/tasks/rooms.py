@@ -1,24 +1,19 @@
-"""The project's public address, written wherever a reader needs it.
-
-It is `Repository` in pyproject.toml; `python -m llamalib address` writes it.
-"""
+"""Write the project's public address, of pyproject.toml, where it is shown."""
 
 import json
 import re
 import tomllib
 
+from ..checks import expect
 from ..files import ROOT
 
 SETUP = "notebooks/setup_colab.ipynb"
-# Machines that others lend, each with the page that opens the project there.
-ROOMS = {
-    "Codespaces": "https://codespaces.new/{name}",
-    "Binder": "https://mybinder.org/v2/gh/{name}/HEAD"
-    "?urlpath=lab/tree/notebooks/index.ipynb",
-    "Colab": "https://colab.research.google.com/github/{name}/blob/main/"
-    + SETUP,
-    "Kaggle": "https://kaggle.com/kernels/welcome"
-    f"?src=https://github.com/{{name}}/blob/main/{SETUP}",
+ROOMS = {  # machines that others lend, and the page that opens the project
+    "Codespaces": "https://codespaces.new/{0}",
+    "Binder": "https://mybinder.org/v2/gh/{0}/HEAD?urlpath=lab/tree/{1}",
+    "Colab": "https://colab.research.google.com/github/{0}/blob/main/{2}",
+    "Kaggle": "https://kaggle.com/kernels/welcome?src=https://github.com/{0}"
+    "/blob/main/{2}",
 }
 BEGIN, END = (f"<!-- rooms: {word} -->" for word in ("begin", "end"))
 NONE = (
@@ -30,27 +25,22 @@ NONE = (
 def address() -> str:
     """Return the address, or "" while there is none."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    found = tomllib.loads(text)["project"].get("urls", {})
-    found = found.get("Repository", "").removesuffix("/")
-    if found and not re.fullmatch(r"https://github\.com/[^/]+/[^/]+", found):
-        raise ValueError(
-            f"Repository in pyproject.toml is {found!r}; expected an address "
-            "like 'https://github.com/OWNER/NAME'"
-        )
-    return found
-
-
-def links(address: str) -> str:
-    """Return how to get the project, in Markdown."""
-    name = "/".join(address.split("/")[-2:])
-    pages = (f"[{room}]({ROOMS[room].format(name=name)})" for room in ROOMS)
-    rooms = f"Or in a browser: {' · '.join(pages)}."
-    return f"`git clone {address}`\n\n{rooms}" if address else NONE
+    found = tomllib.loads(text)["project"].get("urls", {}).get("Repository")
+    ok = re.fullmatch(r"https://github\.com/[^/]+/[^/]+", found or "")
+    expected = "an address like 'https://github.com/OWNER/NAME'"
+    expect(not found or ok, "pyproject.toml: Repository", found, expected)
+    return found or ""
 
 
 def with_links(readme: str, address: str) -> str:
-    """Return the README with the links between its two marks."""
-    block = f"{BEGIN}\n\n{links(address)}\n\n{END}"
+    """Return the README with the address and the rooms between its marks."""
+    text, name = NONE, address.removeprefix("https://github.com/")
+    if address:
+        found = ROOMS.items()
+        files = name, "notebooks/index.ipynb", SETUP
+        pages = (f"[{room}]({url.format(*files)})" for room, url in found)
+        text = f"`git clone {address}`\n\nIn a browser: {' · '.join(pages)}."
+    block = f"{BEGIN}\n\n{text}\n\n{END}"
     return re.sub(f"{BEGIN}.*?{END}", lambda _: block, readme, flags=re.S)
 
 
@@ -62,8 +52,8 @@ def with_address(notebook: str, address: str) -> str:
 
 def write_address() -> None:
     """Write today's address into the README and the setup notebook."""
-    for name, write in {"README.md": with_links, SETUP: with_address}.items():
-        file = ROOT / name
-        text = write(file.read_text(encoding="utf-8"), address())
+    for name, change in {"README.md": with_links, SETUP: with_address}.items():
+        file, found = ROOT / name, address()
+        text = change(file.read_text(encoding="utf-8"), found)
         file.write_text(text, encoding="utf-8")
-    print(address() or NONE)
+    print(found or NONE)
