@@ -33,14 +33,16 @@ def address() -> str:
 
 
 def with_links(readme: str, address: str) -> str:
-    """Return the README with the address and the rooms between its marks."""
+    """Return the README with the address, and with links between its marks."""
     text, name = NONE, address.removeprefix("https://github.com/")
     if address:
         found = ROOMS.items()
         files = name, "notebooks/index.ipynb", SETUP
         pages = (f"[{room}]({url.format(*files)})" for room, url in found)
-        text = f"`git clone {address}`\n\nIn a browser: {' · '.join(pages)}."
+        text = f"**In a browser**, nothing to install: {' · '.join(pages)}."
     block = f"{BEGIN}\n\n{text}\n\n{END}"
+    clone = f"git clone {address or 'ADDRESS'} "
+    readme = re.sub(r"git clone \S+ ", clone, readme)
     return re.sub(f"{BEGIN}.*?{END}", lambda _: block, readme, flags=re.S)
 
 
