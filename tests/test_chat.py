@@ -412,6 +412,7 @@ def test_control_c_in_an_answer(tmp_path):
         out = b""
         while len(out.partition(b"you> ")[2]) < 20:  # its answer has begun
             out += process.stdout.read(1)
+            assert process.poll() is None, out
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(b"/bye\n", timeout=60)
     finally:
