@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     words = add("words", print_words, "count words and minutes by notebook")
     words("revisions", nargs="*", help="commits to compare with")
     add("frame", write_frames, "write every notebook's header and footer")
-    add("address", rooms.write_address, "show the address of pyproject.toml")
+    add("address", rooms.write_address, "write the address where it is shown")
     chat.add_options(add("chat", chat.talk, "talk to an Instruct model"))
     return whole
 

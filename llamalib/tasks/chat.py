@@ -112,11 +112,11 @@ def opening_ids(tokenizer, system: str, date: str) -> list[int]:
 
 
 def doubt(llama) -> str:
-    r"""Return a warning if this seems to be a base model, or "".
+    """Return a warning if this seems to be a base model, or "".
 
     Its config and tokenizer are an Instruct model's. But embeddings of tokens
-    that no text contained stay close together, those of a dialogue's too.
-    (So it is in the pocket Llama, and reported of Llama 3; not seen on 3.2.)
+    that no text held stay close together (seen in the pocket Llama, reported
+    of Llama 3, not verified on 3.2); its name and files give hints, too.
     """
     t, name = llama.tokenizer, llama.name
     unused = [i for n, i in t.special_tokens.items() if "reserved" in n]
@@ -129,5 +129,5 @@ def doubt(llama) -> str:
         "its name lacks 'Instruct'": "Instruct" not in name,
     }
     why = ", and ".join(sign for sign, found in signs.items() if found)
-    told = f"{name} was probably not trained on conversations: {why}.\n"
-    return told if why else ""
+    no = f"{name} was probably not trained on conversations: {why}.\n"
+    return no if why else ""
