@@ -17,6 +17,7 @@ from .formats import find
 from .formats.download import fetch
 from .formats.meta import save
 from .loading import load
+from .tasks import chat
 from .tasks.notebooks import NOTEBOOKS, all_notebooks
 from .tasks.project import SCRIPTS
 
@@ -71,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     verify("folder", nargs="?", type=Path, help="(default: as for `run`)")
     verify("--dtype", default="float32", help="float32, or 16 bits")
     verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
+    chat.add_options(add("chat", chat.talk, "talk to an Instruct model"))
     add_project(add)
     return whole
 
@@ -99,7 +101,10 @@ def add_project(add) -> None:
     gpu("--parts", nargs="*", choices="tests checkpoint cells bench".split())
     gpu("--rehearse", type=Path, help=argparse.SUPPRESS)
     add("frame", write_frames, "write every notebook's header and footer")
-    add("clean", later("tasks.project.clean"), "remove .venv and what was built")
+    address = later("tasks.rooms.write_address")
+    add("address", address, "write the address where it is shown")
+    clean = later("tasks.project.clean")
+    add("clean", clean, "remove .venv and what was built")
 
 
 def later(where: str, **given):

@@ -124,22 +124,10 @@ def test_the_first_screen():
     assert "| " not in text and "measured" not in text
 
 
-def test_the_picture_and_the_address_are_todays():
+def test_the_picture_is_todays():
     """`python .ci/front.py` would change nothing."""
     written = runpy.run_path(str(ROOT / ".ci" / "front.py"))
     assert written["PICTURE"].read_bytes() == written["picture"]()
-    readme = read("README.md")
-    assert written["with_address"](readme) == readme
-
-
-def test_the_address_is_one_setting(tmp_path):
-    written = runpy.run_path(str(ROOT / ".ci" / "front.py"))
-    address = "https://example.org/llama.git"
-    text = f'[project]\nname = "a"\n[project.urls]\nRepository = "{address}"\n'
-    (tmp_path / "pyproject.toml").write_text(text)
-    written["with_address"].__globals__["ROOT"] = tmp_path
-    found = written["with_address"](front())
-    assert f"`git clone {address} llama && cd llama`" in found
 
 
 def test_the_commands_of_the_readme_exist():

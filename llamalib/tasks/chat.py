@@ -1,0 +1,133 @@
+"""Talk to an Instruct model in a terminal; each turn runs only what is new."""
+
+import datetime
+
+import torch
+import torch.nn.functional as F
+
+from ..checks import expect, is_count
+from ..decoding import decode_one, make_sampler, prefill
+from ..loading import load
+
+HELP = "/new begins a new conversation, /bye or Ctrl-D ends, Ctrl-C interrupts"
+# Meta's template puts these lines first, from Llama 3.1 on.
+DATES = "Cutting Knowledge Date: December 2023\nToday Date: {}\n\n"
+
+
+def add_options(add) -> None:
+    """Add `talk`'s arguments to a parser, by its `add_argument`."""
+    add("folder", nargs="?", help="(default: $LLAMA_DIR, the 1B, the pocket)")
+    add("--system", default="", help="what the model is told before you ask")
+    add("--date", help="for Meta's template (default: today; '': no dates)")
+    add("--temperature", type=float, default=0.6, help="0: greedy")
+    add("--seed", type=int, help="gives the same answers again")
+    add("--max-new-tokens", type=int, default=512, help="per answer")
+    add("--context", type=int, default=4096, help="tokens it remembers")
+
+
+def talk(folder, system, date, temperature, seed, max_new_tokens, context):
+    """Read messages and print answers until the input ends."""
+    llama = load(folder)
+    if date is None:  # not given: today's, from Llama 3.1 on
+        today = f"{datetime.date.today():%d %b %Y}"
+        date = today if llama.config.use_scaled_rope else ""
+    # 0.9: as in the generation_config.json of Meta's Instruct models
+    sampling = dict(temperature=temperature, top_p=0.9)
+    choose = make_sampler(llama.device, 1, seed, **sampling)
+    opening = opening_ids(llama.tokenizer, system, date)
+    chat = Chat(llama, choose, opening, max_new_tokens, context)
+    print(f"{llama}\n{doubt(llama)}{HELP}")
+    while True:
+        try:
+            text = input("\nyou> ").strip()
+            if text == "/bye":
+                return
+            if text == "/new":
+                chat.messages.clear()
+            elif text:
+                chat.reply(text)
+        except EOFError:
+            return print()
+        except KeyboardInterrupt:
+            print(" [interrupted]")
+        except ValueError as error:  # such as a full context
+            print(f"[{error}]")
+
+
+class Chat:
+    """A conversation: its messages, and the ids and KV cache of its tokens."""
+
+    def __init__(self, llama, choose, opening, most, context):
+        expect(is_count(most), "max_new_tokens", most, "a whole number from 1")
+        self.llama, self.choose, self.opening = llama, choose, opening
+        self.messages, self.most = [], most
+        self.ids, self.cache = [], llama.new_cache(context)
+
+    def reply(self, text: str) -> None:
+        """Print the answer to a message; keep both if there is an answer."""
+        question, answer = {"role": "user", "content": text}, ""
+        try:
+            new_ids = self.run(question)
+            for piece in self.llama.tokenizer.decode_stream(new_ids):
+                answer += piece
+                print(piece, end="", flush=True)
+            print(self.note)
+        finally:  # an interrupted answer is kept as far as it came
+            if answer:
+                said = {"role": "assistant", "content": answer}
+                self.messages += [question, said]
+
+    @torch.inference_mode()
+    def run(self, question: dict):
+        """Yield the answer's ids, up to its stop token."""
+        t, S = self.llama.tokenizer, self.cache.max_seq_len
+        ids = self.opening + t.encode_chat([*self.messages, question])[1:]
+        left = f"under {S}: the message is left out; /new begins a new one"
+        expect(len(ids) < S, "the number of all tokens", len(ids), left)
+        same = [a == b for a, b in zip(ids[:-1], self.ids)]
+        kept = [*same, False].index(False)
+        self.ids, self.cache.length = ids[:kept], kept
+        new = torch.tensor([ids[kept:]], device=self.llama.device)  # (1, T)
+        logits, self.ids = prefill(self.llama, new, self.cache), ids
+        room = min(self.most, S - len(ids))
+        full = f"the context of {S} tokens is full: /new begins a new one"
+        self.note = f" [{full if room < self.most else f'{room} tokens'}]"
+        for _ in range(room):
+            token = self.choose(logits)  # (1,)
+            if token.item() in {*t.stop_tokens, t.eot_id, t.eom_id}:
+                self.note = ""
+                return
+            yield token.item()
+            logits = decode_one(self.llama, token, self.cache)  # (1, V)
+            self.ids = [*self.ids, token.item()]
+
+
+def opening_ids(tokenizer, system: str, date: str) -> list[int]:
+    """Return the ids before the first message; date "" leaves DATES out."""
+    text = DATES.format(date) * bool(date) + system.strip()
+    empty = tokenizer.encode_chat([{"role": "system", "content": ""}])
+    end = empty.index(tokenizer.eot_id) if text else 1
+    body = tokenizer.encode(text, bos=False, eos=False)
+    return empty[:end] + body + [tokenizer.eot_id] * bool(text)
+
+
+def doubt(llama) -> str:
+    """Return a warning if this seems to be a base model, or "".
+
+    Its config and tokenizer are an Instruct model's. But embeddings of tokens
+    that no text held stay close together (seen in the pocket Llama, reported
+    of Llama 3, not verified on 3.2); its name and files give hints, too.
+    """
+    t, name = llama.tokenizer, llama.name
+    unused = [i for n, i in t.special_tokens.items() if "reserved" in n]
+    ids = torch.tensor([t.eot_id, *unused], device=llama.device)
+    rows = F.embedding(ids, llama.tok_embeddings.weight).float()
+    far = (rows - rows[1:].mean(0)).norm(dim=-1)  # (n,)
+    signs = {
+        "its <|eot_id|> is unused": unused and far[0] <= 2 * far[1:].median(),
+        "its files list no <|eot_id|>": t.eot_id not in t.stop_tokens,
+        "its name lacks 'Instruct'": "Instruct" not in name,
+    }
+    why = ", and ".join(sign for sign, found in signs.items() if found)
+    no = f"{name} was probably not trained on conversations: {why}.\n"
+    return no if why else ""

@@ -1,0 +1,240 @@
+"""Rooms that others lend: a dev container, Binder, Colab and Kaggle."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+import pytest
+
+from llamalib.__main__ import main
+from llamalib.files import ROOT
+from llamalib.tasks import rooms
+
+ADDRESS = "https://github.com/someone/some-name"
+CPU_BUILD = "https://download.pytorch.org/whl/cpu"
+SETUP = ROOT / rooms.SETUP
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+# -- the dev container --------------------------------------------------------
+
+
+def test_the_dev_container():
+    """Its commands are the Makefile's, and the files that it opens exist."""
+    found = json.loads(read(".devcontainer/devcontainer.json"))
+    version = re.search(r":(\d+)\.(\d+)$", found["image"]).groups()
+    required = tomllib.loads(read("pyproject.toml"))["project"]
+    least = required["requires-python"].removeprefix(">=").split(".")
+    assert tuple(map(int, version)) >= tuple(map(int, least))
+    assert found["containerEnv"] == {"PIP_EXTRA_INDEX_URL": CPU_BUILD}
+    make, target = found["postCreateCommand"].split()
+    assert make == "make"
+    assert re.search(rf"^{target}: .*## ", read("Makefile"), re.M)
+    parts = found["customizations"]
+    for file in parts["codespaces"]["openFiles"]:
+        assert (ROOT / file).is_file()
+    settings = parts["vscode"]["settings"]
+    python = settings["python.defaultInterpreterPath"]
+    (venv,) = re.findall(r"^VENV \?= (.*)", read("Makefile"), re.M)
+    assert python == f"${{containerWorkspaceFolder}}/{venv}/bin/python"
+    assert "ms-toolsai.jupyter" in parts["vscode"]["extensions"]
+
+
+# -- Binder -------------------------------------------------------------------
+
+
+@pytest.fixture
+def bin_folder(tmp_path):
+    """A PATH whose python notes its arguments, but knows sys.prefix."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    python = folder / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        f'if [ "$1" = -c ]; then echo "{tmp_path}/prefix"; exit; fi\n'
+        f'echo "$PIP_EXTRA_INDEX_URL" "$@" >> "{tmp_path}/calls"\n'
+    )
+    python.chmod(0o755)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Binder runs Linux")
+def test_binder_installs_what_the_readme_does(tmp_path, bin_folder):
+    """The CPU build of torch, the constraints, our settings of JupyterLab."""
+    script = ROOT / ".binder" / "postBuild"
+    assert os.access(script, os.X_OK)
+    subprocess.run(
+        [script],
+        cwd=ROOT,
+        check=True,
+        env={"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"},
+    )
+    (line,) = (tmp_path / "calls").read_text().splitlines()
+    index, *words = shlex.split(line)
+    assert index == CPU_BUILD
+    install = "-c constraints.txt -e ."
+    assert install in read("README.md") + read("Makefile")
+    expected = f"-m pip install --no-cache-dir {install}"
+    assert words == expected.split()
+    settings = tmp_path / "prefix/share/jupyter/lab/settings/overrides.json"
+    ours = json.loads(settings.read_text())
+    assert ours["@jupyter-widgets/jupyterlab-manager:plugin"]["saveState"]
+
+
+def test_binders_python():
+    name, _, version = read(".binder/runtime.txt").strip().partition("-")
+    image = json.loads(read(".devcontainer/devcontainer.json"))["image"]
+    assert name == "python" and image.endswith(f":{version}")
+    assert not (ROOT / "binder").exists()  # Binder refuses both
+
+
+# -- Colab and Kaggle ---------------------------------------------------------
+
+
+def setup_cells():
+    cells = json.loads(SETUP.read_text(encoding="utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    # nbval would download the project
+    assert all("nbval-skip" in c["metadata"]["tags"] for c in code)
+    return ["".join(cell["source"]) for cell in code]
+
+
+def with_address(cell, address):
+    lines = json.dumps(cell.splitlines(keepends=True))
+    return "".join(json.loads(rooms.with_address(lines, address)))
+
+
+@pytest.fixture
+def archive(tmp_path):
+    """The address of a page that has the project, as files."""
+    page = tmp_path / "a page"
+    (page / "archive").mkdir(parents=True)
+    with zipfile.ZipFile(page / "archive" / "HEAD.zip", "w") as opened:
+        names = ["pyproject.toml", *(ROOT / "llamalib").rglob("*.py")]
+        names += (ROOT / "data" / "pocket-llama").iterdir()
+        names += (ROOT / "llamalib" / "course").glob("*.json")
+        for name in names:
+            file = ROOT / name
+            opened.write(file, f"name-main/{file.relative_to(ROOT)}")
+    return page.as_uri()
+
+
+# pip notes what it was asked for, nothing reaches the network
+NO_NETWORK = """
+import json, socket, subprocess
+socket.socket.connect = None
+subprocess.check_call = lambda command: print("pip:", json.dumps(command[4:]))
+"""
+
+
+def run_cells(folder, *cells):
+    """Run cells in one process, in a folder without the project."""
+    folder.mkdir(exist_ok=True)
+    environment = dict(os.environ)
+    for name in ("PYTHONPATH", "LLAMA_DIR"):
+        environment.pop(name, None)
+    others = f"[p for p in sys.path if p != {str(ROOT)!r}]"
+    code = f"import sys\nsys.path = {others}"
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join([code, NO_NETWORK, *cells])],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+SHOW = "\nimport sys; print(sys.modules['llamalib'].__file__)"
+
+
+def test_the_setup_cell_runs(tmp_path, archive):
+    """Twice: the second time it downloads nothing."""
+    first, second = setup_cells()
+    cell = with_address(first, archive)
+    done = run_cells(tmp_path / "content", cell, cell, second, SHOW)
+    assert done.returncode == 0, done.stderr
+    pip, again, said, file = done.stdout.splitlines()[:4]
+    assert pip == again and said.startswith(" Paris")
+    assert "content" in file and str(ROOT / "llamalib") not in file
+    assert pip.startswith("pip: ")
+    asked = json.loads(pip.removeprefix("pip: "))
+    assert asked.pop(0) == "-q"
+    project = tomllib.loads(read("pyproject.toml"))["project"]
+    left = set(project["dependencies"]) - set(asked)
+    assert {re.match(r"\w+", name)[0] for name in left} == {
+        "torch",
+        "jupyterlab",
+        "ipywidgets",
+    }
+
+
+def test_without_an_address_it_says_what_to_fill_in(tmp_path):
+    first, _ = setup_cells()
+    done = run_cells(tmp_path / "content", with_address(first, ""))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "Write the project's address into ADDRESS, then run this again.\n"
+    )
+    assert not list((tmp_path / "content").iterdir())
+
+
+# -- the address --------------------------------------------------------------
+
+
+def test_what_is_shown_is_the_address():
+    """`python -m llamalib address` would change nothing."""
+    address, notebook = rooms.address(), SETUP.read_text(encoding="utf-8")
+    assert notebook == rooms.with_address(notebook, address)
+    assert f'ADDRESS = "{address}"' in setup_cells()[0]
+    readme = read("README.md")
+    assert readme == rooms.with_links(readme, address)
+
+
+def test_the_address_is_written(tmp_path, monkeypatch, capsys):
+    """And taken away again; nothing else changes."""
+    urls = '[project]\n[project.urls]\nRepository = "{}"\n'
+    readme = f"`git clone x y`\n{rooms.BEGIN}\nold\n{rooms.END}\nb\n"
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "README.md").write_text(readme)
+    (tmp_path / rooms.SETUP).write_bytes(SETUP.read_bytes())
+    monkeypatch.setattr(rooms, "ROOT", tmp_path)
+    for address in (ADDRESS, ""):
+        text = urls.format(address) if address else "[project]\n"
+        (tmp_path / "pyproject.toml").write_text(text)
+        assert main(["address"]) == 0
+        text = (tmp_path / "README.md").read_text()
+        clone = f"`git clone {address or 'ADDRESS'} y`"
+        assert text.startswith(f"{clone}\n{rooms.BEGIN}\n\n")
+        assert text.endswith(f"\n\n{rooms.END}\nb\n") and "old" not in text
+        notebook = (tmp_path / rooms.SETUP).read_text(encoding="utf-8")
+        cell = "".join(json.loads(notebook)["cells"][1]["source"])
+        assert f'ADDRESS = "{address}"' in cell
+        assert (ADDRESS in text) == bool(address)
+        assert ("no public address yet" in text) != bool(address)
+    assert notebook == rooms.with_address(SETUP.read_text("utf-8"), "")
+    capsys.readouterr()
+    for wrong in ("github.com/a/b", "https://github.com/a", "x"):
+        (tmp_path / "pyproject.toml").write_text(urls.format(wrong))
+        assert main(["address"]) == 1
+        err = capsys.readouterr().err
+        assert f"pyproject.toml: Repository is {wrong!r}; expected" in err
+
+
+def test_the_links_name_what_exists():
+    marks = f"{rooms.BEGIN}{rooms.END}"
+    text = rooms.with_links(marks, ADDRESS)
+    pages = dict(re.findall(r"\[(\w+)\]\((https://\S+)\)", text))
+    assert pages.keys() == rooms.ROOMS.keys()
+    files = [re.findall(r"notebooks/\w+\.ipynb", p) for p in pages.values()]
+    assert sum(map(len, files)) == 3
+    assert all((ROOT / file).is_file() for found in files for file in found)
+    assert all("someone/some-name" in page for page in pages.values())
