@@ -145,6 +145,37 @@ def test_nor_is_an_answer_in_a_new_version(copy):
     assert copy[new] == notebook("x = 30  # mine")
 
 
+def test_a_new_version_that_replaces_an_answer(copy):
+    """Renamed by a learner who prefers it: nothing is typed in it."""
+    new = "00_one.new.ipynb"
+    copy.learner(ONE, notebook("x = 1  # mine"))
+    copy.project(ONE, notebook("x = 10"))
+    copy.update()
+    (copy.work / new).replace(copy.work / ONE)
+    copy.project(ONE, notebook("x = 20"))
+    copy.update()
+    assert copy[ONE] == notebook("x = 20")
+    assert copy.names() == sorted([ONE, TWO, TEXT])
+
+
+def test_two_at_once(copy, monkeypatch):
+    """Another process writes the same file between two steps of this one."""
+    replace = Path.replace
+
+    def second(part, target):
+        monkeypatch.setattr(Path, "replace", replace)
+        with monkeypatch.context() as patch:
+            patch.setattr(lab.os, "getpid", lambda: 0)
+            copy.update()
+        return replace(part, target)
+
+    monkeypatch.setattr(Path, "replace", second)
+    copy.project(ONE, notebook("x = 10"))
+    copy.update()
+    assert copy[ONE] == notebook("x = 10")
+    assert copy.names() == sorted([ONE, TWO, TEXT])
+
+
 def test_a_deleted_notebook_comes_back(copy):
     (copy.work / ONE).unlink()
     copy.update()

@@ -69,7 +69,7 @@ def update_file(file: Path, name: str, work: Path, state: dict) -> None:
         return
     for place in places(name):
         mine = digest(work / place) if (work / place).exists() else None
-        if mine in (None, today, state["typed"].get(place)):
+        if mine in (None, today, *state["typed"].values()):
             break
     state["offered"][name], state["typed"][place] = offered, today
     if mine == today and exact(work / place) != state["exact"].get(place):
@@ -124,6 +124,6 @@ def read_state(file: Path) -> dict:
 def write(file: Path, content: bytes) -> None:
     """Write a file at once: a run that is killed leaves no half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.part")
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     part.write_bytes(content)
     part.replace(file)
