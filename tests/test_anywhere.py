@@ -128,7 +128,7 @@ def test_what_is_not_installed_is_named(
     assert main([task]) == 1
     assert capsys.readouterr().err == (
         f"RuntimeError: {package} is not installed here: in {ROOT} run "
-        f"`python -m pip install -c constraints.txt -e .[{extra}]`\n"
+        f'`python -m pip install -c constraints.txt -e ".[{extra}]"`\n'
     )
 
 

@@ -157,6 +157,20 @@ def test_execute_saves_what_needs_no_kernel(tmp_path, monkeypatch):
     assert set(saved.metadata) == {"kernelspec", "language_info"}
 
 
+def test_all_notebooks_are_executed_with_the_pocket(monkeypatch):
+    """Their saved outputs are its own, whatever the reader's LLAMA_DIR is."""
+    seen, pocket = [], str(ROOT / "data" / "pocket-llama")
+    monkeypatch.setattr(
+        "llamalib.tasks.notebooks.execute_in_place",
+        lambda path: seen.append((path.name, os.environ["LLAMA_DIR"])),
+    )
+    for arguments in (["mine.ipynb"], []):
+        monkeypatch.setenv("LLAMA_DIR", "elsewhere")
+        assert main(["notebooks", *arguments]) == 0
+    assert seen[0] == ("mine.ipynb", "elsewhere")
+    assert len(seen) > 15 and {folder for _, folder in seen[1:]} == {pocket}
+
+
 @pytest.mark.parametrize("offline", ["0", "1"])
 def test_fetching_without_a_network(offline, tmp_path):
     """An endpoint where nobody listens, and a client told not to try."""

@@ -18,7 +18,9 @@ def all_notebooks() -> list[Path]:
 
 
 def execute_all(notebooks: list[Path]) -> None:
-    """Execute the given notebooks in place, or all of them."""
+    """Execute the given notebooks in place, or all, with the pocket Llama."""
+    if not notebooks:
+        os.environ["LLAMA_DIR"] = str(ROOT / "data" / "pocket-llama")
     every = [NOTEBOOKS / "index.ipynb", *all_notebooks(), *WAITING]
     for path in notebooks or every:
         print(f"executing {path.name}", flush=True)

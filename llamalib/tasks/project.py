@@ -32,7 +32,7 @@ def python(*arguments, **variables) -> int:
 def require(package: str, extra: str) -> None:
     """Raise RuntimeError, with what to do, if a package is missing."""
     if find_spec(package) is None:
-        command = f"python -m pip install -c constraints.txt -e .[{extra}]"
+        command = f'python -m pip install -c constraints.txt -e ".[{extra}]"'
         raise RuntimeError(
             f"{package} is not installed here: in {ROOT} run `{command}`"
         )
