@@ -3,6 +3,10 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+# For make, a name with a space is two names.
+ifneq ($(words $(VENV)),1)
+  $(error VENV is "$(VENV)": name a folder without spaces, as in VENV=.venv)
+endif
 # Your copy of the notebooks, and flags for JupyterLab, as in --no-browser.
 WORK ?= work
 LAB_FLAGS ?=

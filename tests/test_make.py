@@ -146,6 +146,15 @@ def test_a_folder_with_any_name(clone, task):
 
 
 @needs_make
+@pytest.mark.parametrize("task", ["run", "clean"])
+@pytest.mark.parametrize("name", ["my env", ""])
+def test_an_environment_that_make_cannot_name(clone, task, name):
+    done = make(task, f"VENV={name}", cwd=clone)
+    assert done.returncode == 2 and done.stdout == ""
+    assert f'VENV is "{name}": name a folder without spaces' in done.stderr
+
+
+@needs_make
 def test_labs_folder_and_flags(clone):
     (clone / ".venv" / "base.done").touch()
     flags = "LAB_FLAGS=--no-browser --port=9"
