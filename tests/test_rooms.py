@@ -35,16 +35,17 @@ def test_the_dev_container():
     least = required["requires-python"].removeprefix(">=").split(".")
     assert tuple(map(int, version)) >= tuple(map(int, least))
     assert found["containerEnv"] == {"PIP_EXTRA_INDEX_URL": CPU_BUILD}
-    make, target = found["postCreateCommand"].split()
-    assert make == "make"
-    assert re.search(rf"^{target}: .*## ", read("Makefile"), re.M)
+    # the reader's own copy is made before it is opened
+    first, second = found["postCreateCommand"].split(" && ")
+    assert found["waitFor"] == "postCreateCommand" and first == "make run"
     parts = found["customizations"]
-    for file in parts["codespaces"]["openFiles"]:
-        assert (ROOT / file).is_file()
+    assert parts["codespaces"]["openFiles"] == ["work/index.ipynb"]
     settings = parts["vscode"]["settings"]
     python = settings["python.defaultInterpreterPath"]
     (venv,) = re.findall(r"^VENV \?= (.*)", read("Makefile"), re.M)
     assert python == f"${{containerWorkspaceFolder}}/{venv}/bin/python"
+    assert f"`{second}`" in read("README.md")
+    assert second.startswith(f"{venv}/bin/python -m llamalib lab ")
     assert "ms-toolsai.jupyter" in parts["vscode"]["extensions"]
 
 
