@@ -13,7 +13,7 @@ def load(
     The folder holds Meta's original files, in one shard or several, or
     Hugging Face's. No code that a file brings is run.
     path: a folder; None: see `find_checkpoint`.
-    device: "cuda", "mps", "cpu" or a torch.device; None: the first there is.
+    device: "cuda", "mps", "cpu"…; None: $LLAMA_DEVICE, or the first.
     dtype: torch.bfloat16, float16 or float32; None: the file's, but float16
     for a bfloat16 file on a GPU without it. See `placing.choose_dtype`.
     quantize: "int8", "int4" or None, see `fast.prepare`.

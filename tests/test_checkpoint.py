@@ -293,6 +293,16 @@ def test_devices_that_are_not_here(folder, device):
         llamalib.load(folder, device=device)
 
 
+def test_the_device_by_an_environment_variable(folder, monkeypatch):
+    monkeypatch.setenv("LLAMA_DEVICE", "typewriter")
+    with pytest.raises(ValueError, match="device is 'typewriter'"):
+        llamalib.load(folder)
+    assert llamalib.load(folder, device="cpu").device.type == "cpu"
+    monkeypatch.setenv("LLAMA_DEVICE", "cpu")
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert llamalib.load(folder).device.type == "cpu"
+
+
 def test_an_unsupported_dtype(folder):
     with pytest.raises(ValueError, match="dtype is torch.int8"):
         llamalib.load(folder, dtype=torch.int8)

@@ -2,6 +2,7 @@ r"""Choose a device and a dtype, and move a checkpoint's tensors there."""
 
 import ctypes
 import mmap
+import os
 import re
 from pathlib import Path
 
@@ -17,15 +18,17 @@ MAPS = Path("/proc/self/maps")  # on Linux
 
 
 def choose_device(device=None) -> torch.device:
-    """Return a device of this machine, or raise ValueError."""
+    """Return a device of this machine; None: $LLAMA_DEVICE, or the first."""
     counts = {
         "cuda": torch.cuda.device_count(),
         "mps": int(torch.backends.mps.is_available()),
         "cpu": 1,
     }
     here = [kind for kind, count in counts.items() if count]
+    if device is None:
+        device = os.environ.get("LLAMA_DEVICE") or here[0]
     try:
-        found = torch.device(here[0] if device is None else device)
+        found = torch.device(device)
         is_here = (found.index or 0) < counts.get(found.type, 0)
     except (RuntimeError, TypeError):
         is_here = False
