@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     add("help", whole.print_help, "print this list")
     run = add("run", run_prompt, "run 09_generate and print its results")
     run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
-    lab = add("lab", later("tasks.lab.open_lab"), "open the series in JupyterLab")
+    lab = add("lab", later("tasks.lab.open_lab"), "open the notebooks")
     lab("--work", type=Path, default=ROOT / "work", help="your copy")
     lab("--copy", action="store_true", help="only bring the copy up to date")
     lab("flags", nargs="*", help="for JupyterLab, after --")
@@ -90,7 +90,7 @@ def add_chat(add) -> None:
 
 def add_project(add) -> None:
     """Add the commands that test, measure and write the project itself."""
-    test = add("test", later("tasks.project.run_tests"), "test, compare outputs")
+    test = add("test", later("tasks.project.run_tests"), "run the tests")
     test("paths", nargs="*", type=Path, help="only these (default: all)")
     slow = later("tasks.project.run_slow_tests")
     add("test-slow", slow, "test what needs gigabytes or minutes")
