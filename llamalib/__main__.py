@@ -17,7 +17,6 @@ from .formats import find
 from .formats.download import fetch
 from .formats.meta import save
 from .loading import load
-from .tasks import chat
 from .tasks.notebooks import NOTEBOOKS, all_notebooks
 from .tasks.project import SCRIPTS
 
@@ -57,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     add("help", whole.print_help, "print this list")
     run = add("run", run_prompt, "run 09_generate and print its results")
     run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
-    lab = add("lab", later("tasks.lab.open_lab"), "open the series in JupyterLab")
+    lab = add("lab", later("tasks.lab.open_lab"), "open the notebooks")
     lab("--work", type=Path, default=ROOT / "work", help="your copy")
     lab("--copy", action="store_true", help="only bring the copy up to date")
     lab("flags", nargs="*", help="for JupyterLab, after --")
@@ -72,14 +71,26 @@ def parser() -> argparse.ArgumentParser:
     verify("folder", nargs="?", type=Path, help="(default: as for `run`)")
     verify("--dtype", default="float32", help="float32, or 16 bits")
     verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
-    chat.add_options(add("chat", chat.talk, "talk to an Instruct model"))
+    add_chat(add)
     add_project(add)
     return whole
 
 
+def add_chat(add) -> None:
+    """Add the command that talks to a model."""
+    chat = add("chat", later("tasks.chat.talk"), "talk to an Instruct model")
+    chat("folder", nargs="?", help="(default: $LLAMA_DIR, the 1B, the pocket)")
+    chat("--system", default="", help="what the model is told before you ask")
+    chat("--date", help="for Meta's template (default: today; '': no dates)")
+    chat("--temperature", type=float, default=0.6, help="0: greedy")
+    chat("--seed", type=int, help="gives the same answers again")
+    chat("--max-new-tokens", type=int, default=512, help="per answer")
+    chat("--context", type=int, default=4096, help="tokens it remembers")
+
+
 def add_project(add) -> None:
     """Add the commands that test, measure and write the project itself."""
-    test = add("test", later("tasks.project.run_tests"), "test, compare outputs")
+    test = add("test", later("tasks.project.run_tests"), "run the tests")
     test("paths", nargs="*", type=Path, help="only these (default: all)")
     slow = later("tasks.project.run_slow_tests")
     add("test-slow", slow, "test what needs gigabytes or minutes")

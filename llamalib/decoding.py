@@ -107,7 +107,9 @@ def pad_left(rows: list[Tensor]) -> tuple[Tensor, Tensor | None]:
     T = max(map(len, rows))
     padding = torch.tensor([T - len(row) for row in rows])
     tokens = torch.stack([F.pad(row, (T - len(row), 0)) for row in rows])
-    return tokens, padding.to(tokens.device) if padding.any() else None
+    if not padding.any():
+        return tokens, None
+    return tokens, padding.to(tokens.device)
 
 
 def start_loop(

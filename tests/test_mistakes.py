@@ -489,8 +489,9 @@ def test_nothing_asks_to_run_code():
                 before = text[: match.start()]
                 if not before.endswith("."):  # model.eval(): another thing
                     found.append(f"{path.name} {match[0]}")
-    # the project's own notebooks, for `python -m llamalib run` and a bench
-    assert found == ["__main__.py exec(", "widgets.py exec("], found
+    # the project's own notebooks, for `python -m llamalib run` and two benches
+    own = "__main__.py", "cells.py", "widgets.py"
+    assert sorted(found) == [f"{name} exec(" for name in own], found
 
 
 # -- arguments of a model ----------------------------------------------------
@@ -711,6 +712,7 @@ def test_a_gpu_without_room(valid, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda d: (1000, 9999))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda d: (9, 0))
     numbers = sum(p.numel() for p in random_llama().parameters())
     said = f"take {2 * numbers:,} bytes in torch.bfloat16, and cuda has 1,000"
     with pytest.raises(MemoryError, match=said):

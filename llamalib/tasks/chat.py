@@ -14,37 +14,24 @@ HELP = "/new begins a new conversation, /bye or Ctrl-D ends, Ctrl-C interrupts"
 DATES = "Cutting Knowledge Date: December 2023\nToday Date: {}\n\n"
 
 
-def add_options(add) -> None:
-    """Add `talk`'s arguments to a parser, by its `add_argument`."""
-    add("folder", nargs="?", help="(default: $LLAMA_DIR, the 1B, the pocket)")
-    add("--system", default="", help="what the model is told before you ask")
-    add("--date", help="for Meta's template (default: today; '': no dates)")
-    add("--temperature", type=float, default=0.6, help="0: greedy")
-    add("--seed", type=int, help="gives the same answers again")
-    add("--max-new-tokens", type=int, default=512, help="per answer")
-    add("--context", type=int, default=4096, help="tokens it remembers")
-
-
-def talk(folder, system, date, temperature, seed, max_new_tokens, context):
+def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     """Read messages and print answers until the input ends."""
     llama = load(folder)
     if date is None:  # not given: today's, from Llama 3.1 on
         today = f"{datetime.date.today():%d %b %Y}"
         date = today if llama.config.use_scaled_rope else ""
     # 0.9: as in the generation_config.json of Meta's Instruct models
-    sampling = dict(temperature=temperature, top_p=0.9)
-    choose = make_sampler(llama.device, 1, seed, **sampling)
+    choose = make_sampler(llama.device, 1, seed, top_p=0.9, **sampling)
     opening = opening_ids(llama.tokenizer, system, date)
     chat = Chat(llama, choose, opening, max_new_tokens, context)
     print(f"{llama}\n{doubt(llama)}{HELP}")
-    while True:
+    text = ""
+    while text != "/bye":
         try:
             text = input("\nyou> ").strip()
-            if text == "/bye":
-                return
             if text == "/new":
                 chat.messages.clear()
-            elif text:
+            elif text not in ("", "/bye"):
                 chat.reply(text)
         except EOFError:
             return print()
@@ -67,8 +54,8 @@ class Chat:
         """Print the answer to a message; keep both if there is an answer."""
         question, answer = {"role": "user", "content": text}, ""
         try:
-            new_ids = self.run(question)
-            for piece in self.llama.tokenizer.decode_stream(new_ids):
+            ids = self.run(question)
+            for piece in self.llama.tokenizer.decode_stream(ids):
                 answer += piece
                 print(piece, end="", flush=True)
             print(self.note)
@@ -114,9 +101,8 @@ def opening_ids(tokenizer, system: str, date: str) -> list[int]:
 def doubt(llama) -> str:
     """Return a warning if this seems to be a base model, or "".
 
-    Its config and tokenizer are an Instruct model's. But embeddings of tokens
-    that no text held stay close together (seen in the pocket Llama, reported
-    of Llama 3, not verified on 3.2); its name and files give hints, too.
+    Embeddings of tokens that no text held stay close together (seen in the
+    pocket Llama, reported of Llama 3, not verified on 3.2).
     """
     t, name = llama.tokenizer, llama.name
     unused = [i for n, i in t.special_tokens.items() if "reserved" in n]

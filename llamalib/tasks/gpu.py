@@ -1,11 +1,9 @@
 """Everything that needs a GPU, in one command of at most nine minutes.
 
-It installs nothing, uses the Python that runs it, and leaves out what that
-Python lacks. Each part is a process with a limit of time. One that takes too
-long is stopped, and the next one starts. What a part found is written at once.
+It installs nothing: what this Python lacks is left out. Each part is a process
+with a limit of time, and what it found is written before the next one starts.
 """
 
-import importlib.util
 import json
 import os
 import re
@@ -15,23 +13,26 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..files import ROOT
+from .notebooks import write
 
 RESULTS = ROOT / "bench" / "results"
 CHECKPOINT = ROOT / "data" / "build" / "bench" / "1b"
 RESERVE = 25  # seconds for the report
 # The share of all minutes that a part may take, the packages that it needs,
-# and its command. The last part takes what the others leave.
+# and its command. The last part takes what the others leave. pytest has none
+# of the project's own options, which need nbval.
+PYTEST = "-m pytest -v -o addopts= -p no:cacheprovider -m cuda".split()
 PARTS = {
-    "tests": (0.25, ["pytest", "matplotlib"], ["-m", "pytest", "-v"]),
+    "tests": (0.25, ["pytest", "matplotlib"], PYTEST),
     "checkpoint": (0.15, [], ["bench/checkpoint.py"]),
     "cells": (0.2, [], ["bench/cells.py"]),
     "bench": (1, [], ["bench/generation.py", "--device", "cuda", "--add"]),
 }
-# of pytest: the project's own options need nbval
-OPTIONS = ["-o", "addopts=", "-p", "no:cacheprovider", "-m", "cuda"]
 
 
 def run_gpu(minutes: float = 9, parts=None, rehearse: Path = None) -> int:
@@ -62,35 +63,25 @@ def run_gpu(minutes: float = 9, parts=None, rehearse: Path = None) -> int:
 def run_part(name: str, limit: float, rehearse: Path | None) -> dict:
     """Run one part and return its outcome, its seconds and what it found."""
     _, packages, command = PARTS[name]
-    lacking = [each for each in packages if not is_installed(each)]
+    lacking = [each for each in packages if not find_spec(each)]
     if lacking or limit <= 0:
         why = f"without {', '.join(lacking)}" if lacking else "too late"
         return {"outcome": f"left out: {why}", "seconds": 0}
-    command = [*command, *arguments(limit, rehearse)[name]]
-    code, text, seconds = run_process(command, limit)
+    folder = rehearse / "build" / "1b" if rehearse else CHECKPOINT
+    bench = ["--minutes", f"{max(0, limit - 10) / 60:.2f}"]
+    given = {
+        "tests": test_files(),
+        "checkpoint": [folder] + ["tiny"] * bool(rehearse),
+        "cells": [folder] + ["16"] * bool(rehearse),
+        "bench": bench + (["--rehearse", rehearse] if rehearse else []),
+    }
+    code, text, seconds = run_process([*command, *given[name]], limit)
     outcome = f"failed with exit status {code}" if code else "finished"
     outcome = f"stopped after {limit:.0f} s" if code is None else outcome
     if code != 0:
         print(text[-2000:])
     found = {"outcome": outcome, "seconds": round(seconds, 1)}
-    return found | (READERS[name](text) if name in READERS else {})
-
-
-def arguments(limit: float, rehearse: Path | None) -> dict[str, list]:
-    """Return what each part's command is given."""
-    folder = rehearse / "build" / "1b" if rehearse else CHECKPOINT
-    bench = ["--minutes", f"{max(0, limit - 10) / 60:.2f}"]
-    return {
-        "tests": [*OPTIONS, *test_files()],
-        "checkpoint": [folder, *(["tiny"] if rehearse else [])],
-        "cells": [folder, *(["16"] if rehearse else [])],
-        "bench": bench + (["--rehearse", rehearse] if rehearse else []),
-    }
-
-
-def is_installed(package: str) -> bool:
-    """Return whether this Python can import a package."""
-    return importlib.util.find_spec(package) is not None
+    return found | results(name, text)
 
 
 def test_files() -> list[Path]:
@@ -103,17 +94,13 @@ def run_process(command: list, limit: float):
     """Run Python; return exit status (None: stopped), output and seconds."""
     start, code = time.monotonic(), None
     with tempfile.TemporaryFile() as out:
-        process = subprocess.Popen(
-            [sys.executable, *map(str, command)],
-            cwd=ROOT,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # what it starts ends with it
-        )
+        command = [sys.executable, *map(str, command)]
+        how = dict(cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+        # in a session of its own: what it starts ends with it
+        process = subprocess.Popen(command, start_new_session=True, **how)
         try:
-            code = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            pass
+            with suppress(subprocess.TimeoutExpired):
+                code = process.wait(limit)
         finally:
             if code is None and hasattr(os, "killpg"):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -124,27 +111,23 @@ def run_process(command: list, limit: float):
     return code, text, time.monotonic() - start
 
 
-def read_tests(text: str) -> dict:
-    """Return how many tests passed, and which did not."""
+def results(name: str, text: str) -> dict:
+    """Return the tests by outcome, or what `bench/cells.py` says of cells."""
+    if name == "cells":
+        found = map(json.loads, re.findall(r"^\{.*", text, re.M))
+        return {"cells": list(found)}
+    if name != "tests":
+        return {}
     line = r"^(\S+::\S+) (PASSED|FAILED|ERROR|SKIPPED)"
     lines = re.findall(line, text, re.M)
-    bad = [name for name, how in lines if how in ("FAILED", "ERROR")]
+    bad = [test for test, how in lines if how in ("FAILED", "ERROR")]
     return {"tests": Counter(how.lower() for _, how in lines), "bad": bad}
-
-
-def read_cells(text: str) -> dict:
-    """Return what every cell printed, as `bench/cells.py` says it."""
-    lines = [line for line in text.splitlines() if line.startswith("{")]
-    return {"cells": [json.loads(line) for line in lines]}
-
-
-READERS = {"tests": read_tests, "cells": read_cells}
 
 
 def keep(file: Path, name: str, found: dict) -> None:
     """Add a part to the results, which the bench writes, too."""
     text = file.read_text(encoding="utf-8") if file.is_file() else "{}"
-    whole = {"device": "cuda"} | json.loads(text)
-    whole.setdefault("parts", {})[name] = found
+    whole = {"device": "cuda", "parts": {}} | json.loads(text)
+    whole["parts"][name] = found
     text = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
-    file.write_text(text, encoding="utf-8")
+    write(file, text.encode())

@@ -8,15 +8,17 @@ copied, and of the project's file that was last offered.
 import hashlib
 import json
 import os
+import re
+from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 
 from ..files import ROOT
-from .notebooks import NOTEBOOKS
+from .notebooks import NOTEBOOKS, write
 
 SETTINGS = ROOT / "llamalib" / "course" / "lab"
 STATE = ".copied.json"
-LEFT_OUT = {"waiting", "__pycache__"}
+LEFT_OUT = re.compile(r"(^|/)(\.|waiting/|__pycache__/)")
 
 
 def open_lab(work: Path, copy: bool, flags: list[str]) -> int:
@@ -42,20 +44,16 @@ def lab_flags(work: Path, settings: Path = SETTINGS) -> list[str]:
 
 
 def update_copy(source: Path, work: Path) -> None:
-    """Copy what is new in `source`; keep what the learner typed in `work`.
-
-    Prints what a learner should know. Raises NotADirectoryError.
-    """
+    """Copy what is new in `source`; keep what the learner typed in `work`."""
     if work.exists() and not work.is_dir():
         raise NotADirectoryError(
             f"{work} is a file: name a folder for your copy, as in --work mine"
         )
     state = read_state(work / STATE)
     for file in sorted(source.rglob("*")):
-        name = file.relative_to(source)
-        hidden = any(part.startswith(".") for part in name.parts)
-        if file.is_file() and not hidden and not LEFT_OUT & set(name.parts):
-            update_file(file, name.as_posix(), work, state)
+        name = file.relative_to(source).as_posix()
+        if file.is_file() and not LEFT_OUT.search(name):
+            update_file(file, name, work, state)
     write(work / STATE, json.dumps(state, indent=1).encode())
 
 
@@ -64,15 +62,17 @@ def update_file(file: Path, name: str, work: Path, state: dict) -> None:
 
     If the learner typed in an earlier version, today's is put next to it.
     """
-    offered, today = exact(file), digest(file)
+    offered, today = digest(file), digest(file, typed=True)
     if (work / name).exists() and state["offered"].get(name) == offered:
         return
-    for place in places(name):
-        mine = digest(work / place) if (work / place).exists() else None
+    start, dot, suffix = name.rpartition(".")
+    new = (f"{start}.new{n}{dot}{suffix}" for n in chain([""], count(2)))
+    for place in chain([name], new):
+        mine = digest(work / place, typed=True)
         if mine in (None, today, *state["typed"].values()):
             break
     state["offered"][name], state["typed"][place] = offered, today
-    if mine == today and exact(work / place) != state["exact"].get(place):
+    if mine == today and digest(work / place) != state["exact"].get(place):
         return  # the learner's own outputs
     write(work / place, file.read_bytes())
     state["exact"][place] = offered
@@ -82,48 +82,27 @@ def update_file(file: Path, name: str, work: Path, state: dict) -> None:
         print(f"Updated {name}, where you have typed nothing")
 
 
-def places(name: str):
-    """Yield a file's name, then the names of new versions next to it."""
-    start, dot, suffix = name.rpartition(".")
-    new = (f"{start}.new{n}{dot}{suffix}" for n in chain([""], count(2)))
-    return chain([name], new)
+def digest(file: Path, typed: bool = False) -> str | None:
+    """Return the SHA-256 of a file's bytes; None if there is no file.
 
-
-def exact(file: Path) -> str:
-    """Return the SHA-256 of all bytes of a file."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def digest(file: Path) -> str:
-    """Return the SHA-256 of what is typed in a file: no outputs.
-
-    Of a notebook that is its cells' texts; of any other file all of it.
+    typed: of what is typed in a notebook, its cells' texts without outputs.
     """
+    if not file.exists():
+        return None
     content = file.read_bytes()
-    if file.suffix == ".ipynb":
-        try:
+    if typed and file.suffix == ".ipynb":
+        with suppress(ValueError, KeyError, TypeError):  # not a notebook
             cells = json.loads(content)["cells"]
-            typed = [(c["cell_type"], "".join(c["source"])) for c in cells]
-            typed = [pair for pair in typed if pair[1].strip()]
-            content = json.dumps(typed).encode()
-        except (ValueError, KeyError, TypeError):
-            pass  # not a notebook: all of it counts
+            texts = [(c["cell_type"], "".join(c["source"])) for c in cells]
+            texts = [pair for pair in texts if pair[1].strip()]
+            content = json.dumps(texts).encode()
     return hashlib.sha256(content).hexdigest()
 
 
 def read_state(file: Path) -> dict:
     """Return what was copied; nothing if the file is absent or damaged."""
     state = {"typed": {}, "exact": {}, "offered": {}}
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         found = json.loads(file.read_text(encoding="utf-8"))
-        return {key: dict(found[key]) for key in state}
-    except (OSError, ValueError, KeyError, TypeError):
-        return state
-
-
-def write(file: Path, content: bytes) -> None:
-    """Write a file at once: a run that is killed leaves no half of it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(file)
+        state = {key: dict(found[key]) for key in state}
+    return state

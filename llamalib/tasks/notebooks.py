@@ -38,12 +38,17 @@ def execute_in_place(path: Path) -> None:
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop(widget, None)
-    notebook.metadata = {
-        "kernelspec": KERNEL,
-        "language_info": {"name": "python"},
-    }
-    text = nbformat.writes(notebook) + "\n"
-    path.write_text(text, encoding="utf-8", newline="\n")
+    language = {"name": "python"}
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": language}
+    write(path, (nbformat.writes(notebook) + "\n").encode())
+
+
+def write(file: Path, content: bytes) -> None:
+    """Write a file at once: a run that is killed leaves no half of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    part.write_bytes(content)
+    part.replace(file)
 
 
 def read_notebook(path: Path):
@@ -51,8 +56,7 @@ def read_notebook(path: Path):
     import nbformat
 
     try:
-        with path.open(encoding="utf-8") as opened:
-            notebook = nbformat.read(opened, as_version=4)
+        notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
         return notebook
     except OSError:
@@ -67,28 +71,24 @@ def read_notebook(path: Path):
 
 def executed(path: Path):
     """Return the notebook after a run in a fresh kernel, in its folder."""
-    from nbclient import NotebookClient
+    from nbclient import execute
     from nbclient.exceptions import CellExecutionError
 
     notebook = read_notebook(path)
-    client = NotebookClient(
-        notebook,
-        kernel_name="python3",
-        timeout=None,
-        record_timing=False,
-        coalesce_streams=True,  # one print gives one output
-        extra_arguments=["--log-level=ERROR"],  # no warnings about sockets
-        resources={"metadata": {"path": str(path.parent)}},
-    )
     try:
-        return client.execute()
+        return execute(
+            notebook,
+            cwd=str(path.parent),
+            kernel_name="python3",
+            record_timing=False,
+            coalesce_streams=True,  # one print gives one output
+            extra_arguments=["--log-level=ERROR"],  # no warnings about sockets
+        )
     except CellExecutionError as error:
-        failed = [
+        pairs = ((c, o) for c in notebook.cells for o in c.get("outputs", ()))
+        cell = next(c for c, o in pairs if o.output_type == "error")
+        raise RuntimeError(
             f"cell [{cell.execution_count}] of {path.name} failed, which "
-            f"begins {cell.source.splitlines()[0]!r}"
-            for cell in notebook.cells
-            for output in cell.get("outputs", ())
-            if output.output_type == "error"
-        ]
-        reason = f"{error.ename}: {error.evalue}"
-        raise RuntimeError(f"{failed[0]}: {reason}") from None
+            f"begins {cell.source.splitlines()[0]!r}: "
+            f"{error.ename}: {error.evalue}"
+        ) from None

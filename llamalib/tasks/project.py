@@ -14,11 +14,11 @@ POCKET = ROOT / "data" / "pocket-llama"
 # each in one thread: for models as small as the tests' this is twice as fast
 # as one file on all cores. UTF-8 also where Windows has another encoding.
 TESTED = {"LLAMA_DIR": str(POCKET), "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
-TRAIN, CPU = "data/recipe/make_pocket.py", "bench/generation.py"
+TRAIN, SPEED = "data/recipe/make_pocket.py", "bench/generation.py"
 SCRIPTS = {  # by command: what runs, and what that does
     "pocket": ([TRAIN], "train the pocket Llama from scratch"),
-    "bench": (["bench/opening.py", CPU], "measure the speed on the CPU"),
-    "bench-gpu": ([f"{CPU} --device cuda"], "measure it on a CUDA GPU"),
+    "bench": (["bench/opening.py", SPEED], "measure the speed on the CPU"),
+    "bench-gpu": ([f"{SPEED} --device cuda"], "measure it on a CUDA GPU"),
 }
 
 
@@ -57,16 +57,11 @@ def run_pytest(*arguments, processes=8, **variables) -> int:
 def run_tests(paths: list[Path]) -> int:
     """Run all tests, then compare all notebooks' outputs; or some of both."""
     paths = [path.resolve() for path in paths] or [ROOT / "tests", NOTEBOOKS]
-    failed = 0
-    for of_notebooks in (False, True):
-        chosen = [
-            path
-            for path in paths
-            if of_notebooks == (path == NOTEBOOKS or path.suffix == ".ipynb")
-        ]
-        if chosen and not failed:
-            option = ["--nbval"] if of_notebooks else []
-            failed = run_pytest(*option, *chosen, **TESTED)
+    books = [p for p in paths if p == NOTEBOOKS or p.suffix == ".ipynb"]
+    tests = [p for p in paths if p not in books]
+    failed = run_pytest(*tests, **TESTED) if tests else 0
+    if books and not failed:
+        failed = run_pytest("--nbval", *books, **TESTED)
     return failed
 
 
@@ -78,8 +73,7 @@ def run_slow_tests() -> int:
 def run_browser_tests() -> int:
     """Test the widgets in JupyterLab with headless Chromium."""
     require("selenium", "browser")
-    chosen = "tests", "-m", "browser"
-    return run_pytest(*chosen, processes=4, **TESTED)
+    return run_pytest("tests", "-m", "browser", processes=4, **TESTED)
 
 
 def clean() -> int:

@@ -6,6 +6,7 @@ import tomllib
 
 from ..checks import expect
 from ..files import ROOT
+from .notebooks import write
 
 SETUP = "notebooks/setup_colab.ipynb"
 ROOMS = {  # machines that others lend, and the page that opens the project
@@ -36,9 +37,8 @@ def with_links(readme: str, address: str) -> str:
     """Return the README with the address, and with links between its marks."""
     text, name = NONE, address.removeprefix("https://github.com/")
     if address:
-        found = ROOMS.items()
-        files = name, "notebooks/index.ipynb", SETUP
-        pages = (f"[{room}]({url.format(*files)})" for room, url in found)
+        found = name, "notebooks/index.ipynb", SETUP
+        pages = (f"[{r}]({url.format(*found)})" for r, url in ROOMS.items())
         text = f"**In a browser**, nothing to install: {' · '.join(pages)}."
     block = f"{BEGIN}\n\n{text}\n\n{END}"
     clone = f"git clone {address or 'ADDRESS'} "
@@ -56,6 +56,6 @@ def write_address() -> None:
     """Write today's address into the README and the setup notebook."""
     for name, change in {"README.md": with_links, SETUP: with_address}.items():
         file, found = ROOT / name, address()
-        text = change(file.read_text(encoding="utf-8"), found)
-        file.write_text(text, encoding="utf-8", newline="\n")
+        text = file.read_text(encoding="utf-8")
+        write(file, change(text, found).encode())
     print(found or NONE)
