@@ -18,17 +18,14 @@ from ..files import ROOT
 FORMATS = {
     "original/params.json": r"original/(params\.json|tokenizer\.model|"
     r"consolidated\.\d\d\.pth)",
-    "config.json": r"(config|generation_config|tokenizer)\.json|"
-    r"tokenizer\.model|model(-\d+-of-\d+)?\.safetensors|"
-    r"model\.safetensors\.index\.json",
+    "config.json": r"(config|generation_config|tokenizer|"
+    r"model\.safetensors\.index)\.json|tokenizer\.model|"
+    r"model(-\d+-of-\d+)?\.safetensors",
 }
 LLAMA_3 = re.compile(r"Llama-(3(\.\d)?)")
 # by what went wrong: the exception to raise, and what it says
 ERRORS = {
-    "gated": (
-        PermissionError,
-        "{page} is for people who accepted its licence",
-    ),
+    "gated": (PermissionError, "{page} is for those who accepted its licence"),
     "login": (PermissionError, "{page} does not accept your login"),
     "absent": (ValueError, "{page} is not there, or not for you"),
     "name": (ValueError, "{page} is not a valid name like 'Llama-3.2-1B'"),
@@ -46,19 +43,15 @@ ADVICE = {
 }
 
 
-def fetch(
-    model: str = "Llama-3.2-1B", data=ROOT / "data", *, endpoint=None
-) -> Path:
+def fetch(model="Llama-3.2-1B", data=ROOT / "data", *, endpoint=None) -> Path:
     r"""Download a model, and return the folder to give to `load`.
 
     Of a page in Hugging Face's format, Meta's files are written too, to
     `original/` in the folder, if they can hold the model.
 
-    Args:
-        model: "Llama-3.2-1B", … of meta-llama, or OWNER/NAME.
-        data: the folder that gets a folder of the model's name.
-        endpoint: the hub's address; None: $HF_ENDPOINT, or the usual one.
-
+    model: "Llama-3.2-1B", … of meta-llama, or OWNER/NAME.
+    data: the folder that gets a folder of the model's name.
+    endpoint: the hub's address; None: $HF_ENDPOINT, or the usual one.
     Raises one of ERRORS; ValueError for a page without such files, or whose
     model `load` refuses; and RuntimeError for a file that arrives with
     another size or checksum.
@@ -83,7 +76,9 @@ def fetch(
     missing = [f for f in files if not is_whole(target / f.rfilename, f)]
     with explain_errors(page, target):
         target.mkdir(parents=True, exist_ok=True)
-        needed = still_needed(missing, target)
+        parts = [part_of(file, target) for file in missing]
+        needed = sum(file.size for file in missing)
+        needed -= sum(p.stat().st_size for p in parts if p.is_file())
         print(plan(files, needed, target, is_metas), flush=True)
         check_disk_space(needed, target)
         for file in missing:
@@ -120,10 +115,9 @@ def write_metas(files: list, target: Path) -> Path:
         check_disk_space(sum(file.size for file in files), target)
         save(llama, original)
     except (OSError, ValueError) as error:
-        print(
-            f"Meta's format was not written: {error}\n{target} can be loaded, "
-            "but notebooks 00 to 02 need Meta's format and cannot run on it"
-        )
+        print(f"Meta's format was not written: {error}")
+        need = "notebooks 00 to 02 need Meta's format and cannot run on it"
+        print(f"{target} can be loaded, but {need}")
         return target
     return original
 
@@ -134,10 +128,8 @@ def licence(model: str, name: str | None = None) -> str:
     if not found:
         name = name or "its page does not name it, read it there"
         return f"The weights come under a licence of their own: {name}"
-    return (
-        "The weights come under Meta's Llama Community License: "
-        f"https://www.llama.com/llama{found[1].replace('.', '_')}/license/"
-    )
+    url = f"https://www.llama.com/llama{found[1].replace('.', '_')}/license/"
+    return f"The weights come under Meta's Llama Community License: {url}"
 
 
 def choose_files(listed: list, page: str) -> list:
@@ -203,18 +195,9 @@ def download_file(file, url: str, target: Path) -> None:
         http_get(url, opened, headers=build_hf_headers(), **how)
     if not is_whole(part, file):
         part.unlink()
-        raise RuntimeError(
-            f"{url} arrived with a wrong size or checksum and was removed: "
-            "run the command again"
-        )
+        problem = "arrived with a wrong size or checksum and was removed"
+        raise RuntimeError(f"{url} {problem}: run the command again")
     part.replace(target / file.rfilename)
-
-
-def still_needed(files: list, target: Path) -> int:
-    """Return how many bytes of the files are not downloaded yet."""
-    parts = [part_of(file, target) for file in files]
-    done = sum(part.stat().st_size for part in parts if part.is_file())
-    return sum(file.size for file in files) - done
 
 
 def check_disk_space(needed: int, target: Path) -> None:

@@ -23,13 +23,9 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     folder or a parent. The checkpoint may be in a subfolder of the one that
     is named, such as `original/`.
 
-    Args:
-        metas: whether only Meta's format will do.
-
-    Raises:
-        FileNotFoundError: for a missing folder or checkpoint.
-        PermissionError: for a folder that may not be read.
-        ValueError: for several checkpoints, or one in the wrong format.
+    metas: whether only Meta's format will do.
+    Raises FileNotFoundError or PermissionError for a folder or checkpoint,
+    ValueError for several checkpoints, or one in the wrong format.
     """
     ok = path is None or isinstance(path, (str, os.PathLike)) and path != ""
     expect(ok, "path", path, "a folder or None")
@@ -64,10 +60,8 @@ def search(folder: Path, source: str) -> Path:
         if place.is_dir() and os.access(place, os.R_OK | os.X_OK):
             found += checkpoints_in(place)[:1]
     if not found:
-        raise FileNotFoundError(
-            f"{folder} ({source}) has no params.json, it holds: "
-            f"{listing(folder)}; {EXPECTED}"
-        )
+        problem = f"has no params.json, it holds: {listing(folder)}"
+        raise FileNotFoundError(f"{folder} ({source}) {problem}; {EXPECTED}")
     if len(found) > 1:
         names = " or ".join(str(p) for p in found[:3])
         raise ValueError(f"{folder} has several checkpoints: name {names}")
@@ -80,10 +74,8 @@ def default_checkpoint() -> Path:
         for folder in (root / REAL, root / POCKET):
             if (folder / "params.json").is_file():
                 return folder
-    raise FileNotFoundError(
-        f"no checkpoint in {ROOT / POCKET}: make it with `make pocket`, or "
-        f"set LLAMA_DIR; {EXPECTED}"
-    )
+    advice = f"make it with `make pocket`, or set LLAMA_DIR; {EXPECTED}"
+    raise FileNotFoundError(f"no checkpoint in {ROOT / POCKET}: {advice}")
 
 
 def require_folder(named, source: str) -> Path:
@@ -97,9 +89,8 @@ def require_folder(named, source: str) -> Path:
         raise
     except (OSError, RuntimeError, ValueError) as error:
         folder, problem = named, f"not a valid folder name ({error})"
-    raise FileNotFoundError(
-        f"{str(folder)[:200]} ({source}) is {problem}; {EXPECTED}"
-    )
+    name = str(folder)[:200]
+    raise FileNotFoundError(f"{name} ({source}) is {problem}; {EXPECTED}")
 
 
 def checkpoints_in(folder: Path) -> list[Path]:

@@ -97,14 +97,12 @@ def model_args(settings: dict, where) -> ModelArgs:
     """Return a config.json's settings, or raise ValueError naming the key."""
     layers = settings.get("layer_types")
     n = len(layers) if isinstance(layers, list) else 0
-    given = {k: value for k, value in settings.items() if value is not None}
-    given = DEFAULTS | given
+    given = DEFAULTS | {k: v for k, v in settings.items() if v is not None}
     given.setdefault("num_key_value_heads", given.get("num_attention_heads"))
     fields = {ours: given.get(key) for key, ours in FIELDS.items()}
     try:
-        expect_values(settings, LLAMA_VALUES)
-        kinds = [["full_attention"] * n, None]
-        expect_values(settings, {"layer_types": kinds})
+        kinds = {"layer_types": [["full_attention"] * n, None]}
+        expect_values(settings, LLAMA_VALUES | kinds)
         fields |= rope_fields(settings) | {"ffn_dim_multiplier": None}
         # intermediate_size is checked in the place of multiple_of
         args = ModelArgs(**fields)
@@ -139,18 +137,16 @@ def rope_fields(settings: dict) -> dict:
     # transformers 5 writes rope_parameters; earlier ones rope_scaling or null
     old = settings.get("rope_scaling") or None
     scaling = settings.get("rope_parameters") or old or {}
-    is_object = isinstance(scaling, dict)
-    expect(is_object, "rope_parameters", scaling, "an object")
+    expect(isinstance(scaling, dict), "rope_parameters", scaling, "an object")
     expect(old in (scaling, None), "rope_scaling", old, f"{scaling}")
     theta = scaling.get("rope_theta", settings.get("rope_theta", 10000.0))
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "default":
-        return dict(rope_theta=theta)
-    expect_values(scaling | {"rope_type": kind}, LLAMA3_SCALING)
-    factor = scaling.get("factor") or 0  # which is refused
-    return dict(
-        rope_theta=theta, use_scaled_rope=True, rope_scaling_factor=factor
-    )
+    fields = dict(rope_theta=theta)
+    if kind != "default":
+        expect_values(scaling | {"rope_type": kind}, LLAMA3_SCALING)
+        factor = scaling.get("factor") or 0  # which is refused
+        fields |= dict(use_scaled_rope=True, rope_scaling_factor=factor)
+    return fields
 
 
 def read_tensors(folder: Path, config: ModelArgs, tied: bool):
@@ -197,10 +193,8 @@ def weight_files(folder: Path) -> list[Path]:
     if not index.is_file():
         return [require_file(folder, WEIGHTS)]
     if (folder / WEIGHTS).is_file():
-        raise ValueError(
-            f"{folder} has both {WEIGHTS} and {INDEX}: keep the one that "
-            "belongs to the model"
-        )
+        both = f"{folder} has both {WEIGHTS} and {INDEX}"
+        raise ValueError(f"{both}: keep the one that belongs to the model")
     weight_map = read_json(index).get("weight_map")
     names = weight_map.values() if isinstance(weight_map, dict) else []
     # only names: an index must not point out of its folder
@@ -212,14 +206,13 @@ def weight_files(folder: Path) -> list[Path]:
 
 def meta_name(name: str) -> str | None:
     """Return Meta's name of a tensor; None for one that no Llama has."""
-    layer = r"model\.layers\.(0|[1-9][0-9]*)\."
-    found = re.fullmatch(rf"({layer})?(.+)\.weight", name)
+    block = r"model\.(layers\.(?:0|[1-9][0-9]*)\.)"
+    found = re.fullmatch(rf"(?:{block})?(.+)\.weight", name)
     if not found:
         return None
-    _, number, stem = found.groups()
-    short = (TENSORS if number is None else BLOCK_TENSORS).get(stem)
-    prefix = "" if number is None else f"layers.{number}."
-    return short and f"{prefix}{short}.weight"
+    prefix, stem = found.groups()
+    short = (BLOCK_TENSORS if prefix else TENSORS).get(stem)
+    return short and f"{prefix or ''}{short}.weight"
 
 
 def to_meta_layout(weight: Tensor, head_dim: int) -> Tensor:

@@ -9,7 +9,6 @@ import json
 import os
 import pickle
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -41,10 +40,9 @@ def shard_axis(name: str) -> int | None:
 def read_folder(folder: Path):
     r"""Read a folder in Meta's format.
 
-    Returns:
-        the config; the tokenizer; by Meta's names the parts of each tensor,
-        one per shard, mapped from the files; and whether the output matrix
-        is tied, in which case it is not among the tensors.
+    Returns the config; the tokenizer; by Meta's names the parts of each
+    tensor, one per shard, mapped from the files; and whether the output
+    matrix is tied, in which case it is not among the tensors.
     """
     config = ModelArgs.from_file(folder / "params.json")
     file = require_file(folder, "tokenizer.model")
@@ -113,9 +111,7 @@ def open_shard(file: Path) -> dict[str, Tensor]:
     reject_lookalikes(file)
     check_archive(file, numbers=False)
     try:
-        shard = torch.load(
-            file, map_location="cpu", mmap=True, weights_only=True
-        )
+        shard = torch.load(file, "cpu", mmap=True, weights_only=True)
     except pickle.UnpicklingError as error:  # whose advice is to run it
         found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
         name = f" ({found[1]:.80})" if found else ""
@@ -224,11 +220,10 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
 
 def write_json(path: Path, data: dict) -> None:
     """Write a JSON object."""
-    text = json.dumps(data, indent=2) + "\n"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
-def write_files(folder: Path, files: dict[str, Callable]) -> None:
+def write_files(folder: Path, files: dict) -> None:
     """Call each name's writer, then rename all: an error changes no file."""
     parts = {folder / name: folder / f"{name}.part" for name in files}
     try:

@@ -13,17 +13,13 @@ from ..checks import expect
 from ..fast import fast_weight, has_instructions
 from .meta import DTYPES, shard_axis
 
-MADV_DONTNEED = getattr(mmap, "MADV_DONTNEED", 4)
 MAPS = Path("/proc/self/maps")  # on Linux
 
 
 def choose_device(device=None) -> torch.device:
     """Return a device of this machine; None: $LLAMA_DEVICE, or the first."""
-    counts = {
-        "cuda": torch.cuda.device_count(),
-        "mps": int(torch.backends.mps.is_available()),
-        "cpu": 1,
-    }
+    mps = int(torch.backends.mps.is_available())
+    counts = dict(cuda=torch.cuda.device_count(), mps=mps, cpu=1)
     here = [kind for kind, count in counts.items() if count]
     if device is None:
         device = os.environ.get("LLAMA_DEVICE") or here[0]
@@ -91,11 +87,9 @@ def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
         except RuntimeError as error:
             if "memory" not in str(error):
                 raise
-            reason = str(error).strip().split("\n")[0][:160]
-            raise MemoryError(
-                f"no room for {name} ({reason}): "
-                + need_less(device, dtype, quantize)
-            ) from None
+            why = str(error).strip().split("\n")[0][:160]
+            less = need_less(device, dtype, quantize)
+            raise MemoryError(f"no room for {name} ({why}): {less}") from None
         for part in parts:
             if part is not tensors[name]:
                 release_pages(part, folder)
@@ -136,7 +130,7 @@ def release_pages(tensor: Tensor, folder: Path) -> None:
             start += -start % mmap.PAGESIZE  # other tensors share the rest
             size = (end - start) // mmap.PAGESIZE * mmap.PAGESIZE
             at, size = ctypes.c_void_p(start), ctypes.c_size_t(max(0, size))
-            ctypes.CDLL(None).madvise(at, size, MADV_DONTNEED)
+            ctypes.CDLL(None).madvise(at, size, mmap.MADV_DONTNEED)
             return
 
 
@@ -150,10 +144,9 @@ def check_gpu_memory(device, tensors, dtype, quantize=None) -> None:
         needed = sum(sizes) + 2 * max(sizes) * dtype.itemsize
     free, _ = torch.cuda.mem_get_info(device)
     if needed > free:
-        raise MemoryError(
-            f"the weights take {needed:,} bytes in {dtype}, and {device} has "
-            f"{free:,} free: " + need_less(device, dtype, quantize)
-        )
+        less = need_less(device, dtype, quantize)
+        problem = f"the weights take {needed:,} bytes in {dtype}, and {device}"
+        raise MemoryError(f"{problem} has {free:,} free: {less}")
 
 
 def need_less(device, dtype, quantize=None) -> str:

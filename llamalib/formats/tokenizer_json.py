@@ -63,6 +63,7 @@ def llama3_ranks(data: dict) -> tuple[dict, dict] | None:
     special = {t["content"]: t["id"] for t in data["added_tokens"]}
     n = len(ids) + len(special)
     "".join([*ids, *special]).encode()  # a number or half a character: raises
+    ranks = {to_bytes(token): ids[token] for token in sorted(ids, key=ids.get)}
     is_llama3 = (
         splits_as_llama3(data)
         and NEEDED <= special.keys()
@@ -71,13 +72,10 @@ def llama3_ranks(data: dict) -> tuple[dict, dict] | None:
         and sorted([*ids.values(), *special.values()]) == list(range(n))
         and {type(i) for i in [*ids.values(), *special.values()]} == {int}
         and all(special)
+        and all(bytes([b]) in ranks for b in range(256))
         and merges_all(data["model"]["merges"], ids)
     )
-    if not is_llama3:
-        return None
-    ranks = {to_bytes(token): ids[token] for token in sorted(ids, key=ids.get)}
-    has_bytes = all(bytes([b]) in ranks for b in range(256))
-    return (ranks, special) if has_bytes else None
+    return (ranks, special) if is_llama3 else None
 
 
 def splits_as_llama3(data: dict) -> bool:
@@ -131,9 +129,8 @@ class LibraryTokenizer:
         self.n_words = self.vocab_size = max(vocabulary.values()) + 1
         self._pieces = {i: piece for piece, i in vocabulary.items()}
         added = data.get("added_tokens") or []
-        self.special_tokens = {
-            t["content"]: t["id"] for t in added if t.get("special")
-        }
+        special = [token for token in added if token.get("special")]
+        self.special_tokens = {t["content"]: t["id"] for t in special}
         self._is_byte_level = "ByteLevel" in str(data.get("decoder"))
         self.bos_id, self.eos_id, self.eot_id = self._first_id(), None, None
         self.stop_tokens = frozenset()
