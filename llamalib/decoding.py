@@ -133,7 +133,7 @@ def make_sampler(device, B, seed, **sampling) -> Callable[[Tensor], Tensor]:
     """Return the function from logits (B, V) to the next ids (B,)."""
     check_sampling(**sampling)
     ok = seed is None or type(seed) is int and 0 <= seed < 2**63
-    expect(ok, "seed", seed, "a whole number from 0, or None")
+    expect(ok, "seed", seed, "a whole number from 0 to 2**63 - 1, or None")
     if sampling["temperature"] == 0 or seed is None:
         return partial(pick, **sampling)
     generators = [

@@ -31,7 +31,7 @@ GENERATOR = torch.Generator
 READS = {
     getattr(Tensor, name)
     for name in "cpu item tolist numpy nonzero __int__ __float__ __bool__ "
-    "__index__ __array__".split()
+    "__index__ __array__ __repr__ __format__".split()
 }
 UNKNOWN = (  # what fake tensors raise for other operations that read
     fake_tensor.DataDependentOutputException,
@@ -324,6 +324,8 @@ MUTANTS = {
     "item": (*CHOSEN, "token[0].item()"),
     "tolist": (*CHOSEN, "token.tolist()"),
     "int": (*CHOSEN, "int(token)"),
+    "print": (*CHOSEN, "print(token)"),
+    "in a text": (*CHOSEN, "f'{token}'"),
     "if": (*CHOSEN, "left = left if (token == 0).any() else left"),
     "mask": (*CHOSEN, "logits[logits > 0]"),
     "CPU tensor": (*CHOSEN, "logits = logits + torch.zeros(556)"),

@@ -17,6 +17,7 @@ import llamalib
 from llamalib.__main__ import main
 from llamalib.files import ROOT, read_json
 from llamalib.formats.huggingface import to_meta_layout
+from llamalib.formats.meta import shard_axis
 from llamalib.tokenizer import SPECIAL_TOKENS, read_ranks, write_ranks
 from llamalib.verify import files, opened, report, texts
 from llamalib.verify.files import FAILED, PASSED, UNKNOWN, Row
@@ -177,6 +178,47 @@ def test_a_missing_file_or_folder(folder, capsys):
     assert "nowhere" in capsys.readouterr().err
     with pytest.raises(ValueError, match="dtype is 'int8'; expected one of"):
         verify(folder, dtype="int8")
+
+
+@pytest.mark.parametrize("name", [PTH, "tokenizer.model"])
+def test_what_is_not_a_file_is_named(folder, name):
+    """A cache of Hugging Face's may hold links to what is gone."""
+    (folder / name).unlink()
+    (folder / name).symlink_to("nowhere")
+    assert f"has {name}, which is" in failures(verify(folder))["content"]
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    assert f"has {name}, which is" in failures(verify(folder))["content"]
+
+
+def test_a_billion_layers(folder):
+    """Their names are not made before they are refused."""
+    params = read_json(folder / "params.json") | {"n_layers": 2**31 - 1}
+    (folder / "params.json").write_text(json.dumps(params))
+    assert "number of layers" in failures(verify(folder))["content"]
+
+
+def test_numbers_beyond_float16(folder):
+    """What was found before is still printed."""
+    name = "layers.0.feed_forward.w1.weight"
+    change_tensors(folder, lambda t: t[name].view(-1)[:1].fill_(1e6))
+    failed = failures(verify(folder, dtype="float16"))
+    assert name in failed["numbers"]
+    assert "at most 65,504 in float16" in failed["content"]
+
+
+def test_the_pocket_in_two_shards(tmp_path, folder):
+    """The file is another, the numbers are the same."""
+    tensors = torch.load(folder / PTH, weights_only=True)
+    for i in range(2):
+        part = {}
+        for name, whole in tensors.items():
+            axis = shard_axis(name)
+            pieces = [whole] * 2 if axis is None else whole.chunk(2, axis)
+            part[name] = pieces[i].clone(memory_format=torch.contiguous_format)
+        torch.save(part, folder / f"consolidated.{i:02d}.pth")
+    rows = verify(folder)
+    assert set(failures(rows)) == {PTH} and results(rows)["numbers"] == PASSED
 
 
 # -- mistakes ----------------------------------------------------------------

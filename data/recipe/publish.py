@@ -52,7 +52,7 @@ def measure(folder=POCKET) -> dict:
         "begin": tokenizer.bos_id,
         "tokenizer": describe(folder / "tokenizer.model"),
         "files": {"consolidated.00.pth": weights | {"own": True}},
-        "tensors": {n: opened.digest(p) for n, p in tensors.items()},
+        "tensors": {n: opened.digest(n, p) for n, p in tensors.items()},
         "perplexity": None,
         "texts": [continued(llama, *prompt) for prompt in PROMPTS],
     }

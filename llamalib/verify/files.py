@@ -22,7 +22,8 @@ def judge(ok: bool, what: str, passed: str, failed: str) -> Row:
 def models_like(config: ModelArgs, published: dict) -> dict[str, dict]:
     """Return the published models whose tensors have the same shapes."""
     made = {n: ModelArgs(**m["params"]) for n, m in published.items()}
-    shapes = tensor_shapes(config)
+    most = max(m.n_layers for m in made.values())  # not a billion
+    shapes = tensor_shapes(config) if config.n_layers <= most else None
     return {n: published[n] for n in made if tensor_shapes(made[n]) == shapes}
 
 
@@ -62,7 +63,7 @@ def file_rows(folder: Path, facts: dict, found: dict) -> list[Row]:
     """Compare files with published checksums and Meta's checklist.chk."""
     rows, known = [], dict(facts.get("files", {}))
     known["tokenizer.model"] = facts.get("tokenizer")
-    for name in sorted(p.name for p in folder.iterdir()):
+    for name in sorted(p.name for p in folder.iterdir() if p.is_file()):
         if known.get(name):
             rows.append(file_row(folder / name, found[name], known[name]))
         elif WEIGHTS.fullmatch(name):

@@ -100,7 +100,7 @@ def tensor_rows(opened: Opened, tensors: dict, facts: dict) -> list[Row]:
 def number_row(tensors, published: dict) -> Row:
     """Compare the SHA-256 of every tensor, and say whose numbers it has."""
     owner = {c: f"those of {n}" for n, c in published.items()}
-    found = {name: digest(parts) for name, parts in tensors.items()}
+    found = {n: digest(n, parts) for n, parts in tensors.items()}
     wrong = {n: c for n, c in found.items() if c != published.get(n)}
     said = [f"{n} has {owner.get(wrong[n], 'other numbers')}" for n in wrong]
     bad = "; ".join(said[:4]) + f"; tensors in all: {len(said)}"
@@ -108,7 +108,7 @@ def number_row(tensors, published: dict) -> Row:
     return judge(not said, "numbers", good, bad)
 
 
-def digest(parts: list[Tensor]) -> str:
+def digest(name: str, parts: list[Tensor]) -> str:
     """Return the first 16 digits of a tensor's SHA-256, in its own dtype."""
-    numbers = torch.cat([p.view(torch.uint8).flatten() for p in parts])
+    numbers = join(name, parts, "cpu", parts[0].dtype).view(torch.uint8)
     return hashlib.sha256(numbers.numpy()).hexdigest()[:16]

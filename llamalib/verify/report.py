@@ -27,8 +27,7 @@ def verify(folder=None, *, dtype="float32", wikitext=None, published=None):
     dtype: to compute in: "float32", "float16" or "bfloat16".
     wikitext: WikiText-2's test text, for the perplexity; None: none.
     published: facts by the model's name; None: those of PUBLISHED.
-    Raises FileNotFoundError without a checkpoint or text, and ValueError for
-    another dtype. The rows say what is wrong with the checkpoint.
+    Raises OSError or ValueError for an argument; rows tell of the content.
     """
     dtypes = {str(d)[6:]: d for d in ULPS}
     expect(dtype in dtypes, "dtype", dtype, f"one of {', '.join(dtypes)}")
@@ -45,10 +44,11 @@ def verify(folder=None, *, dtype="float32", wikitext=None, published=None):
         rows += [row, *file_rows(folder, facts, found)]
         rows.append(setting_row(config, facts))
         opened, tensors = open_folder(folder, facts, dtypes[dtype])
+        rows += tensors
+        rows += text_rows(opened, facts, models, dtypes[dtype])
+        return rows + ([perplexity_row(opened, facts, text)] if text else [])
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         return [*rows, Row(FAILED, "content", str(error))]
-    rows += tensors + text_rows(opened, facts, models, dtypes[dtype])
-    return rows + ([perplexity_row(opened, facts, text)] if text else [])
 
 
 def text_rows(opened: Opened, facts, others, dtype) -> list[Row]:

@@ -4,10 +4,9 @@ The model reads the published ids (teacher forcing), so the steps after one
 where it prefers another id still compare like with like.
 
 In a near tie the largest logit exceeds the published id's by at most `ULPS`
-units in the last place (ulp) of the largest. A 16-bit logit is rounded by up
-to half an ulp, and the layers add to it: 9,588 gaps between the pocket's four
-largest logits differ from float64's by at most 2.6 ulps in bfloat16, 1.9 in
-float16 and 11 in float32; the root mean square is 0.4 in 16 bits.
+units in the last place (ulp) of the largest. Of the pocket's four largest
+logits 9,588 gaps differ from float64's by at most 2.6 ulps in bfloat16, 1.9
+in float16 and 11 in float32; the root mean square is 0.4 in 16 bits.
 """
 
 import torch
