@@ -220,9 +220,10 @@ def test_the_address_is_written(tmp_path, monkeypatch, capsys):
         cell = "".join(json.loads(notebook)["cells"][1]["source"])
         assert f'ADDRESS = "{address}"' in cell
         assert (ADDRESS in text) == bool(address)
-        assert ("no public address yet" in text) != bool(address)
+        assert (f"{rooms.BEGIN}\n\n{rooms.END}" in text) != bool(address)
+        said = address or "no public address yet: set Repository"
+        assert capsys.readouterr().out.startswith(said)
     assert notebook == rooms.with_address(SETUP.read_text("utf-8"), "")
-    capsys.readouterr()
     for wrong in ("github.com/a/b", "https://github.com/a", "x"):
         (tmp_path / "pyproject.toml").write_text(urls.format(wrong))
         assert main(["address"]) == 1

@@ -17,10 +17,7 @@ ROOMS = {  # machines that others lend, and the page that opens the project
     "/blob/main/{2}",
 }
 BEGIN, END = (f"<!-- rooms: {word} -->" for word in ("begin", "end"))
-NONE = (
-    "This project has no public address yet: set `Repository` in "
-    "`pyproject.toml` and run `python -m llamalib address`."
-)
+NONE = "no public address yet: set Repository in pyproject.toml, repeat this"
 
 
 def address() -> str:
@@ -35,12 +32,12 @@ def address() -> str:
 
 def with_links(readme: str, address: str) -> str:
     """Return the README with the address, and with links between its marks."""
-    text, name = NONE, address.removeprefix("https://github.com/")
+    text, name = "", address.removeprefix("https://github.com/")
     if address:
         found = name, "notebooks/index.ipynb", SETUP
         pages = (f"[{r}]({url.format(*found)})" for r, url in ROOMS.items())
-        text = f"**In a browser**, nothing to install: {' · '.join(pages)}."
-    block = f"{BEGIN}\n\n{text}\n\n{END}"
+        text = f"**In a browser**, nothing to install: {' · '.join(pages)}.\n\n"
+    block = f"{BEGIN}\n\n{text}{END}"
     clone = f"git clone {address or 'ADDRESS'} "
     readme = re.sub(r"git clone \S+ ", clone, readme)
     return re.sub(f"{BEGIN}.*?{END}", lambda _: block, readme, flags=re.S)
@@ -56,6 +53,5 @@ def write_address() -> None:
     """Write today's address into the README and the setup notebook."""
     for name, change in {"README.md": with_links, SETUP: with_address}.items():
         file, found = ROOT / name, address()
-        text = file.read_text(encoding="utf-8")
-        write(file, change(text, found).encode())
+        write(file, change(file.read_text("utf-8"), found).encode())
     print(found or NONE)
