@@ -28,7 +28,6 @@ def open_lab(work: Path, copy: bool, flags: list[str]) -> int:
 
     update_copy(NOTEBOOKS, work)
     print(f"Your copy is in {work}", flush=True)
-    # --copy: for another editor
     return 0 if copy else main(lab_flags(work) + flags) or 0
 
 
@@ -59,7 +58,7 @@ def update_copy(source: Path, work: Path) -> None:
         if state != read_state(work / STATE):  # work may be read-only
             write(work / STATE, json.dumps(state, indent=1).encode())
     except OSError as error:
-        raise OSError(f"{error}: free it, or take --work mine") from None
+        raise OSError(f"{error}: move it away, or take --work mine") from None
 
 
 def update_file(file: Path, name: str, work: Path, state: dict) -> None:
@@ -99,8 +98,7 @@ def digest(file: Path, typed: bool = False) -> str | None:
         with suppress(*DAMAGED):  # not a notebook
             cells = json.loads(content)["cells"]
             texts = [(c["cell_type"], "".join(c["source"])) for c in cells]
-            texts = [pair for pair in texts if pair[1].strip()]
-            content = json.dumps(texts).encode()
+            content = json.dumps([t for t in texts if t[1].strip()]).encode()
     return hashlib.sha256(content).hexdigest()
 
 
