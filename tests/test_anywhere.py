@@ -126,9 +126,11 @@ def test_what_is_not_installed_is_named(
 ):
     monkeypatch.setattr(project, "find_spec", lambda name: None)
     assert main([task]) == 1
+    more = "; it compiles llama.cpp: if that fails, take .[dev]"
+    more *= extra == "bench"
     assert capsys.readouterr().err == (
         f"RuntimeError: {package} is not installed here: in {ROOT} run "
-        f'`python -m pip install -c constraints.txt -e ".[{extra}]"`\n'
+        f'`python -m pip install -c constraints.txt -e ".[{extra}]"`{more}\n'
     )
 
 

@@ -3,6 +3,7 @@
 import datetime
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -310,6 +311,32 @@ def test_a_conversation_with_the_pocket(monkeypatch, capsys):
     assert status == 0 and shown == ["One", "two", "One"]
 
 
+def test_a_command_is_no_message(monkeypatch, capsys):
+    """In capital letters neither."""
+    monkeypatch.setattr(Chat, "reply", lambda chat, text: 1 / 0)
+    status, out, err = talk(monkeypatch, capsys, "/help\n/New\n/BYE\nHi\n")
+    assert status == 0 and out.count("/new begins a new") == 2, err
+
+
+def test_the_shortest_context(monkeypatch, capsys):
+    """A message of one token and an answer of one."""
+    options = "--date", "", "--context"
+    status, out, err = talk(monkeypatch, capsys, "a\n", *options, "1")
+    least = re.search("expected (\\d+) to", err)[1]
+    status, out, err = talk(monkeypatch, capsys, "a\n", *options, least)
+    assert status == 0 and "is full: /new begins" in out
+    assert "left out" not in out
+
+
+def test_a_closed_input(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["chat"]) == 1
+    assert capsys.readouterr().err == (
+        "ValueError: standard input is None; expected a terminal, a file or "
+        "a pipe\n"
+    )
+
+
 def test_new_begins_anew(monkeypatch, capsys):
     seen, encode = [], Tokenizer.encode_chat
 
@@ -364,7 +391,8 @@ def test_a_seed(monkeypatch, capsys):
 @pytest.mark.parametrize(
     "options, said",
     [
-        (["--context", "0"], "max_seq_len is 0"),
+        (["--context", "5"], "context is 5; expected "),
+        (["--context", "1" + "0" * 30], "0; expected "),
         (["--max-new-tokens", "0"], "max_new_tokens is 0; expected a whole"),
         (["--temperature", "-1"], "temperature is -1.0; expected 0"),
         (["--seed", "-1"], "seed is -1; expected a whole number"),

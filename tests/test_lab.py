@@ -13,6 +13,9 @@ from llamalib.tasks import lab
 
 ONE, TWO = "00_one.ipynb", "appendix/A_two.ipynb"
 TEXT = "solutions/00_one.py"
+needs_links = pytest.mark.skipif(
+    sys.platform == "win32", reason="a link needs a right there"
+)
 
 
 def notebook(*sources, output=None):
@@ -231,7 +234,60 @@ def test_killed_anywhere(tmp_path, monkeypatch, at):
 def test_a_file_is_no_folder(tmp_path, capsys):
     (tmp_path / "work").touch()
     assert main(["lab", "--work", str(tmp_path / "work")]) == 1
-    assert "work is a file: name a folder" in capsys.readouterr().err
+    assert "work is no folder: name another" in capsys.readouterr().err
+
+
+@needs_links
+def test_nor_is_a_link_to_nothing(tmp_path, capsys):
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    assert main(["lab", "--work", str(tmp_path / "link")]) == 1
+    assert "link is no folder: name another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["notebooks", "notebooks/mine"])
+def test_the_projects_own_notebooks_are_no_copy(capsys, folder):
+    assert main(["lab", "--work", str(ROOT / folder), "--copy"]) == 1
+    assert "in the project's notebooks: name" in capsys.readouterr().err
+    assert not (ROOT / "notebooks" / "mine").exists()
+    assert not (ROOT / "notebooks" / lab.STATE).exists()
+
+
+@pytest.mark.parametrize("name", [ONE, "appendix"])
+def test_a_place_that_is_taken(tmp_path, name):
+    """A folder where a notebook belongs, or a file where a folder does."""
+    copy = Copy(tmp_path)
+    (copy.work / ONE).mkdir(parents=True)
+    if name != ONE:
+        (copy.work / ONE).rmdir()
+        (copy.work / name).touch()
+    with pytest.raises(OSError, match=rf"{name}.*: move it away, or"):
+        copy.update()
+
+
+@needs_links
+def test_a_place_that_a_link_to_nothing_takes(tmp_path):
+    copy = Copy(tmp_path)
+    copy.work.mkdir()
+    (copy.work / "appendix").symlink_to(tmp_path / "gone")
+    with pytest.raises(OSError, match="appendix': move it away, or"):
+        copy.update()
+
+
+def test_a_notebook_nested_too_deep_is_the_learners(copy):
+    deep = b"[" * 200_000 + b"]" * 200_000
+    copy.learner(ONE, deep)
+    copy.project(ONE, notebook("x = 10"))
+    copy.update()
+    assert copy[ONE] == deep and copy["00_one.new.ipynb"]
+    put(copy.work / lab.STATE, deep)
+    copy.update()
+    assert copy[ONE] == deep
+
+
+def test_nothing_is_written_where_nothing_changed(copy, monkeypatch):
+    """So a copy that is read-only opens."""
+    monkeypatch.setattr(lab, "write", lambda *given: 1 / 0)
+    copy.update()
 
 
 def test_the_command_opens_the_index(tmp_path, monkeypatch):
@@ -256,13 +312,15 @@ def test_the_command_opens_the_index(tmp_path, monkeypatch):
     assert copied == {p.relative_to(ROOT / "notebooks") for p in solutions}
 
 
-def test_a_copy_without_jupyterlab(tmp_path, monkeypatch):
+def test_a_copy_without_jupyterlab(tmp_path, monkeypatch, capsys):
     """For those who read in another editor."""
     import jupyterlab.labapp
 
     monkeypatch.setattr(jupyterlab.labapp, "main", lambda flags: 1 / 0)
     assert main(["lab", "--work", str(tmp_path / "mine"), "--copy"]) == 0
     assert (tmp_path / "mine" / "00_initialization.ipynb").is_file()
+    out = capsys.readouterr().out
+    assert out == f"Your copy is in {tmp_path / 'mine'}\n"
 
 
 def test_each_setting_exists_in_jupyterlab():

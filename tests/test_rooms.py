@@ -188,6 +188,48 @@ def test_without_an_address_it_says_what_to_fill_in(tmp_path):
     assert not list((tmp_path / "content").iterdir())
 
 
+KILLED = """
+import pathlib, zipfile
+extractall = zipfile.ZipFile.extractall
+def killed(opened, folder):
+    pathlib.Path(folder, "half").mkdir(parents=True)
+    pathlib.Path(folder, "more").mkdir()
+    sys.exit(9)
+zipfile.ZipFile.extractall = killed
+"""
+
+
+def test_killed_while_it_unpacks(tmp_path, archive):
+    """The next run begins anew."""
+    cell = with_address(setup_cells()[0], archive)
+    done = run_cells(tmp_path / "content", KILLED, cell)
+    assert done.returncode == 9
+    done = run_cells(tmp_path / "content", cell)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_wrong_address_is_one_sentence(tmp_path):
+    for wrong in (tmp_path.as_uri(), "example", "https://a b"):
+        cell = with_address(setup_cells()[0], wrong)
+        done = run_cells(tmp_path / "content", cell)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"No project came from {wrong} (")
+        assert done.stdout.endswith("): correct ADDRESS.\n")
+
+
+@pytest.mark.parametrize("torch", ["2.9.1+cu126", "2.10.0", "3.0"])
+def test_the_machines_torch(tmp_path, archive, torch):
+    """The least one is pyproject.toml's."""
+    least = re.search(r'"torch>=([\d.]+)', read("pyproject.toml"))[1]
+    first = "import importlib.metadata as m\n"
+    first += f"m.version = lambda name: {torch!r}"
+    cell = with_address(setup_cells()[0], archive)
+    done = run_cells(tmp_path / "content", first, cell)
+    said = f"torch {torch} is too old: {least} or newer is needed.\n"
+    assert done.returncode == 0, done.stderr
+    assert (said in done.stdout) == (torch == "2.9.1+cu126")
+
+
 # -- the address --------------------------------------------------------------
 
 
@@ -220,9 +262,10 @@ def test_the_address_is_written(tmp_path, monkeypatch, capsys):
         cell = "".join(json.loads(notebook)["cells"][1]["source"])
         assert f'ADDRESS = "{address}"' in cell
         assert (ADDRESS in text) == bool(address)
-        assert ("no public address yet" in text) != bool(address)
+        assert (f"{rooms.BEGIN}\n\n{rooms.END}" in text) != bool(address)
+        said = address or "no public address yet: set Repository"
+        assert capsys.readouterr().out.startswith(said)
     assert notebook == rooms.with_address(SETUP.read_text("utf-8"), "")
-    capsys.readouterr()
     for wrong in ("github.com/a/b", "https://github.com/a", "x"):
         (tmp_path / "pyproject.toml").write_text(urls.format(wrong))
         assert main(["address"]) == 1

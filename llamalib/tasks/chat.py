@@ -1,9 +1,9 @@
 """Talk to an Instruct model in a terminal; each turn runs only what is new."""
 
-import datetime
+import datetime as dt
+import sys
 
 import torch
-import torch.nn.functional as F
 
 from ..checks import expect, is_count
 from ..decoding import decode_one, make_sampler, prefill
@@ -16,22 +16,27 @@ DATES = "Cutting Knowledge Date: December 2023\nToday Date: {}\n\n"
 
 def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     """Read messages and print answers until the input ends."""
+    expect(sys.stdin, "standard input", None, "a terminal, a file or a pipe")
     llama = load(folder)
     if date is None:  # not given: today's, from Llama 3.1 on
-        today = f"{datetime.date.today():%d %b %Y}"
-        date = today if llama.config.use_scaled_rope else ""
+        date = f"{dt.date.today():%d %b %Y}" * llama.config.use_scaled_rope
     # 0.9: as in the generation_config.json of Meta's Instruct models
     choose = make_sampler(llama.device, 1, seed, top_p=0.9, **sampling)
     opening = opening_ids(llama.tokenizer, system, date)
+    shortest = llama.tokenizer.encode_chat([{"role": "user", "content": "a"}])
+    least, top = len(opening + shortest), llama.config.max_seq_len
+    expect(least <= context <= top, "context", context, f"{least} to {top}")
     chat = Chat(llama, choose, opening, max_new_tokens, context)
     print(f"{llama}\n{doubt(llama)}{HELP}")
     text = ""
-    while text != "/bye":
+    while text.lower() != "/bye":
         try:
             text = input("\nyou> ").strip()
-            if text == "/new":
+            if text.lower() == "/new":
                 chat.messages.clear()
-            elif text not in ("", "/bye"):
+            elif text.lower() == "/help":
+                print(HELP)
+            elif text.lower() not in ("", "/bye"):
                 chat.reply(text)
         except EOFError:
             return print()
@@ -107,7 +112,7 @@ def doubt(llama) -> str:
     t, name = llama.tokenizer, llama.name
     unused = [i for n, i in t.special_tokens.items() if "reserved" in n]
     ids = torch.tensor([t.eot_id, *unused], device=llama.device)
-    rows = F.embedding(ids, llama.tok_embeddings.weight).float()
+    rows = llama.tok_embeddings.weight[ids].float()
     far = (rows - rows[1:].mean(0)).norm(dim=-1)  # (n,)
     signs = {
         "its <|eot_id|> is unused": unused and far[0] <= 2 * far[1:].median(),

@@ -23,9 +23,8 @@ from .notebooks import write
 RESULTS = ROOT / "bench" / "results"
 CHECKPOINT = ROOT / "data" / "build" / "bench" / "1b"
 RESERVE = 25  # seconds for the report
-# The share of all minutes that a part may take, the packages that it needs,
-# and its command. The last part takes what the others leave. pytest has none
-# of the project's own options, which need nbval.
+# A part's share of all minutes (the last one's: what is left), the packages
+# that it needs, its command. The project's options for pytest need nbval.
 PYTEST = "-m pytest -v -o addopts= -p no:cacheprovider -m cuda".split()
 PARTS = {
     "tests": (0.25, ["pytest", "matplotlib"], PYTEST),

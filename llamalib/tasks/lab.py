@@ -18,6 +18,7 @@ from .notebooks import NOTEBOOKS, write
 
 SETTINGS = ROOT / "llamalib" / "course" / "lab"
 STATE = ".copied.json"
+DAMAGED = OSError, ValueError, KeyError, TypeError, RecursionError
 LEFT_OUT = re.compile(r"(^|/)(\.|waiting/|__pycache__/)")
 
 
@@ -26,9 +27,8 @@ def open_lab(work: Path, copy: bool, flags: list[str]) -> int:
     from jupyterlab.labapp import main
 
     update_copy(NOTEBOOKS, work)
-    if copy:  # for another editor
-        return 0
-    return main(lab_flags(work) + flags) or 0
+    print(f"Your copy is in {work}", flush=True)
+    return 0 if copy else main(lab_flags(work) + flags) or 0
 
 
 def lab_flags(work: Path, settings: Path = SETTINGS) -> list[str]:
@@ -45,16 +45,20 @@ def lab_flags(work: Path, settings: Path = SETTINGS) -> list[str]:
 
 def update_copy(source: Path, work: Path) -> None:
     """Copy what is new in `source`; keep what the learner typed in `work`."""
-    if work.exists() and not work.is_dir():
-        raise NotADirectoryError(
-            f"{work} is a file: name a folder for your copy, as in --work mine"
-        )
+    ours = work.resolve().is_relative_to(source.resolve())
+    if ours or os.path.lexists(work) and not work.is_dir():
+        what = "in the project's notebooks" if ours else "no folder"
+        raise ValueError(f"{work} is {what}: name another, as in --work mine")
     state = read_state(work / STATE)
-    for file in sorted(source.rglob("*")):
-        name = file.relative_to(source).as_posix()
-        if file.is_file() and not LEFT_OUT.search(name):
-            update_file(file, name, work, state)
-    write(work / STATE, json.dumps(state, indent=1).encode())
+    try:
+        for file in sorted(source.rglob("*")):
+            name = file.relative_to(source).as_posix()
+            if file.is_file() and not LEFT_OUT.search(name):
+                update_file(file, name, work, state)
+        if state != read_state(work / STATE):  # work may be read-only
+            write(work / STATE, json.dumps(state, indent=1).encode())
+    except OSError as error:
+        raise OSError(f"{error}: move it away, or take --work mine") from None
 
 
 def update_file(file: Path, name: str, work: Path, state: dict) -> None:
@@ -91,18 +95,17 @@ def digest(file: Path, typed: bool = False) -> str | None:
         return None
     content = file.read_bytes()
     if typed and file.suffix == ".ipynb":
-        with suppress(ValueError, KeyError, TypeError):  # not a notebook
+        with suppress(*DAMAGED):  # not a notebook
             cells = json.loads(content)["cells"]
             texts = [(c["cell_type"], "".join(c["source"])) for c in cells]
-            texts = [pair for pair in texts if pair[1].strip()]
-            content = json.dumps(texts).encode()
+            content = json.dumps([t for t in texts if t[1].strip()]).encode()
     return hashlib.sha256(content).hexdigest()
 
 
 def read_state(file: Path) -> dict:
     """Return what was copied; nothing if the file is absent or damaged."""
     state = {"typed": {}, "exact": {}, "offered": {}}
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(*DAMAGED):
         found = json.loads(file.read_text(encoding="utf-8"))
         state = {key: dict(found[key]) for key in state}
     return state

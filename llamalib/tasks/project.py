@@ -32,9 +32,11 @@ def python(*arguments, **variables) -> int:
 def require(package: str, extra: str) -> None:
     """Raise RuntimeError, with what to do, if a package is missing."""
     if find_spec(package) is None:
-        command = f'python -m pip install -c constraints.txt -e ".[{extra}]"'
+        command = f'`python -m pip install -c constraints.txt -e ".[{extra}]"`'
+        if extra == "bench":
+            command += "; it compiles llama.cpp: if that fails, take .[dev]"
         raise RuntimeError(
-            f"{package} is not installed here: in {ROOT} run `{command}`"
+            f"{package} is not installed here: in {ROOT} run {command}"
         )
 
 

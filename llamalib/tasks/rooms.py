@@ -12,15 +12,10 @@ SETUP = "notebooks/setup_colab.ipynb"
 ROOMS = {  # machines that others lend, and the page that opens the project
     "Codespaces": "https://codespaces.new/{0}",
     "Binder": "https://mybinder.org/v2/gh/{0}/HEAD?urlpath=lab/tree/{1}",
-    "Colab": "https://colab.research.google.com/github/{0}/blob/main/{2}",
-    "Kaggle": "https://kaggle.com/kernels/welcome?src=https://github.com/{0}"
-    "/blob/main/{2}",
+    "Colab": "https://colab.research.google.com/github/{0}/{2}",
+    "Kaggle": "https://kaggle.com/kernels/welcome?src={3}/{2}",
 }
 BEGIN, END = (f"<!-- rooms: {word} -->" for word in ("begin", "end"))
-NONE = (
-    "This project has no public address yet: set `Repository` in "
-    "`pyproject.toml` and run `python -m llamalib address`."
-)
 
 
 def address() -> str:
@@ -35,12 +30,12 @@ def address() -> str:
 
 def with_links(readme: str, address: str) -> str:
     """Return the README with the address, and with links between its marks."""
-    text, name = NONE, address.removeprefix("https://github.com/")
+    text, name = "", address.removeprefix("https://github.com/")
     if address:
-        found = name, "notebooks/index.ipynb", SETUP
+        found = name, "notebooks/index.ipynb", f"blob/main/{SETUP}", address
         pages = (f"[{r}]({url.format(*found)})" for r, url in ROOMS.items())
         text = f"**In a browser**, nothing to install: {' · '.join(pages)}."
-    block = f"{BEGIN}\n\n{text}\n\n{END}"
+    block = "\n\n".join(filter(None, [BEGIN, text, END]))
     clone = f"git clone {address or 'ADDRESS'} "
     readme = re.sub(r"git clone \S+ ", clone, readme)
     return re.sub(f"{BEGIN}.*?{END}", lambda _: block, readme, flags=re.S)
@@ -56,6 +51,5 @@ def write_address() -> None:
     """Write today's address into the README and the setup notebook."""
     for name, change in {"README.md": with_links, SETUP: with_address}.items():
         file, found = ROOT / name, address()
-        text = file.read_text(encoding="utf-8")
-        write(file, change(text, found).encode())
-    print(found or NONE)
+        write(file, change(file.read_text("utf-8"), found).encode())
+    print(found or "no public address yet: set Repository in pyproject.toml")
