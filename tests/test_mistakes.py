@@ -649,6 +649,10 @@ def test_ids_of_any_library(llama, ids):
             "prompts is None; expected a list of prompts",
         ),
         (
+            lambda m: llamalib.generate_batch(None, [[1]], max_new_tokens=1),
+            "^llama is None; expected a Llama",
+        ),
+        (
             lambda m: llamalib.generate_batch(m, "ab", max_new_tokens=1),
             r"prompts\[0\]: prompt_ids is 'a'; expected",
         ),
