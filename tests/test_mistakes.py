@@ -257,7 +257,7 @@ TABLE = {
     "the last shard missing": (
         gone("consolidated.03.pth"),
         WRONG,
-        r"00.pth: .* is .*; expected .*in 3 shard.s.: is one missing",
+        r"00.pth: .* is .*; expected .*of 3 shard.s.: one missing",
     ),
     "a shard of another model": (
         tensors(lambda t: t["norm.weight"].add_(1), "consolidated.01.pth"),
