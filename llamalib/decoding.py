@@ -80,11 +80,8 @@ def generate_batch(
     Returns a list of new ids for each prompt, up to its own stop.
     """
     rows, ok = [], isinstance(prompts, Iterable)
-    for i, prompt_ids in enumerate(prompts if ok else ()):
-        try:
-            rows.append(prompt_tensor(llama, prompt_ids))
-        except ValueError as error:
-            raise ValueError(f"prompts[{i}]: {error}") from None
+    for i, ids in enumerate(prompts if ok else ()):
+        rows.append(prompt_tensor(llama, ids, f"prompts[{i}]: prompt_ids"))
     expect(len(rows) > 0, "prompts", prompts, "a list of prompts")
     steps, stop = start_loop(llama, rows, max_new_tokens, **options)
     texts, unfinished = [[] for _ in rows], set(range(len(rows)))
@@ -204,14 +201,14 @@ def until_stop(steps: Iterator[list[int]], stop) -> Iterator[int]:
         yield token_id
 
 
-def prompt_tensor(llama: Llama, prompt_ids) -> Tensor:
+def prompt_tensor(llama: Llama, prompt_ids, name="prompt_ids") -> Tensor:
     """Return the prompt as (T,) int64 on the model's device, checked."""
     expected = "(T,) ids, as from llama.tokenizer.encode(text, bos=True, …)"
     expect(hasattr(llama, "config"), "llama", llama, "a Llama, as from `load`")
     ok = isinstance(prompt_ids, Sequence) or hasattr(prompt_ids, "tolist")
     V = llama.config.vocab_size
-    ids = as_ids("prompt_ids", prompt_ids, V, expected) if ok else ()
-    expect(len(ids) > 0, "prompt_ids", prompt_ids, expected)
+    ids = as_ids(name, prompt_ids, V, expected) if ok else ()
+    expect(len(ids) > 0, name, prompt_ids, expected)
     return torch.tensor(ids, device=llama.device)  # (T,)
 
 

@@ -28,8 +28,10 @@ def require_file(folder: Path, name: str) -> Path:
 
 
 def read_start(file: Path, size: int = 1024) -> bytes:
-    """Return the first bytes, or raise PermissionError naming the file."""
+    """Return the first bytes, or raise OSError naming the file."""
     try:
+        if not file.is_file():
+            raise FileNotFoundError(f"{file} is missing, or is a folder")
         with open(file, "rb") as opened:
             return opened.read(size)
     except PermissionError:
@@ -63,6 +65,15 @@ def reject_lookalikes(file: Path) -> None:
         )
 
 
+def read_text(file: Path, kind: str) -> str:
+    """Return a text in UTF-8, or raise OSError or ValueError."""
+    try:
+        reject_lookalikes(file)
+        return file.read_text(encoding="utf-8")
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(f"{file} is not {kind} in UTF-8: {error}") from None
+
+
 def read_json(file: Path) -> dict:
     """Read a JSON object, or raise ValueError naming the file and problem."""
     reject_lookalikes(file)
@@ -73,10 +84,9 @@ def read_json(file: Path) -> dict:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not JSON: {error}; {advice}") from None
     if not isinstance(found, dict):
-        raise ValueError(
-            f"{file} holds a {type(found).__name__}; expected an object, "
-            f'like {{"key": …}}: {advice}'
-        )
+        problem = f"{file} holds a {type(found).__name__}"
+        like = 'expected an object, like {"key": …}'
+        raise ValueError(f"{problem}; {like}: {advice}")
     return found
 
 

@@ -381,7 +381,7 @@ def test_shards_that_do_not_fit(tmp_path):
         llamalib.load(folder)
     (folder / "consolidated.09.pth").rename(folder / "consolidated.01.pth")
     (folder / "consolidated.03.pth").unlink()
-    with pytest.raises(ValueError, match="in 3 shard.*is one missing"):
+    with pytest.raises(ValueError, match="of 3 shard.*one missing"):
         llamalib.load(folder)
     other = write_checkpoint(
         tmp_path / "other", random_llama(seed=1), shards=4
@@ -398,7 +398,7 @@ def test_shards_that_do_not_fit(tmp_path):
         (lambda t: t.pop("output.weight"), "one has no output.weight"),
         (
             lambda t: t.update({WQ: t[WQ][:, :9].clone()}),
-            rf"{WQ} is \(16, 9\); expected \(64, 64\), in 4 shard",
+            rf"{WQ} is \(16, 9\); expected \(16, 64\) in each of 4",
         ),
         (lambda t: t.update({WQ: t[WQ].float()}), f"{WQ} is torch.float32"),
         (lambda t: t.update({WQ: t[WQ].to(torch.int8)}), f"{WQ} is 'torch.in"),
@@ -690,6 +690,43 @@ def test_saving_over_the_open_file(folder):
     assert torch.equal(llama(random_ids(5)), before)
     again = llamalib.load(folder, **PLAIN)
     assert torch.equal(again(random_ids(5)), before)
+
+
+def test_a_surplus_shard(tmp_path):
+    """What is expected is a part, not what was found."""
+    folder = write_checkpoint(tmp_path)
+    copy = (folder / "consolidated.00.pth").read_bytes()
+    (folder / "consolidated.01.pth").write_bytes(copy)
+    said = r"is \(556, 64\); expected \(278, 64\) in each of 2 .* extra"
+    with pytest.raises(ValueError, match=said):
+        llamalib.load(folder)
+
+
+@pytest.mark.parametrize("name", ["nowhere/tokenizer.model", ""])
+def test_saving_with_no_tokenizer_file(folder, tmp_path, name):
+    llama = llamalib.load(folder, **PLAIN)
+    with pytest.raises(FileNotFoundError, match="is missing, or is a folder"):
+        llamalib.save(llama, tmp_path / "new", tmp_path / name)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_saving_onto_a_file(folder, tmp_path, name):
+    (tmp_path / "file").write_text("mine")
+    llama = llamalib.load(folder, **PLAIN)
+    with pytest.raises(OSError, match=f"{name} cannot be .*another folder"):
+        llamalib.save(llama, tmp_path / name)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_saving_a_norm_of_another_shape(folder, tmp_path):
+    """`load` would refuse the file."""
+    llama = llamalib.load(folder, **PLAIN)
+    llama.norm.weight = torch.nn.Parameter(torch.ones(65).bfloat16())
+    said = r"norm.weight is \(65,\); expected \(64,\)"
+    with pytest.raises(ValueError, match=said):
+        llamalib.save(llama, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_saving_among_hugging_faces_files(tmp_path):

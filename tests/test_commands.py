@@ -111,6 +111,14 @@ def test_execute_says_what_is_no_notebook(tmp_path, capsys, text, said):
     assert path.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("name", ["gone.ipynb", "."])
+def test_execute_names_a_missing_notebook(tmp_path, capsys, name):
+    path = tmp_path / name
+    assert main(["execute", str(path)]) == 1
+    err = capsys.readouterr().err
+    assert err == f"FileNotFoundError: {path} is missing, or is a folder\n"
+
+
 def in_a_shell(redirected, unbuffered=""):
     """Run a command in a shell that redirects its output."""
     return subprocess.run(

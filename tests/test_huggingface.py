@@ -382,6 +382,10 @@ def test_a_folder_of_checkpoints(tmp_path):
             dict(rope_scaling={"rope_type": "llama3", "factor": 8}),
             "rope_scaling is .*'factor': 8.*; expected .*'default'",
         ),
+        (
+            dict(rope_theta=1e4, rope_parameters={"rope_theta": 5e5}),
+            "rope_theta is 10000.0; expected rope_parameters' 500000.0",
+        ),
         (dict(layer_types=5), "layer_types is 5"),
         (
             dict(rope_parameters={"rope_type": "llama3", "factor": 8}),

@@ -257,7 +257,7 @@ TABLE = {
     "the last shard missing": (
         gone("consolidated.03.pth"),
         WRONG,
-        r"00.pth: .* is .*; expected .*in 3 shard.s.: is one missing",
+        r"00.pth: .* is .*; expected .*of 3 shard.s.: one missing",
     ),
     "a shard of another model": (
         tensors(lambda t: t["norm.weight"].add_(1), "consolidated.01.pth"),
@@ -647,6 +647,10 @@ def test_ids_of_any_library(llama, ids):
         (
             lambda m: llamalib.generate_batch(m, None, max_new_tokens=1),
             "prompts is None; expected a list of prompts",
+        ),
+        (
+            lambda m: llamalib.generate_batch(None, [[1]], max_new_tokens=1),
+            "^llama is None; expected a Llama",
         ),
         (
             lambda m: llamalib.generate_batch(m, "ab", max_new_tokens=1),

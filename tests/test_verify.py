@@ -1,12 +1,14 @@
 """`verify`: what is published comes out, and every mistake is named."""
 
 import hashlib
+import io
 import json
 import math
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import tokenizers
@@ -180,6 +182,17 @@ def test_a_missing_file_or_folder(folder, capsys):
         verify(folder, dtype="int8")
 
 
+def test_a_file_that_may_not_be_read(folder, monkeypatch):
+    def refuse(file, *mode):
+        if Path(file).name == PTH:
+            raise PermissionError(13, "Permission denied", str(file))
+        return io.open(file, *mode)
+
+    monkeypatch.setattr("builtins.open", refuse)
+    said = failures(verify(folder))["content"]
+    assert PTH in said and "`chmod u+r" in said
+
+
 @pytest.mark.parametrize("name", [PTH, "tokenizer.model"])
 def test_what_is_not_a_file_is_named(folder, name):
     """A cache of Hugging Face's may hold links to what is gone."""
@@ -319,10 +332,21 @@ def test_no_begin_token(tmp_path, pocket_folder):
     rows = verify(folder)
     failed = failures(rows)
     begin = 3072
+    assert failed.pop("stop ids").startswith("[], Llama 3's are [3073,")
     assert failed == {
         "4 prompts": f"no begin token: put id {begin} at the start of "
         "every prompt"
     }
+
+
+@pytest.mark.parametrize("ids, right", [(13, False), ([3073, 3081], True)])
+def test_the_ids_that_end_a_text(tmp_path, pocket_folder, ids, right):
+    folder = in_hugging_faces_format(tmp_path / "hf", pocket_folder)
+    config = read_json(folder / "config.json") | {"eos_token_id": ids}
+    (folder / "config.json").write_text(json.dumps(config))
+    failed = failures(verify(folder))
+    assert set(failed) == (set() if right else {"stop ids"})
+    assert right or "[13], Llama 3's are [3073, 3080" in failed["stop ids"]
 
 
 # -- models that are not here: invented facts about tiny ones ----------------
@@ -441,6 +465,13 @@ def test_metas_checklist(two, damaged):
     expected = FAILED if damaged else PASSED
     assert found[f"{PTH}, MD5"] == expected and len(found) == 2 + damaged
     assert found.get("gone.pth, MD5", FAILED) == FAILED
+
+
+@pytest.mark.parametrize("data", [b"<html>", b"\xff\0\x80" * 99, None])
+def test_a_checklist_that_is_none(folder, data):
+    file = folder / "checklist.chk"
+    file.mkdir() if data is None else file.write_bytes(data)
+    assert failures(verify(folder)).keys() == {"checklist.chk"}
 
 
 def test_a_near_tie_is_judged_in_the_sources_dtype(two, monkeypatch):
@@ -578,6 +609,19 @@ def test_perplexity(pocket, pocket_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(report, "WINDOW", 10**6)  # one incomplete window
     rows = verify(pocket_folder, wikitext=file, published=every)
     assert "windows: 1" in rows[-1].words
+
+
+@pytest.mark.parametrize("data", [b"\xff\0\x80", b"", None, "gone"])
+def test_a_text_that_is_none(tmp_path, pocket_folder, data, capsys):
+    file = tmp_path / "text"
+    if data is None:
+        file.mkdir()
+    elif data != "gone":
+        file.write_bytes(data)
+    arguments = "verify", str(pocket_folder), "--wikitext", str(file)
+    assert main(arguments) == 1
+    said = f"{file} is not WikiText-2's test text in UTF-8: "
+    assert said in capsys.readouterr().err
 
 
 def test_the_table_has_a_hundred_columns():

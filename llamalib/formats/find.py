@@ -105,5 +105,4 @@ def checkpoints_in(folder: Path) -> list[Path]:
             "Hugging Face's: keep the files of one format in a folder"
         )
     # a download of a whole page has both: Meta's, if it is complete
-    whole = [p for p in metas if any(p.glob("consolidated.*.pth"))]
-    return whole or [folder]
+    return [p for p in metas if any(p.glob("consolidated.*.pth"))] or [folder]

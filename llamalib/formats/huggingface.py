@@ -139,9 +139,11 @@ def rope_fields(settings: dict) -> dict:
     scaling = settings.get("rope_parameters") or old or {}
     expect(isinstance(scaling, dict), "rope_parameters", scaling, "an object")
     expect(old in (scaling, None), "rope_scaling", old, f"{scaling}")
-    theta = scaling.get("rope_theta", settings.get("rope_theta", 10000.0))
+    top = settings.get("rope_theta")
+    base = scaling.get("rope_theta", 10000.0 if top is None else top)
+    expect(top in (None, base), "rope_theta", top, f"rope_parameters' {base}")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    fields = dict(rope_theta=theta)
+    fields = dict(rope_theta=base)
     if kind != "default":
         expect_values(scaling | {"rope_type": kind}, LLAMA3_SCALING)
         factor = scaling.get("factor") or 0  # which is refused

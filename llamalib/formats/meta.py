@@ -157,9 +157,9 @@ def check_tensors(tensors, config, config_file: Path, places, n_shards=1):
         expected, axis = list(shapes[name]), shard_axis(name)
         if axis is not None:
             expected[axis] /= n_shards
-        fits, shape = list(tensor.shape) == expected, tuple(tensor.shape)
-        asked = f"{shapes[name]}, in {n_shards} shard(s): is one missing?"
-        expect(fits, f"the shape of {place}", shape, asked)
+        fits, part = list(tensor.shape) == expected, tuple(map(int, expected))
+        asked = f"{part} in each of {n_shards} shard(s): one missing or extra?"
+        expect(fits, f"the shape of {place}", tuple(tensor.shape), asked)
         is_plain = tensor.layout == torch.strided and tensor.is_contiguous()
         found = f"{tensor.dtype}, {tensor.layout}, contiguous: {is_plain}"
         ok = is_plain and tensor.dtype in DTYPES
@@ -205,6 +205,7 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
     tensors = {n: getattr(w[n], "numbers", w[n]).detach().cpu() for n in w}
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
+    check_tensors(tensors, llama.config, Path("config"), {"": "the model"})
     files = {
         "consolidated.00.pth": lambda part: torch.save(tensors, part),
         "tokenizer.model": lambda part: write_ranks(part, tokenizer.ranks),
@@ -214,7 +215,6 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
     is_metas = control == control_tokens(Tokenizer(tokenizer.ranks))
     if is_metas and not os.path.lexists(folder / CONTROL):
         del files[CONTROL]
-    folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, files)
 
 
@@ -225,8 +225,10 @@ def write_json(path: Path, data: dict) -> None:
 
 def write_files(folder: Path, files: dict) -> None:
     """Call each name's writer, then rename all: an error changes no file."""
-    parts = {folder / name: folder / f"{name}.part" for name in files}
+    parts, file = {}, folder
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = {folder / name: folder / f"{name}.part" for name in files}
         for file, write in zip(parts, files.values()):
             write(parts[file])
         for file, part in parts.items():

@@ -28,8 +28,7 @@ def choose_device(device=None) -> torch.device:
         is_here = (found.index or 0) < counts.get(found.type, 0)
     except (RuntimeError, TypeError):
         is_here = False
-    expected = f"a device of this machine: {', '.join(here)}"
-    expect(is_here, "device", device, expected)
+    expect(is_here, "device", device, f"one that is here: {', '.join(here)}")
     return found
 
 

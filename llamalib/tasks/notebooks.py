@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ..files import ROOT
+from ..files import ROOT, read_start
 
 NOTEBOOKS = ROOT / "notebooks"
 APPENDIX = NOTEBOOKS / "appendix"
@@ -55,6 +55,7 @@ def read_notebook(path: Path):
     """Return a notebook, or raise ValueError for a file that is none."""
     import nbformat
 
+    read_start(path)  # which names what may not be read
     try:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)

@@ -30,10 +30,10 @@ def models_like(config: ModelArgs, published: dict) -> dict[str, dict]:
 def checksums(folder: Path, names, kind: str = "sha256") -> dict[str, str]:
     """Return the checksums of those of the files that the folder has."""
     found = {}
-    for name in names:
-        if (folder / name).is_file():
-            with open(folder / name, "rb") as opened:
-                found[name] = hashlib.file_digest(opened, kind).hexdigest()
+    for file in filter(Path.is_file, map(folder.joinpath, names)):
+        read_start(file, 1)  # its error says how to get the right
+        with open(file, "rb") as opened:
+            found[file.name] = hashlib.file_digest(opened, kind).hexdigest()
     return found
 
 
@@ -63,20 +63,22 @@ def file_rows(folder: Path, facts: dict, found: dict) -> list[Row]:
     """Compare files with published checksums and Meta's checklist.chk."""
     rows, known = [], dict(facts.get("files", {}))
     known["tokenizer.model"] = facts.get("tokenizer")
-    for name in sorted(p.name for p in folder.iterdir() if p.is_file()):
-        if known.get(name):
-            rows.append(file_row(folder / name, found[name], known[name]))
-        elif WEIGHTS.fullmatch(name):
-            rows.append(Row(UNKNOWN, name, "its checksum was not published"))
+    for file in sorted(filter(Path.is_file, folder.iterdir())):
+        if fact := known.get(file.name):
+            rows.append(file_row(file, found[file.name], fact))
+        elif WEIGHTS.fullmatch(file.name):
+            rows.append(Row(UNKNOWN, file.name, "no checksum was published"))
     file = folder / "checklist.chk"
-    text = file.read_text(errors="replace") if file.is_file() else ""
+    data = read_start(file, -1) if file.is_file() else b""
+    text = data.decode(errors="replace")
     listed = re.findall(r"^(\w{32}) +\*?(.+?)\s*$", text, re.M)
-    names = [Path(name).name for _, name in listed]  # not outside the folder
-    made = checksums(folder, names, "md5")
-    for (md5, _), name in zip(listed, names):
+    listed = {Path(n).name: md5.lower() for md5, n in listed}  # all in folder
+    if file.exists() and not listed:
+        rows.append(Row(FAILED, file.name, "no MD5 list. Download it again"))
+    made, good = checksums(folder, listed, "md5"), f"as in Meta's {file.name}"
+    for name, md5 in listed.items():
         bad = f"{made.get(name, 'missing')}, not {md5}. Download it again"
-        ok, good = made.get(name) == md5.lower(), "as in Meta's checklist.chk"
-        rows.append(judge(ok, f"{name}, MD5", good, bad))
+        rows.append(judge(made.get(name) == md5, f"{name}, MD5", good, bad))
     return rows
 
 
@@ -85,8 +87,7 @@ def file_row(file: Path, found: str, fact: dict) -> Row:
     size, what, right = file.stat().st_size, file.name, fact["sha256"]
     own = f"{what}/".encode() in read_start(file, 64)  # as `save` writes it
     if found != right and own and not fact.get("own"):
-        words = "written by `convert`: no published checksum applies"
-        return Row(UNKNOWN, what, words)
+        return Row(UNKNOWN, what, "written by `convert`: no checksum applies")
     words = f"{size:,} bytes, SHA-256 {found[:8]}…"
     bad = f"wrong file: {words}, published {fact.get('bytes', size):,} bytes, "
     bad += f"{right[:8]}…: cut short, damaged or another. Download it again"

@@ -29,8 +29,7 @@ def cause_row(opened: Opened, facts: dict, others: dict, dtype) -> Row:
             return Row(FAILED, "cause", words)
     certain = [text for text in facts["texts"] if "uncertain" not in text]
     for words, config, tensors in suspects(opened, facts):
-        w = Lazy(dict(opened.w) | tensors)
-        if come_out(certain, config=config, w=w):
+        if come_out(certain, config=config, w=Lazy(opened.w | tensors)):
             return Row(FAILED, "cause", words)
     return Row(FAILED, "cause", "no known mistake. Download the files again")
 
@@ -46,14 +45,11 @@ def suspects(opened: Opened, facts: dict) -> Iterator[tuple]:
         return make().unflatten(0, cut).transpose(1, 2).flatten(0, 2)
 
     for words, cut in zip(ORDERS, ((-1, 2, hd // 2), (-1, hd // 2, 2))):
-        new = {n: partial(reorder, make[n], cut) for n in qk}
-        yield words, config, new
+        yield words, config, {n: partial(reorder, make[n], cut) for n in qk}
     for a, b in zip(SAME_SHAPE[::2], SAME_SHAPE[1::2]):
         new = {n: make[n.replace(a, b)] for n in make if f".{a}." in n}
         new |= {n: make[n.replace(b, a)] for n in make if f".{b}." in n}
-        words = f"{a} and {b} are swapped in every layer. Swap them back"
-        yield words, config, new
+        yield f"{a} and {b} are swapped in every layer: undo it", config, new
     if facts["tied"] and not opened.tied:
         words = "output not tied: use the embedding as output.weight"
-        new = {"output.weight": make["tok_embeddings.weight"]}
-        yield words, config, new
+        yield words, config, {"output.weight": make["tok_embeddings.weight"]}

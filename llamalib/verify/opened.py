@@ -83,7 +83,7 @@ def setting_row(config: ModelArgs, facts: dict) -> Row:
 
 
 def tensor_rows(opened: Opened, tensors: dict, facts: dict) -> list[Row]:
-    """Compare parameters, dtype, tying and, where published, the numbers."""
+    """Compare parameters, dtype, tying, the numbers and the stop ids."""
     shapes = tensor_shapes(opened.config)
     dtypes = {str(p.dtype)[6:] for parts in tensors.values() for p in parts}
     keys, words = ("parameters", "dtype", "tied"), "{:,} {}, tied output: {}"
@@ -94,7 +94,12 @@ def tensor_rows(opened: Opened, tensors: dict, facts: dict) -> list[Row]:
     rows = [judge(found == right, "tensors", words.format(*found), bad)]
     if "tensors" in facts:
         rows.append(number_row(tensors, facts["tensors"]))
-    return rows
+    ends, begin = opened.tokenizer.stop_tokens, facts.get("begin", 0)
+    right = {begin + 1, begin + 8, begin + 9}  # of a text, message and turn
+    words = f"{sorted(ends)}, Llama 3's are {sorted(right)}"
+    bad = f"{words}: correct eos_token_id, or take the published config"
+    row = judge(set() < ends <= right, "stop ids", words, bad)
+    return [*rows, row] if begin else rows
 
 
 def number_row(tensors, published: dict) -> Row:

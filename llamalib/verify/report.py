@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from ..checks import expect
-from ..files import read_json
+from ..files import read_json, read_text
 from ..formats.find import find_checkpoint
 from .files import FAILED, PASSED, UNKNOWN, Row, checksums
 from .files import file_rows, judge, models_like, name_model
@@ -31,8 +31,7 @@ def verify(folder=None, *, dtype="float32", wikitext=None, published=None):
     """
     dtypes = {str(d)[6:]: d for d in ULPS}
     expect(dtype in dtypes, "dtype", dtype, f"one of {', '.join(dtypes)}")
-    text = wikitext and Path(wikitext).read_text("utf-8", "replace")
-    expect(text != "", "the text in wikitext", text, "WikiText-2's test text")
+    text = wikitext and read_text(Path(wikitext), "WikiText-2's test text")
     folder, rows = find_checkpoint(folder), []
     try:
         config = read_config(folder)
@@ -87,8 +86,7 @@ def perplexity_row(opened: Opened, facts: dict, text: str) -> Row:
         return Row(UNKNOWN, "perplexity", f"{words}; none was published")
     words += f", published {right}, tolerance {TOLERANCE:.0%}"
     bad = f"{words}. Is FILE the whole test text of WikiText-2, not tokenized?"
-    ok = abs(found / right - 1) <= TOLERANCE
-    return judge(ok, "perplexity", words, bad)
+    return judge(abs(found / right - 1) <= TOLERANCE, "perplexity", words, bad)
 
 
 def table(rows: list[Row]) -> str:
