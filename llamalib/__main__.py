@@ -85,7 +85,7 @@ def add_chat(add) -> None:
     chat("--temperature", type=float, default=0.6, help="0: greedy")
     chat("--seed", type=int, help="gives the same answers again")
     chat("--max-new-tokens", type=int, default=512, help="per answer")
-    chat("--context", type=int, default=4096, help="tokens it remembers")
+    chat("--context", type=int, help="tokens it remembers (default: 4096)")
 
 
 def add_project(add) -> None:

@@ -25,6 +25,7 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     opening = opening_ids(llama.tokenizer, system, date)
     shortest = llama.tokenizer.encode_chat([{"role": "user", "content": "a"}])
     least, top = len(opening + shortest), llama.config.max_seq_len
+    context = min(4096, top) if context is None else context
     expect(least <= context <= top, "context", context, f"{least} to {top}")
     chat = Chat(llama, choose, opening, max_new_tokens, context)
     print(f"{llama}\n{doubt(llama)}{HELP}")
