@@ -328,6 +328,21 @@ def test_the_shortest_context(monkeypatch, capsys):
     assert "left out" not in out
 
 
+def test_a_model_of_few_positions(monkeypatch, capsys):
+    """Without --context it gets what the model holds."""
+    contexts, begin, config = [], Chat.__init__, llamalib.ModelArgs
+
+    def noted(chat, llama, choose, opening, most, context):
+        contexts.append(context)
+        begin(chat, llama, choose, opening, most, context)
+
+    monkeypatch.setattr(Chat, "__init__", noted)
+    talk(monkeypatch, capsys, "/bye\n")
+    monkeypatch.setattr(config, "max_seq_len", property(lambda self: 300))
+    talk(monkeypatch, capsys, "/bye\n")
+    assert contexts == [4096, 300]
+
+
 def test_a_closed_input(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["chat"]) == 1
