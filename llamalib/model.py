@@ -37,10 +37,7 @@ def transformer_block(
     freqs_cis: Tensor,
     mask: Tensor | None,
     config: ModelArgs,
-    *,
-    update_cache=None,
-    attend=attention,
-    sub_layers=None,
+    *, update_cache=None, attend=attention, sub_layers=None,
 ) -> Tensor:
     r"""Run one of the L blocks: attention, then feed-forward, each added to x.
 
@@ -56,16 +53,8 @@ def transformer_block(
     mix_tokens, mix_features = sub_layers or (self_attention, feed_forward)
     x_norm = rms_norm(x, norm1, config.norm_eps)  # (..., T, D)
     x = x + mix_tokens(
-        x_norm,
-        wq,
-        wk,
-        wv,
-        wo,
-        freqs_cis,
-        mask,
-        head_dim=config.head_dim,
-        update_cache=update_cache,
-        attend=attend,
+        x_norm, wq, wk, wv, wo, freqs_cis, mask, head_dim=config.head_dim,
+        update_cache=update_cache, attend=attend,
     )  # (..., T, D)
     x_norm = rms_norm(x, norm2, config.norm_eps)  # (..., T, D)
     return x + mix_features(x_norm, w1, w2, w3)  # (..., T, D)
@@ -77,10 +66,7 @@ def forward(
     config: ModelArgs,
     freqs_cis: Tensor,
     mask: Tensor | None = None,
-    *,
-    update_cache=None,
-    attend=attention,
-    last_only: bool = False,
+    *, update_cache=None, attend=attention, last_only: bool = False,
     block=None,
 ) -> Tensor:
     r"""Run the whole model: embed, L blocks, final norm, LM head.

@@ -304,7 +304,7 @@ def test_a_conversation_with_the_pocket(monkeypatch, capsys):
     monkeypatch.setattr(Chat, "reply", noted)
     status, out, err = talk(monkeypatch, capsys, "One\n\n  \n two \n")
     assert status == 0 and err == "" and shown == ["One", "two"]
-    warning = "pocket-llama was probably not trained on conversations"
+    warning = "pocket-llama may not be trained on conversations"
     assert out.startswith("Llama(pocket-llama: ") and warning in out
     assert out.count("you> ") == 5
     status, out, _ = talk(monkeypatch, capsys, "One\n/bye\ntwo\n")

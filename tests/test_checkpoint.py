@@ -779,6 +779,12 @@ def renamed(tokenizer):
 CHAT = [{"role": "user", "content": "abc <|eot_id|>"}]
 
 
+def text_of(llama):
+    """Return the greedy continuation of a short prompt."""
+    prompt = llama.tokenizer.encode("ab", bos=True, eos=False)
+    return list(llamalib.generate(llama, prompt, max_new_tokens=60))
+
+
 def facts_of(tokenizer):
     """Return all that a text or a dialogue depends on."""
     return (
@@ -811,12 +817,7 @@ def test_control_tokens_are_kept(folder, tmp_path, change, given):
     llamalib.save(llama, again, file)
     found = llamalib.load(again, **PLAIN)
     assert facts_of(found.tokenizer) == facts_of(llama.tokenizer)
-    prompt = llama.tokenizer.encode("ab", bos=True, eos=False)
-    texts = [
-        list(llamalib.generate(each, prompt, max_new_tokens=40))
-        for each in (llama, found)
-    ]
-    assert texts[0] == texts[1]
+    assert text_of(found) == text_of(llama)
 
 
 def test_llama_3s_own_control_tokens_need_no_file(folder):

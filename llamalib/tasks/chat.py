@@ -121,5 +121,5 @@ def doubt(llama) -> str:
         "its name lacks 'Instruct'": "Instruct" not in name,
     }
     why = ", and ".join(sign for sign, found in signs.items() if found)
-    no = f"{name} was probably not trained on conversations: {why}.\n"
+    no = f"{name} may not be trained on conversations: {why}.\n"
     return no if why else ""
