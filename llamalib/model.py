@@ -235,7 +235,10 @@ class Llama(nn.Module):
         return KVCache(self.config, max_seq_len, batch_size, padding, **like)
 
     def freqs_cis_for(self, start: int, end: int) -> Tensor:
-        """Return rotations of positions start … end-1, (T, hd/2); real on MPS."""
+        r"""Return RoPE's rotations of positions start … end-1.
+
+        (T, hd/2) complex64; on MPS cosines and sines, (T, hd/2, 2) float32.
+        """
         made_by, have = self._freqs_cis or (None, ())
         stale = made_by is not precompute_freqs_cis  # replaced by `break_it`
         if stale or len(have) < end or have.device != self.device:
