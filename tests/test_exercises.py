@@ -13,7 +13,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from llamalib.files import ROOT
-from llamalib.tasks.notebooks import WAITING, all_notebooks
+from llamalib.tasks.notebooks import all_notebooks
 from tests.helpers import code_cells, run_without_long
 
 SOLUTIONS = ROOT / "notebooks" / "solutions"
@@ -41,7 +41,7 @@ def sections(path):
     ]
 
 
-PATHS = {path.stem: path for path in [*all_notebooks(), *WAITING]}
+PATHS = {path.stem: path for path in all_notebooks()}
 WITH_EXERCISES = [path for path in PATHS.values() if exercises(path)]
 CASES = [
     (path.stem, number)
@@ -217,7 +217,7 @@ def test_three_unusual_right_answers_each(path):
 def test_two_to_four_exercises_each_with_mistakes(path):
     numbers = list(exercises(path))
     assert numbers == list(range(1, len(numbers) + 1))
-    assert 2 - (path in WAITING) <= len(numbers) <= 4
+    assert 2 <= len(numbers) <= 4
     solved = [n for n, _, _ in sections(SOLUTIONS / f"{path.stem}.py")]
     assert solved == numbers
     wrong = [n for n, _, _ in sections(MISTAKES / f"{path.stem}.py")]

@@ -79,7 +79,6 @@ def test_all_is_copied(copy):
 
 def test_a_new_notebook_is_copied_in(copy, capsys):
     copy.project("appendix/B_new.ipynb", notebook("z = 3"))
-    copy.project("appendix/waiting/C.ipynb", notebook("unfinished"))
     copy.project(".ipynb_checkpoints/D.ipynb", notebook("old"))
     copy.update()
     assert copy.names() == sorted([ONE, TWO, TEXT, "appendix/B_new.ipynb"])

@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 
 import llamalib
 from llamalib.files import ROOT
-from llamalib.tasks.notebooks import WAITING, all_notebooks
+from llamalib.tasks.notebooks import all_notebooks
 from tests.helpers import (
     code_cells,
     random_llama,
@@ -22,7 +22,7 @@ from tests.helpers import (
     write_checkpoint,
 )
 
-NOTEBOOKS = all_notebooks() + WAITING
+NOTEBOOKS = all_notebooks()
 # Names that a notebook's cells find in a kernel.
 MAIN = {"__name__": "__main__", "display": lambda *_: None}
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
@@ -154,7 +154,7 @@ def test_a_widget_leaves_a_still_picture(path, cells):
         for output in outputs(cells)
         if re.match(r"(Play|Stream)\(", plain_text(output))
     ]
-    assert len(saved) == 1 or path in WAITING and not saved, path.stem
+    assert len(saved) == 1, path.stem
     assert all(set(each) == {"text/html", "text/plain"} for each in saved)
     assert "widget-view" not in path.read_text(encoding="utf-8")
 
@@ -415,7 +415,7 @@ def test_lines_of_code_are_counted():
 def test_opens_with_the_map_and_ends_with_exercises(path, cells):
     text = "\n".join("".join(cell["source"]) for cell in cells)
     part = path.stem.split("_", 1)[1]
-    assert f'viz.strip("{part}"' in text or path in WAITING
+    assert f'viz.strip("{part}"' in text
     order = [
         text.index(words)
         for words in (

@@ -19,7 +19,7 @@ from .notebooks import NOTEBOOKS, write
 SETTINGS = ROOT / "llamalib" / "course" / "lab"
 STATE = ".copied.json"
 DAMAGED = OSError, ValueError, KeyError, TypeError, RecursionError
-LEFT_OUT = re.compile(r"(^|/)(\.|waiting/|__pycache__/)")
+LEFT_OUT = re.compile(r"(^|/)(\.|__pycache__/)")
 
 
 def open_lab(work: Path, copy: bool, flags: list[str]) -> int:

@@ -7,7 +7,6 @@ from ..files import ROOT, read_start
 
 NOTEBOOKS = ROOT / "notebooks"
 APPENDIX = NOTEBOOKS / "appendix"
-WAITING = sorted(APPENDIX.glob("waiting/*.ipynb"))  # not in the series yet
 KERNEL = dict(display_name="Python 3", language="python", name="python3")
 
 
@@ -21,7 +20,7 @@ def execute_all(notebooks: list[Path]) -> None:
     """Execute the given notebooks in place, or all, with the pocket Llama."""
     if not notebooks:
         os.environ["LLAMA_DIR"] = str(ROOT / "data" / "pocket-llama")
-    every = [NOTEBOOKS / "index.ipynb", *all_notebooks(), *WAITING]
+    every = [NOTEBOOKS / "index.ipynb", *all_notebooks()]
     for path in notebooks or every:
         print(f"executing {path.name}", flush=True)
         execute_in_place(path)

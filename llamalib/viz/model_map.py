@@ -41,6 +41,14 @@ PARTS = {
     ),
     "mixture_of_experts": ("feed-forward", "(T, D)", "(T, D)"),
     "long_context": ("rope, attention", "(T, D), T grows", "(T, D)"),
+    "tensor_parallel": (
+        "files, embed, attention, feed-forward, LM head",
+        "one model",
+        "a part of each matrix in each process",
+    ),
+    "heads": ("attention, feed-forward", "(T, D)", "what each part adds"),
+    "speed": (", ".join(BOXES), "text", "text, sooner"),
+    "documents": (", ".join(BOXES), "four documents", "numbers"),
 }
 
 
