@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     add("help", whole.print_help, "print this list")
     here = run_prompt
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun started N of us
-        here = later("parallel.run.run")
+        here = later("tasks.torchrun.run")
     run = add("run", here, "run 09_generate and print its results")
     run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
     lab = add("lab", later("tasks.lab.open_lab"), "open the notebooks")

@@ -120,16 +120,12 @@ def start_loop(
     T, left = tokens.shape[1], max(0, most - tokens.shape[1])
     room = f"at most {left}: the prompt has {T} tokens of {most} positions"
     expect(T + n <= most, "max_new_tokens", n, room)
-    stop = check_stop(llama, stop)
-    if llama.mesh is not None:  # all processes must draw the same tokens
-        from .parallel import shared_seed
-
+    stop, how = check_stop(llama, stop), dict(temperature=0.0) | how
+    if llama.processes:  # all must draw the same tokens
         facts = dict(prompts=tokens.tolist(), max_new_tokens=n, stop=stop)
-        seed = shared_seed(llama.mesh, seed, **facts, sampling=how)
-    sampling = dict(temperature=0.0) | how
-    choose = make_sampler(llama.device, len(rows), seed, **sampling)
-    steps = token_loop(llama, tokens, padding, n, choose, compile)
-    return steps, stop
+        seed = llama.processes.shared_seed(seed, **facts, sampling=how)
+    choose = make_sampler(llama.device, len(rows), seed, **how)
+    return token_loop(llama, tokens, padding, n, choose, compile), stop
 
 
 def make_sampler(device, B, seed, **sampling) -> Callable[[Tensor], Tensor]:
@@ -174,7 +170,7 @@ def token_loop(llama, tokens, padding, max_new_tokens, choose, compile):
 
 def start_steps(llama, size, B, padding, compile):
     """Return the decode step, its cache, and what to call at the end."""
-    whole = llama.mesh is None and not llama.quantized
+    whole = not llama.quantized and not llama.processes
     if compile and whole and llama.device.type != "mps":
         from .fast.step import CompiledDecode
 

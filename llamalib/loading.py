@@ -6,13 +6,8 @@ from .model import Llama
 
 
 def load(
-    path=None,
-    *,
-    device=None,
-    dtype=None,
-    quantize=None,
-    check=False,
-    mesh=None,
+    path=None, *, device=None, dtype=None, quantize=None, check=False,
+    mesh=None, **keep,
 ) -> Llama:
     r"""Open a checkpoint folder as a model that is ready to run.
 
@@ -31,19 +26,14 @@ def load(
     Raises FileNotFoundError or PermissionError for a folder or file,
     ValueError for an argument or a file that does not fit, MemoryError.
     """
-    how = dict(device=device, dtype=dtype, quantize=quantize, check=check)
-    if mesh is None:
-        return open_folder(path, **how)
-    from .parallel import load_part
-
-    return load_part(mesh, path, **how)
-
-
-def open_folder(path, *, device, dtype, quantize, check, **keep) -> Llama:
-    """Open a folder in this process alone; see `load`, `meta.read_folder`."""
     from . import fast
     from .formats import checks, find, huggingface, meta, placing
 
+    if mesh is not None:
+        from . import parallel
+
+        how = dict(dtype=dtype, quantize=quantize, check=check)
+        return parallel.load_part(mesh, path, device=device, **how)
     if quantize is not None:
         fast.check_kind(quantize)
     device = placing.choose_device(device)

@@ -161,7 +161,7 @@ class Llama(nn.Module):
     attend: the attention it runs on, see `self_attention`.
     ways: what `fast.prepare` chose, by name; empty if nothing.
     compiled: the last compiled step; `fast` keeps it for the next generation.
-    mesh: the processes that share the model, or None: see `parallel`.
+    processes: those that share the model, or None: see `parallel`.
     """
 
     def __init__(self, config: ModelArgs, *, tied=True, tokenizer=None):
@@ -169,7 +169,7 @@ class Llama(nn.Module):
         self.config, self.tokenizer = config, tokenizer
         self.name, self.attend, self.ways = "", sdpa_attention, {}
         self._freqs_cis, self.compiled, self.note = None, None, ""
-        self.mesh, self.n_kv_heads = None, config.n_kv_heads  # held here
+        self.processes, self.n_kv_heads = None, config.n_kv_heads  # held here
         self.add_module("tok_embeddings", None)  # first in state_dict
         self.layers = nn.ModuleList(Layer() for _ in range(config.n_layers))
         for name, shape in tensor_shapes(config).items():

@@ -18,7 +18,7 @@ from ..rope import HIGH_FREQ_FACTOR, LOW_FREQ_FACTOR, ORIGINAL_CONTEXT
 from ..swiglu import ffn_hidden_dim
 from ..tokenizer import Tokenizer, is_sentencepiece
 from .checks import unreadable
-from .meta import check_tensors, is_tied, keep_all
+from .meta import check_tensors, is_tied
 from .placing import release_pages
 from .tokenizer_json import read_tokenizer_json
 
@@ -80,7 +80,7 @@ LLAMA3_SCALING = {
 PUBLISHED_FFN = {256: (1.5, 1.0), 4096: (1.3, 1.2), 1024: (1.3,)}
 
 
-def read_folder(folder: Path, keep=keep_all):
+def read_folder(folder: Path, keep=lambda config, name, held: held):
     """Read a folder in Hugging Face's format; see `meta.read_folder`."""
     settings = read_json(folder / "config.json")
     config = model_args(settings, folder / "config.json")
@@ -90,14 +90,7 @@ def read_folder(folder: Path, keep=keep_all):
     expect(n <= V, f"the number of tokens in {folder}", n, most)
     tokenizer.vocab_size = V
     tied = bool(settings.get("tie_word_embeddings"))
-    tensors, tied = read_tensors(folder, config, tied)
-    for name, whole in tensors.items():
-        tensors[name] = keep(config, name, [whole])
-        if name.endswith((".wq.weight", ".wk.weight")):
-            hd = config.head_dim  # each part holds whole heads
-            tensors[name] = [to_meta_layout(w, hd) for w in tensors[name]]
-            release_pages(whole, folder)
-    return config, tokenizer, tensors, tied
+    return config, tokenizer, *read_tensors(folder, config, tied, keep)
 
 
 def model_args(settings: dict, where) -> ModelArgs:
@@ -158,8 +151,8 @@ def rope_fields(settings: dict) -> dict:
     return fields
 
 
-def read_tensors(folder: Path, config: ModelArgs, tied: bool):
-    """Return each tensor, and whether the output is tied."""
+def read_tensors(folder: Path, config: ModelArgs, tied: bool, keep):
+    """Return what `meta.read_tensors` does, each tensor as a single part."""
     tensors, places = open_tensors(folder)
     check_tensors(tensors, config, folder / "config.json", places)
     what = f"{folder / 'config.json'}: tie_word_embeddings"
@@ -169,6 +162,12 @@ def read_tensors(folder: Path, config: ModelArgs, tied: bool):
     expect(ok, what, tied, "false: lm_head.weight is another matrix")
     if tied:
         tensors.pop("output.weight", None)
+    for name, whole in tensors.items():
+        tensors[name] = keep(config, name, [whole])
+        if name.endswith((".wq.weight", ".wk.weight")):  # whole heads
+            parts, hd = tensors[name], config.head_dim
+            tensors[name] = [to_meta_layout(w, hd) for w in parts]
+            release_pages(whole, folder)
     return tensors, tied
 
 

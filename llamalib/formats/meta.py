@@ -37,15 +37,10 @@ def shard_axis(name: str) -> int | None:
     return int(name.endswith((".wo.weight", ".w2.weight")))
 
 
-def keep_all(config, name: str, held: list[Tensor]) -> list[Tensor]:
-    """Return what the files hold of a tensor."""
-    return held
-
-
-def read_folder(folder: Path, keep=keep_all):
+def read_folder(folder: Path, keep=lambda config, name, held: held):
     r"""Read a folder in Meta's format.
 
-    keep: see `keep_all`, or `parallel.plan.keep_part` for a part of it.
+    keep: takes a part of what the files hold, as `parallel.keep_part`.
     Returns the config; the tokenizer; by Meta's names the parts of each
     tensor, one per shard, mapped from the files; and whether the output
     matrix is tied, in which case it is not among the tensors.

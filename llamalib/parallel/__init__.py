@@ -2,10 +2,9 @@ r"""One model over several processes: each holds a part of every matrix.
 
     torchrun --nproc-per-node 2 -m llamalib run
 
-or, in a script that torchrun starts, `load(folder, mesh=parallel.start())`.
-`plan` says who holds what. The model's functions stay as they are: a hook
-adds each sub-layer's partial results over all processes, and the vocabulary
-is one class of tensor.
+or `load(folder, mesh=parallel.start())` in a script that torchrun starts.
+The model's functions stay as they are: a hook adds what a sub-layer gives in
+all processes, and the vocabulary is one class of tensor.
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
 """
 
@@ -18,22 +17,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ..checks import expect
 from ..formats.placing import choose_device
-from ..loading import open_folder
+from ..loading import load
 from ..model import Llama
 from .plan import keep_part, kv_heads, part, part_shapes
-from .processes import add, agree, shared_seed, together
+from .processes import Processes
 from .vocabulary import VocabularyPart
 
-__all__ = [
-    "finish",
-    "load_part",
-    "part",
-    "part_shapes",
-    "shared_seed",
-    "start",
-]
-
-COMMAND = "torchrun --nproc-per-node N -m llamalib run (or your script)"
+__all__ = ["ENVIRONMENT", "part", "part_shapes"]
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
 
 
@@ -45,70 +35,63 @@ def start() -> DeviceMesh:
     """
     missing = [name for name in ENVIRONMENT if name not in os.environ]
     what = "the list of environment variables that are missing"
-    expect(not missing, what, missing, f"none: start it by {COMMAND}")
-    n, kind = int(os.environ["WORLD_SIZE"]), choose_device().type
-    if kind == "cuda":
-        choose_device(own_gpu())
-    return init_device_mesh("cuda" if kind == "cuda" else "cpu", (n,))
+    how = "start N processes by `torchrun --nproc-per-node N` and a script"
+    expect(not missing, what, missing, f"none: {how}")
+    kind = own_device().split(":")[0]
+    return init_device_mesh(kind, (int(os.environ["WORLD_SIZE"]),))
 
 
 def finish() -> None:
-    r"""Leave the other processes, once all of them are ready to.
-
-    One that ends by itself may abort with "terminate called without an active
-    exception", in PyTorch 2.13: gloo's threads still run.
-    """
+    """Wait for the other processes, then leave them; gloo may abort if not."""
     dist.barrier()
     dist.destroy_process_group()
-
-
-def own_gpu() -> str:
-    """Return the GPU of this process."""
-    return f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
 
 
 def load_part(mesh, path=None, *, device=None, **options) -> Llama:
     r"""Open this process's part of a checkpoint; see `load`.
 
     mesh: a DeviceMesh of one dimension, with N processes.
-    `llama.config` is the whole model's, `llama.weights()` are this process's
-    part, and the logits are the same everywhere.
-    An error of one process is raised in all, with its rank. Raises
-    ValueError if N does not divide the heads, or if two processes have
-    different settings, dtypes or norms.
+    `llama.config` is the whole model's, `llama.weights()` are the part, and
+    the logits are the same in all processes.
+    An error of one process is raised in all, with its rank; ValueError for
+    an N that does not divide the heads, and for models that differ.
     """
     ok = isinstance(mesh, DeviceMesh) and mesh.ndim == 1
-    expect(ok, "mesh", mesh, "one of llamalib.parallel.start()")
-    rank, n = mesh.get_local_rank(), mesh.size()
+    expect(ok, "mesh", mesh, "llamalib.parallel.start()")
     expect(device is None, "device", device, "None: the mesh has it")
-    device = own_gpu() if mesh.device_type == "cuda" else "cpu"
-    keep = partial(keep_part, rank=rank, n=n)
-    opened = partial(open_folder, path, device=device, keep=keep, **options)
-    llama = together(mesh, opened)
-    norms, weights = sha256(), llama.weights()
-    for name in weights:
-        if "norm" in name:  # every process holds all of it
-            norms.update(weights[name].detach().cpu().float().numpy())
-    facts = dict(config=llama.config, dtype=llama.dtype)
-    agree(mesh, **facts, quantized=llama.quantized, norms=norms.hexdigest())
-    return connect(llama, mesh)
+    here, norms = Processes(mesh), sha256()
+    keep = partial(keep_part, rank=here.rank, n=here.n)
+    device = own_device(mesh.device_type)
+    llama = here.run(partial(load, path, device=device, keep=keep, **options))
+    for name, w in llama.weights().items():
+        if "norm" in name:  # the only numbers that all processes hold
+            norms.update(w.detach().cpu().float().numpy())
+    facts = dict(config=llama.config, dtype=llama.dtype, norms=norms.digest())
+    here.agree(**facts, quantized=llama.quantized)
+    return connect(llama, here)
 
 
-def connect(llama: Llama, mesh) -> Llama:
-    """Let a part of a model add its results to those of the others."""
+def own_device(kind: str | None = None) -> str:
+    """Return "cpu", or this process's GPU; ValueError if there is none."""
+    if (kind or choose_device().type) != "cuda":
+        return "cpu"
+    return str(choose_device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}"))
 
-    def add_parts(module, args, out):
-        return add(mesh, out)  # (..., T, D)
+
+def connect(llama: Llama, processes: Processes) -> Llama:
+    """Join this process's part of a model to the parts of the others."""
+
+    def add_parts(module, args, out):  # (..., T, D)
+        return processes.add(out)
 
     for layer in llama.layers:
         layer.attention.register_forward_hook(add_parts)
         layer.feed_forward.register_forward_hook(add_parts)
-    rank, n = mesh.get_local_rank(), mesh.size()
-    llama.n_kv_heads = len(kv_heads(llama.config, rank, n))
-    llama.mesh, tied = mesh, llama.tied
+    c, tied, llama.processes = llama.config, llama.tied, processes
+    llama.n_kv_heads = len(kv_heads(c, processes.rank, processes.n))
     for holder in (llama.tok_embeddings, llama.output):
-        V = llama.config.vocab_size
-        holder.weight = VocabularyPart.of(holder.weight, V, mesh)
+        rows = holder.weight
+        holder.weight = VocabularyPart.of(rows, c.vocab_size, processes)
     if tied:
         llama.output.weight = llama.tok_embeddings.weight
     return llama

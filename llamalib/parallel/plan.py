@@ -18,40 +18,37 @@ def split(size: int, rank: int, n: int) -> range:
 
 
 def kv_heads(config, rank: int, n: int) -> list[int]:
-    r"""Return the KV heads that a rank holds, for its H/n query heads.
+    r"""Return the KV heads that a rank holds for its H/n query heads.
 
-    They are KV/n where n divides KV; otherwise some are held twice or more.
+    KV/n of them if n divides KV; if not, several ranks hold the same head.
     Raises ValueError unless n divides H.
     """
     H, group = config.n_heads, config.n_rep
-    most = f"a divisor of n_heads = {H}: each has whole heads"
-    expect(H % n == 0, "the number of processes", n, most)
-    size = gcd(H // n, group)  # query heads that share one KV head here
-    own = split(H, rank, n)
-    return [h // group for h in own[::size]]
+    divisor = f"a divisor of n_heads = {H}, for each has whole heads"
+    expect(H % n == 0, "the number of processes", n, divisor)
+    own, size = split(H, rank, n), gcd(H // n, group)
+    return [head // group for head in own[::size]]
 
 
 def part(config, name: str, rank: int, n: int):
     r"""Return which part of a tensor a rank holds.
 
-    Returns the axis, 0 for rows and 1 for columns, and a list of ranges along
-    it; None for a norm, which every rank holds. wo and w2 have their columns
-    cut, so that their products are sums' parts; all others their rows.
+    Returns the axis, 0 for rows or 1 for columns, and a list of ranges along
+    it; None for a norm, which every rank holds.
     """
     axis, hd = shard_axis(name), config.head_dim
-    own = kv_heads(config, rank, n)
+    heads = kv_heads(config, rank, n)
     if axis is None:
         return None
-    if name.endswith((".wk.weight", ".wv.weight")):
-        if len(own) == own[-1] - own[0] + 1:  # in a row
-            return axis, [range(own[0] * hd, (own[-1] + 1) * hd)]
-        return axis, [range(head * hd, (head + 1) * hd) for head in own]
-    if ".attention." in name:
+    if ".attention." not in name:
+        in_block = name.startswith("layers.")
+        size = config.hidden_dim if in_block else config.vocab_size
+        return axis, [split(size, rank, n)]
+    if name.endswith((".wq.weight", ".wo.weight")):
         heads = split(config.n_heads, rank, n)
-        return axis, [range(heads.start * hd, heads.stop * hd)]
-    in_block = name.startswith("layers.")
-    size = config.hidden_dim if in_block else config.vocab_size
-    return axis, [split(size, rank, n)]
+    if len(heads) == heads[-1] - heads[0] + 1:  # in a row
+        return axis, [range(heads[0] * hd, (heads[-1] + 1) * hd)]
+    return axis, [range(head * hd, (head + 1) * hd) for head in heads]
 
 
 def part_shapes(config, rank: int, n: int) -> dict[str, tuple[int, ...]]:
@@ -66,9 +63,9 @@ def part_shapes(config, rank: int, n: int) -> dict[str, tuple[int, ...]]:
 
 
 def keep_part(config, name: str, held: list[Tensor], *, rank: int, n: int):
-    r"""Return the views that make a rank's part, in order.
+    r"""Return a rank's part as views of what the files hold, in order.
 
-    held: what each of the files holds, in equal parts; nothing is read.
+    held: equal parts of the tensor, one per file; nothing is read or copied.
     """
     own = part(config, name, rank, n)
     if own is None:

@@ -1,68 +1,47 @@
-r"""The embedding and the output matrix, their rows cut over processes.
-
-`V` vocabulary, `D` model dim, `T` positions.
-"""
+r"""The embedding and the output matrix, (V, D), their rows cut."""
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
 from .plan import split
-from .processes import add, check_same
 
 
 class VocabularyPart(Tensor):
-    r"""A process's rows of a matrix (V, D).
+    r"""A process's rows of a matrix (V, D), about V/N.
 
     `F.embedding` looks up rows of the whole matrix, `F.linear` multiplies by
-    the whole; nothing else is possible. Every process must do the same.
-    part: (about V/N, D), this process's rows.  V: rows in all.
+    the whole; nothing else is possible. All processes must do the same.
     """
 
-    @staticmethod
-    def __new__(cls, part: Tensor, V: int, mesh):
-        like = dict(dtype=part.dtype, device=part.device)
-        return Tensor._make_wrapper_subclass(cls, part.shape, **like)
-
-    def __init__(self, part, V, mesh):
-        self.part, self.V, self.mesh = part, V, mesh
-
     @classmethod
-    def of(cls, part: Tensor, V: int, mesh) -> "VocabularyPart":
-        """Return one that a module takes as its parameter."""
-        made = cls(part, V, mesh)
-        made._is_param = True
+    def of(cls, rows: Tensor, V: int, processes):
+        """Return the parameter that holds these rows."""
+        like = dict(dtype=rows.dtype, device=rows.device)
+        made = Tensor._make_wrapper_subclass(cls, rows.shape, **like)
+        made.rows, made.processes, made._is_param = rows, processes, True
+        made.shares = [split(V, r, processes.n) for r in range(processes.n)]
         return made
 
     @property
     def nbytes(self) -> int:
         """Return the bytes of this process's rows."""
-        return self.part.nbytes
-
-    def __repr__(self) -> str:
-        return f"VocabularyPart({self.part!r}, {self.V} rows in all)"
+        return self.rows.nbytes
 
     def look_up(self, tokens: Tensor) -> Tensor:
         """Return the embeddings of ids (..., T), as (..., T, D)."""
-        check_same(self.mesh, tokens)
-        own = split(self.V, self.mesh.get_local_rank(), self.mesh.size())
-        row = tokens - own.start
-        here = (row >= 0) & (row < len(own))
-        x = F.embedding(row.where(here, 0), self.part)
-        # a row is in one process; all others add zeros
-        return add(self.mesh, x.where(here[..., None], 0))
+        if tokens.shape[-1] > 1:  # a text; on its end `generate` agrees
+            self.processes.agree(tokens=tokens.tolist())
+        own = self.shares[self.processes.rank]
+        here = (tokens >= own.start) & (tokens < own.stop)
+        x = F.embedding((tokens - own.start).where(here, 0), self.rows)
+        # one process has the row; the others add zeros
+        return self.processes.add(x.where(here[..., None], 0))
 
     def multiply(self, x: Tensor) -> Tensor:
-        """Return the whole x @ w.T, (..., V), of every process's columns."""
-        n, columns = self.mesh.size(), F.linear(x, self.part)
-        most = -(-self.V // n)  # all must send the same number
-        columns = F.pad(columns, (0, most - columns.shape[-1])).contiguous()
-        found = [torch.empty_like(columns) for _ in range(n)]
-        dist.all_gather(found, columns, group=self.mesh.get_group())
-        sizes = [len(split(self.V, rank, n)) for rank in range(n)]
-        found = [each[..., :size] for each, size in zip(found, sizes)]
-        return torch.cat(found, dim=-1)
+        """Return x @ w.T, (..., V), of the whole matrix w."""
+        sizes = [len(share) for share in self.shares]
+        return self.processes.concatenate(F.linear(x, self.rows), sizes)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -74,8 +53,6 @@ class VocabularyPart(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        name = func.name().partition("::")[2]
-        raise NotImplementedError(
-            f"{name} of a vocabulary whose rows are cut over processes: "
-            "use its `part`, or load the model without a mesh"
-        )
+        if func is torch.ops.aten.detach.default:  # for state_dict
+            return args[0]
+        raise NotImplementedError(f"{func} of cut rows: use its `rows`")
