@@ -54,10 +54,9 @@ def parser() -> argparse.ArgumentParser:
         return command.add_argument
 
     add("help", whole.print_help, "print this list")
-    here = run_prompt
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun started N of us
-        here = later("tasks.torchrun.run")
-    run = add("run", here, "run 09_generate and print its results")
+    several = "TORCHELASTIC_RUN_ID" in os.environ  # torchrun started us
+    function = later("tasks.torchrun.run") if several else run_prompt
+    run = add("run", function, "run 09_generate and print its results")
     run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
     lab = add("lab", later("tasks.lab.open_lab"), "open the notebooks")
     lab("--work", type=Path, default=ROOT / "work", help="your copy")
@@ -114,7 +113,8 @@ def add_project(add) -> None:
     gpu("--minutes", type=float, default=9, help="the most to take")
     gpu("--parts", nargs="*", choices="tests checkpoint cells bench".split())
     gpu("--rehearse", type=Path, help=argparse.SUPPRESS)
-    add("frame", write_frames, "write every notebook's header and footer")
+    frames = later("tasks.notebooks.write_frames")
+    add("frame", frames, "write every notebook's header and footer")
     address = later("tasks.rooms.write_address")
     add("address", address, "write the address where it is shown")
     clean = later("tasks.project.clean")
@@ -188,15 +188,6 @@ def print_words(revisions: list[str]) -> None:
     from .course import counts
 
     print(counts.words_table(all_notebooks(), revisions))
-
-
-def write_frames() -> None:
-    """Write the header and footer of every notebook of the series."""
-    from .course import series
-
-    for path in all_notebooks():
-        series.write_frame(path)
-    series.write_index()
 
 
 if __name__ == "__main__":

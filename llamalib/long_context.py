@@ -1,3 +1,1 @@
-raise ImportError(
-    "moved to D_long_context.ipynb; long_rows: llamalib.course.text.pack_rows"
-)
+raise ImportError("moved to D_long_context.ipynb and course.text.pack_rows")

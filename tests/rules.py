@@ -20,7 +20,7 @@ COMMANDS = ("commands", "tasks")  # they may import every room
 LINES = {
     "core": 1750,
     "commands": 200,
-    "tasks": 610,
+    "tasks": 640,
     "formats": 1350,
     "fast": 800,
     "viz": 3000,

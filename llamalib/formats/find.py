@@ -22,7 +22,6 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     `data/pocket-llama`; `data` is next to this package, or in the current
     folder or a parent. The checkpoint may be in a subfolder of the one that
     is named, such as `original/`.
-
     metas: whether only Meta's format will do.
     Raises FileNotFoundError or PermissionError for a folder or checkpoint,
     ValueError for several checkpoints, or one in the wrong format.

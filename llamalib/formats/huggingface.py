@@ -163,10 +163,9 @@ def read_tensors(folder: Path, config: ModelArgs, tied: bool, keep):
     if tied:
         tensors.pop("output.weight", None)
     for name, whole in tensors.items():
-        tensors[name] = keep(config, name, [whole])
+        tensors[name] = own = keep(config, name, [whole])
         if name.endswith((".wq.weight", ".wk.weight")):  # whole heads
-            parts, hd = tensors[name], config.head_dim
-            tensors[name] = [to_meta_layout(w, hd) for w in parts]
+            tensors[name] = [to_meta_layout(w, config.head_dim) for w in own]
             release_pages(whole, folder)
     return tensors, tied
 

@@ -48,9 +48,7 @@ def read_folder(folder: Path, keep=lambda config, name, held: held):
     config = ModelArgs.from_file(folder / "params.json")
     file = require_file(folder, "tokenizer.model")
     tokenizer = read_tokenizer(file, config.vocab_size)
-    tensors, tied = read_tensors(folder, config)
-    tensors = {n: keep(config, n, held) for n, held in tensors.items()}
-    return config, tokenizer, tensors, tied
+    return config, tokenizer, *read_tensors(folder, config, keep)
 
 
 def read_tokenizer(file: Path, V: int) -> Tokenizer:
@@ -91,7 +89,7 @@ def control_tokens(tokenizer: Tokenizer) -> dict:
     return dict(special_tokens=names, eos_id=eos, stop_tokens=stops)
 
 
-def read_tensors(folder: Path, config: ModelArgs):
+def read_tensors(folder: Path, config: ModelArgs, keep):
     """Return the parts of each tensor, and whether the output is tied."""
     n = len(list(folder.glob("consolidated.[0-9][0-9].pth")))
     names = [f"consolidated.{i:02d}.pth" for i in range(max(1, n))]
@@ -103,7 +101,7 @@ def read_tensors(folder: Path, config: ModelArgs):
         check_tensors(shard, config, params, {"": str(file)}, len(files))
         check_fits(shard, first, file)
     tied = all(is_tied(shard) for shard in shards)
-    tensors = {name: [shard[name] for shard in shards] for name in first}
+    tensors = {n: keep(config, n, [s[n] for s in shards]) for n in first}
     if tied:
         tensors.pop("output.weight", None)
     return tensors, tied

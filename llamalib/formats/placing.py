@@ -72,11 +72,7 @@ def is_native(device, dtype) -> bool:
 
 
 def place(tensors, folder: Path, device, dtype, quantize=None) -> None:
-    r"""Replace each tensor's parts by the whole tensor on a device.
-
-    One tensor at a time, in place: there are never two copies of the weights.
-    See `meta.read_folder` and `load`.
-    """
+    """Replace each tensor's parts by the whole; never two copies of all."""
     check_gpu_memory(device, tensors, dtype, quantize)
     for name, parts in tensors.items():
         try:
@@ -115,8 +111,7 @@ def join(name: str, parts: list[Tensor], device, dtype) -> Tensor:
 def release_pages(tensor: Tensor, folder: Path) -> None:
     r"""Release the memory of a tensor that is mapped from a folder's files.
 
-    Otherwise a tensor that has been copied counts twice for a while. The next
-    access reads the file again, so nobody may have written to the tensor.
+    The next access reads the file again: nobody may have written to it.
     """
     if not MAPS.is_file():
         return

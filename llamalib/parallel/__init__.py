@@ -34,10 +34,9 @@ def start() -> DeviceMesh:
     Raises ValueError without torchrun, or with more processes than GPUs.
     """
     missing = [name for name in ENVIRONMENT if name not in os.environ]
-    what = "the list of environment variables that are missing"
     how = "start N processes by `torchrun --nproc-per-node N` and a script"
-    expect(not missing, what, missing, f"none: {how}")
-    kind = own_device().split(":")[0]
+    expect(not missing, "the missing variables", missing, f"none: {how}")
+    kind = own_device(choose_device().type).split(":")[0]
     return init_device_mesh(kind, (int(os.environ["WORLD_SIZE"]),))
 
 
@@ -71,27 +70,22 @@ def load_part(mesh, path=None, *, device=None, **options) -> Llama:
     return connect(llama, here)
 
 
-def own_device(kind: str | None = None) -> str:
+def own_device(kind: str) -> str:
     """Return "cpu", or this process's GPU; ValueError if there is none."""
-    if (kind or choose_device().type) != "cuda":
-        return "cpu"
-    return str(choose_device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}"))
+    gpu = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+    return str(choose_device(gpu)) if kind == "cuda" else "cpu"
 
 
 def connect(llama: Llama, processes: Processes) -> Llama:
     """Join this process's part of a model to the parts of the others."""
-
-    def add_parts(module, args, out):  # (..., T, D)
-        return processes.add(out)
-
+    rank, n, add = processes.rank, processes.n, processes.add
     for layer in llama.layers:
-        layer.attention.register_forward_hook(add_parts)
-        layer.feed_forward.register_forward_hook(add_parts)
+        for sub_layer in (layer.attention, layer.feed_forward):
+            sub_layer.register_forward_hook(lambda m, args, out: add(out))
     c, tied, llama.processes = llama.config, llama.tied, processes
-    llama.n_kv_heads = len(kv_heads(c, processes.rank, processes.n))
+    llama.n_kv_heads, V = len(kv_heads(c, rank, n)), c.vocab_size
     for holder in (llama.tok_embeddings, llama.output):
-        rows = holder.weight
-        holder.weight = VocabularyPart.of(rows, c.vocab_size, processes)
+        holder.weight = VocabularyPart.of(holder.weight, V, processes)
     if tied:
         llama.output.weight = llama.tok_embeddings.weight
     return llama

@@ -74,8 +74,7 @@ def keep_part(config, name: str, held: list[Tensor], *, rank: int, n: int):
     size, views = held[0].shape[axis], []
     for rows in ranges:
         for i, tensor in enumerate(held):
-            first = max(rows.start - i * size, 0)
-            last = min(rows.stop - i * size, size)
-            if first < last:
-                views.append(tensor.narrow(axis, first, last - first))
+            start, stop = rows.start - i * size, rows.stop - i * size
+            if own := range(max(start, 0), min(stop, size)):
+                views.append(tensor.narrow(axis, own.start, len(own)))
     return views

@@ -11,14 +11,12 @@ from ..checks import expect
 
 
 class Processes:
-    r"""The N processes of a mesh; all must call the same methods.
-
-    rank: of this process, from 0.  n: how many there are.
-    """
+    """The `n` processes of a mesh; all must call the same methods."""
 
     def __init__(self, mesh):
-        self.mesh, self.group = mesh, mesh.get_group()
-        self.rank, self.n = mesh.get_local_rank(), mesh.size()
+        # not its group: one that Python's end finds alive aborts in gloo
+        self.mesh, self.n = mesh, mesh.size()
+        self.rank = mesh.get_local_rank()
 
     def add(self, x: Tensor) -> Tensor:
         r"""Return the sum of every process's x; x may be written to.
@@ -27,7 +25,7 @@ class Processes:
         differ between versions of PyTorch.
         """
         total = x.float() if x.device.type == "cpu" else x
-        dist.all_reduce(total, group=self.group)
+        dist.all_reduce(total, group=self.mesh.get_group())
         return total.type_as(x)
 
     def concatenate(self, x: Tensor, sizes: list[int]) -> Tensor:
@@ -35,13 +33,13 @@ class Processes:
         # all must send the same number
         own = F.pad(x, (0, max(sizes) - x.shape[-1])).contiguous()
         found = [torch.empty_like(own) for _ in sizes]
-        dist.all_gather(found, own, group=self.group)
+        dist.all_gather(found, own, group=self.mesh.get_group())
         return torch.cat([x[..., :n] for x, n in zip(found, sizes)], dim=-1)
 
     def gather(self, fact) -> list:
         """Return what each process has, in the order of ranks."""
         facts = [None] * self.n
-        dist.all_gather_object(facts, fact, group=self.group)
+        dist.all_gather_object(facts, fact, group=self.mesh.get_group())
         return facts
 
     def run(self, function):
@@ -62,13 +60,12 @@ class Processes:
         """Raise ValueError in all processes unless all have the same facts."""
         first, *others = self.gather(facts)
         for rank, found in enumerate(others, 1):
-            for name, value in found.items():
+            for name, fact in found.items():
                 same = f"{repr(first[name])[:200]}, as rank 0 has"
-                what = f"rank {rank}: {name}"
-                expect(value == first[name], what, value, same)
+                expect(fact == first[name], f"rank {rank}: {name}", fact, same)
 
     def shared_seed(self, seed, **facts) -> int:
         """Return the seed, or rank 0's random one for None; see `agree`."""
         self.agree(seed=seed, **facts)
-        drawn = self.gather(secrets.randbits(62))[0]
-        return drawn if seed is None else seed
+        drawn = self.gather(secrets.randbits(62))
+        return drawn[0] if seed is None else seed

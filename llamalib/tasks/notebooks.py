@@ -50,6 +50,15 @@ def write(file: Path, content: bytes) -> None:
     part.replace(file)
 
 
+def write_frames() -> None:
+    """Write the header and footer of every notebook of the series."""
+    from ..course import series
+
+    for path in all_notebooks():
+        series.write_frame(path)
+    series.write_index()
+
+
 def read_notebook(path: Path):
     """Return a notebook, or raise ValueError for a file that is none."""
     import nbformat
