@@ -2,7 +2,7 @@
 # ruff: noqa: F811, F821
 
 
-# %% exercise 1: positions are divided, not multiplied
+# %% exercise 1: divide the positions, do not multiply them
 def interpolated(head_dim, length, theta, original):
     at = torch.arange(length) * max(1, length / original)
     return torch.outer(at, plain_frequencies(head_dim, theta))
@@ -14,7 +14,7 @@ def interpolated(head_dim, length, theta, original):
     return torch.outer(at, plain_frequencies(head_dim, theta))
 
 
-# %% exercise 1: nothing is squeezed
+# %% exercise 1: nothing is divided
 def interpolated(head_dim, length, theta, original):
     at = torch.arange(length).float()
     return torch.outer(at, plain_frequencies(head_dim, theta))
@@ -61,7 +61,7 @@ def interpolated(head_dim, length, theta, original):
     return []
 
 
-# %% exercise 1: positions are divided, not multiplied
+# %% exercise 1: divide the positions, do not multiply them
 def interpolated(head_dim, length, theta, original):
     at = torch.arange(length) * max(1, length / original)
     return torch.outer(at, plain_frequencies(head_dim, theta)).numpy()
