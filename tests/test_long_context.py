@@ -5,10 +5,8 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
 from llamalib import (
-    LLAMA_1B,
     apply_rotary_emb,
     attention,
     causal_mask,
@@ -17,8 +15,8 @@ from llamalib import (
 from tests.helpers import random_ids, random_llama, small_config
 from tests.taught import taught
 
-rope_frequencies, turns_at, window_mask = taught(
-    "D_long_context", "rope_frequencies", "turns_at", "window_mask"
+rope_frequencies, rotations_at, window_mask = taught(
+    "D_long_context", "rope_frequencies", "rotations_at", "window_mask"
 )
 final_states, position_losses = taught(
     "D_long_context", "final_states", "position_losses"
@@ -26,8 +24,8 @@ final_states, position_losses = taught(
 capped_attention, slow_by_wavelength = taught(
     "D_long_context", "capped_attention", "slow_by_wavelength"
 )
-insert_needles, prefill_operations = taught(
-    "D_long_context", "insert_needles", "prefill_operations"
+insert_needles, raise_base = taught(
+    "D_long_context", "insert_needles", "raise_base"
 )
 
 
@@ -39,11 +37,11 @@ def plain(hd=64, theta=500000.0):
 
 
 @pytest.mark.parametrize("factor", [None, 8.0, 32.0])
-def test_frequencies_and_turns_are_the_models(factor):
+def test_frequencies_and_rotations_are_the_models(factor):
     config = small_config(
         use_scaled_rope=factor is not None, rope_scaling_factor=factor
     )
-    found = turns_at(rope_frequencies(config), torch.arange(9000))
+    found = rotations_at(rope_frequencies(config), torch.arange(9000))
     expected = precompute_freqs_cis(
         config.head_dim, 9000, config.rope_theta, factor
     )
@@ -55,22 +53,22 @@ def test_losses_are_the_models(tied):
     """Also for more positions than one piece of the head."""
     llama = random_llama(tied=tied)
     rows = random_ids(2, 301)
-    turns = turns_at(rope_frequencies(llama.config), torch.arange(300))
-    found = position_losses(llama, rows, turns)
+    rotations = rotations_at(rope_frequencies(llama.config), torch.arange(300))
+    found = position_losses(llama, rows, rotations)
     logits = llama(rows[:, :-1])
     expected = F.cross_entropy(logits.mT, rows[:, 1:], reduction="none")
     assert found.shape == (2, 300)
     assert torch.allclose(found, expected, atol=1e-4)
 
 
-def test_states_follow_turns_mask_and_attend():
+def test_states_follow_rotations_mask_and_attend():
     llama = random_llama()
     tokens = random_ids(1, 12)
     freqs = rope_frequencies(llama.config)
-    here, there = (turns_at(freqs, torch.arange(12) + n) for n in (0, 500))
+    here, there = (rotations_at(freqs, torch.arange(12) + n) for n in (0, 500))
     usual = final_states(llama, tokens, here)
     assert torch.allclose(final_states(llama, tokens, there), usual, atol=1e-3)
-    stretched = turns_at(freqs, 5 * torch.arange(12))
+    stretched = rotations_at(freqs, 5 * torch.arange(12))
     assert not torch.allclose(
         final_states(llama, tokens, stretched), usual, atol=1e-2
     )
@@ -91,8 +89,8 @@ def test_states_follow_turns_mask_and_attend():
 def test_losses_can_be_learned_from():
     llama = random_llama().requires_grad_(True)
     rows = random_ids(2, 20)
-    turns = turns_at(rope_frequencies(llama.config), torch.arange(19))
-    position_losses(llama, rows, turns).mean().backward()
+    rotations = rotations_at(rope_frequencies(llama.config), torch.arange(19))
+    position_losses(llama, rows, rotations).mean().backward()
     assert all(p.grad is not None for p in llama.parameters())
 
 
@@ -109,15 +107,15 @@ def heads(T, H=4, KV=2, hd=8, B=2):
 def test_capped_by_loops(cap):
     T, f = 6, plain(8, 100.0)
     q, k, v = heads(T)
-    turned = apply_rotary_emb(q, k, turns_at(f, torch.arange(T)))
-    found = capped_attention(f, cap)(*turned, v, causal_mask(T))
+    rotated = apply_rotary_emb(q, k, rotations_at(f, torch.arange(T)))
+    found = capped_attention(f, cap)(*rotated, v, causal_mask(T))
     assert found.shape == (2, T, 32)
     for b, m, h in ((0, 5, 0), (1, 3, 1), (0, 4, 2), (1, 5, 3)):
         scores = []
         for n in range(m + 1):
-            turn = torch.polar(torch.ones(4), min(m - n, cap) * f)  # (hd/2,)
+            by = torch.polar(torch.ones(4), min(m - n, cap) * f)  # (hd/2,)
             z = torch.view_as_complex(q[b, m, h].unflatten(0, (4, 2)))
-            z = torch.view_as_real(z * turn).flatten()
+            z = torch.view_as_real(z * by).flatten()
             scores.append(z @ k[b, n, h // 2] / math.sqrt(8))
         weights = torch.stack(scores).softmax(-1)
         expected = weights @ v[b, : m + 1, h // 2]
@@ -129,8 +127,8 @@ def test_capped_by_loops(cap):
 
 
 def test_kept_mixed_slowed():
-    turns = torch.tensor([0.01, 0.999, 1.0, 2.5, 4.0, 4.001, 90.0])
-    freqs = turns * math.tau / 256
+    made = torch.tensor([0.01, 0.999, 1.0, 2.5, 4.0, 4.001, 90.0])
+    freqs = made * math.tau / 256
     ratio = slow_by_wavelength(freqs, 4.0, 256) / freqs
     expected = torch.tensor([0.25, 0.25, 0.25, 0.625, 1, 1, 1])
     assert torch.allclose(ratio, expected, atol=1e-5)
@@ -139,7 +137,14 @@ def test_kept_mixed_slowed():
     assert torch.equal(slow_by_wavelength(freqs, 1.0, 256), freqs)
 
 
-# -- needles and costs -----------------------------------------------------
+def test_a_raised_base_slows_the_last_pair_by_the_factor():
+    ratio = plain() / raise_base(plain(), 32.0)
+    assert ratio[0] == 1 and ratio[-1] == pytest.approx(32.0)
+    other = plain(theta=500000.0 * 32 ** (64 / 62))
+    assert torch.allclose(raise_base(plain(), 32.0), other, rtol=1e-4, atol=0)
+
+
+# -- needles -----------------------------------------------------
 
 
 def test_needles_are_spread_evenly():
@@ -150,16 +155,3 @@ def test_needles_are_spread_evenly():
     assert insert_needles(needles, filler, 10) == [1, 0, 0, 2, 0, 0, 0, 0, 3]
     assert insert_needles(needles, filler, 4) == [1, 2, 3]
     assert insert_needles([[1], [2]], iter([[0], [7] * 50]), 9) == [1, 0, 2]
-
-
-@pytest.mark.parametrize("head_width", [None, 32])
-def test_operations_are_what_pytorch_counts(head_width):
-    config = small_config(n_layers=3, head_width=head_width)
-    llama = random_llama(config)
-    for T in (2, 33):
-        with FlopCounterMode(display=False) as counter:
-            llama(random_ids(T), last_only=True, attend=attention)
-        found = prefill_operations(config, T)
-        assert counter.get_total_flops() == sum(found)
-    weights, mixing = prefill_operations(LLAMA_1B, 131072)
-    assert round(mixing / (weights + mixing), 3) == 0.898

@@ -359,27 +359,16 @@ def test_losses_have_their_errors_and_marks():
 
 
 @pytest.mark.parametrize("errors", [[0.1, 0.2, 0.1], None])
-def test_a_gap_is_marked_at_every_full_turn(errors):
+def test_a_gap_is_marked_at_every_full_rotation(errors):
     waves = {3: 90.0, 4: 150.0, 5: 1000.0}
     fig = nbD.loss_by_gap([0, 100, 200], [1.0, 5.0, 2.0], errors, waves, 1.5)
     upper, lower = fig.axes
     at = [(line.get_xdata()[0], line.get_ydata()[0]) for line in lower.lines]
     assert at == [(0, 0), (90, 0), (180, 0), (0, 1), (150, 1), (0, 2)]
-    assert texts(lower.texts) == ["1 turn", "2 turns", "1 turn"]
-    assert texts(lower.get_yticklabels())[0] == "pair 3: 90 a turn"
+    assert texts(lower.texts) == ["1 rotation", "2 rotations", "1 rotation"]
+    assert texts(lower.get_yticklabels())[0] == "pair 3: 90"
     assert len(upper.collections) == (errors is not None)
     assert named(upper)["first half not seen"] == [1.5, 1.5]
-
-
-def test_a_dot_marks_where_a_cache_passes_the_weights():
-    caches = [1e6, 2e6, 4e6, 8e6]
-    models = {"small": (caches, 3e6), "large": (caches, 1e12)}
-    fig = nbD.cache_and_weights([512, 1024, 2048, 4096], models)
-    (ax,) = fig.axes
-    (dot,) = [line for line in ax.lines if line.get_marker() == "o"]
-    assert dot.get_xydata().tolist() == [[pytest.approx(1536), 3e6]]
-    assert named(ax)["small: weights, 3 MB"] == [3e6] * 4
-    assert texts(ax.get_xticklabels()) == ["512", "2,048"]
 
 
 def test_the_widget_draws_the_choice(plays):

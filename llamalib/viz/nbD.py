@@ -4,14 +4,13 @@ import math
 
 import ipywidgets as ipw
 
-from .base import COLOURS, array, canvas, colour, heading, panels, size_text
-from .base import spaced
+from .base import COLOURS, array, colour, heading, panels, spaced
 from .charts import add_legend, cell_texts, figure_legend, finish, heatmap
-from .charts import lines, log_axis, mark_x, mark_y, note
+from .charts import lines, mark_x, mark_y, note
 from .model_map import strip  # noqa: F401
 from .play import Play
 
-LOSS = "loss (nats a token)"
+LOSS = "loss (nats per token)"
 
 
 def _look(tone, dashes, width, alpha=1.0):
@@ -28,7 +27,7 @@ WAYS = {
     "base raised": _look("key", "-.", 1.6),
     "by wavelength": _look("attention", "-", 2.2),
 }
-OTHERS = (  # lines with another name, by their place in the legend
+OTHERS = (  # lines with another name, by their order in the legend
     _look("other", "-", 5, 0.5),
     _look("token", "--", 1.8),
     _look("feed-forward", "-.", 1.8),
@@ -37,7 +36,7 @@ OTHERS = (  # lines with another name, by their place in the legend
 
 
 def look(name: str, place: int = 0) -> tuple:
-    """Return a line's look: by the way its name begins with, or its place."""
+    """Return a line's look: that of the way it is named after, or by place."""
     found = [WAYS[way] for way in WAYS if name.startswith(way)]
     return found[0] if found else OTHERS[place % len(OTHERS)]
 
@@ -74,7 +73,7 @@ def loss_by_gap(gaps, means, errors, waves, alone):
     """Draw the second half's n losses by the gap of positions before it.
 
     errors: standard errors or None. waves: pair to its wavelength, for a mark
-    at each full turn. alone: the loss if the first half is not seen.
+    at each full rotation. alone: the loss if the first half is not seen.
     """
     options = dict(sharex=True, height_ratios=[3, 0.4 * len(waves)])
     _, (upper, lower) = panels(4.2, 1, 2, **options)
@@ -86,19 +85,19 @@ def loss_by_gap(gaps, means, errors, waves, alone):
     upper.axhline(float(alone), color=COLOURS["key"], **unseen)
     upper.plot(gaps, means, "o-", color=tone, ms=3, lw=1.4)
     for row, wave in enumerate(waves.values()):
-        for turn in range(int(gaps[-1] // wave) + 1):
-            x, word = turn * wave, "turn" if turn == 1 else "turns"
-            lower.plot(x, row, "o", color=COLOURS["query"], ms=7)
-            if turn:
-                mark_x(upper, x)
+        for n in range(int(gaps[-1] // wave) + 1):
+            lower.plot(n * wave, row, "o", color=COLOURS["query"], ms=7)
+            if n:
+                mark_x(upper, n * wave)
+                text = "1 rotation" if n == 1 else f"{n} rotations"
                 at = dict(va="center", fontsize=8)
-                note(lower, x, row, f"{turn} {word}", 9, 0, **at)
-    names = [f"pair {k}: {wave:,.0f} a turn" for k, wave in waves.items()]
+                note(lower, n * wave, row, text, 9, 0, **at)
+    names = [f"pair {k}: {wave:,.0f}" for k, wave in waves.items()]
     lower.set_yticks(range(len(waves)), names)
-    left_out = "positions left out between the halves"
-    finish(lower, "", left_out, ylim=(len(waves) - 0.5, -0.5))
-    far = "No more keys than in training, but further away"
-    y = "loss of the second half\n(nats a token)"
+    left_out = "gap: positions left out between the halves"
+    finish(lower, "", left_out, "wavelength", ylim=(len(waves) - 0.5, -0.5))
+    far = "No more keys than in training, but farther away"
+    y = "loss of the second half\n(nats per token)"
     return finish(upper, far, "", y, ylim=(0, None), legend="upper right")
 
 
@@ -111,17 +110,6 @@ def shares_along(parts, ylabels):
     return figure_legend(fig, "outside lower center")
 
 
-def slowed_pairs(parts, marks):
-    """Draw hd/2 pairs' wavelengths: title to (before, after)."""
-    fig, axes = panels(4.4, len(parts), sharey=True)
-    for ax, (name, wavelengths) in zip(axes, parts.items()):
-        _before_and_after(ax, *wavelengths, name)
-        for text, value in marks:
-            mark_y(ax, value, text, size=8)
-    axes[0].set_ylabel("positions to a full turn")
-    return figure_legend(fig, "outside lower center")
-
-
 def _before_and_after(ax, before, after, name=""):
     """Draw two rows of dots, and a stroke from one to the other."""
     before, after, pairs = array(before), array(after), range(len(before))
@@ -130,39 +118,6 @@ def _before_and_after(ax, before, after, name=""):
     lines(ax, dict(before=before, after=after), looks, pairs)
     finish(ax, name, "pair k", yscale="log", xticks=spaced(len(pairs), 8))
     ax.minorticks_off()
-
-
-def cache_and_weights(lengths, models):
-    """Draw bytes: name of a model to (n caches, the weights)."""
-    fig, ax = canvas(4.0)
-    tones = "query", "key", "value", "token", "feed-forward"
-    for (name, (caches, weights)), tone in zip(models.items(), tones):
-        held = f"{name}: weights, {size_text(weights)}"
-        series = {f"{name}: cache": caches, held: [weights] * len(lengths)}
-        lines(ax, series, ((tone, "-"), (tone, ":")), lengths, lw=1.8)
-        meet = weights * lengths[-1] / caches[-1]  # the cache is as large
-        if lengths[0] <= meet <= lengths[-1]:
-            ax.plot(meet, weights, "o", color=colour(tone), ms=7)
-    log_axis(ax, "x", lengths[::2], base=2)
-    log_axis(ax, "y", text=size_text)
-    ax.grid(axis="y", color="#e5e5e5", lw=0.8)
-    grows = "The cache grows, the weights do not (dots: both are equal)"
-    finish(ax, grows, "positions of one text", "bytes in bfloat16")
-    style = dict(ncols=1, fontsize=8, labelspacing=0.7)
-    return figure_legend(fig, "outside right upper", **style)
-
-
-def attention_share(lengths, models):
-    """Draw attention's n shares of a pass's operations, for each model."""
-    _, ax = canvas(3.2)
-    looks = [("attention", dashes) for dashes in ("-", "--", ":")]
-    lines(ax, models, looks, lengths, lw=1.5)
-    ax.axhline(0.5, color=COLOURS["other"], lw=1, ls=":")
-    log_axis(ax, "x", lengths[::2], base=2)
-    ax.yaxis.set_major_formatter(lambda y, _: f"{y:.0%}")
-    parts = "Scores and mixing, of all the products of a pass"
-    labels = "tokens of the text", "attention's share\nof the operations"
-    return finish(ax, parts, *labels, ylim=(0, 1), legend="above")
 
 
 def needle_maps(parts, depths, lengths, trials, trained):
@@ -179,7 +134,7 @@ def needle_maps(parts, depths, lengths, trials, trained):
             at = lengths.index(trained) + 0.5
             ax.axvline(at, color=COLOURS["key"], lw=2)
         finish(ax, name, "tokens of the text")
-    axes[0].set_ylabel("where the number\nis told")
+    axes[0].set_ylabel("where the number\nis given")
     return heading(fig, f"Numbers recalled, of {trials} in each cell")
 
 
@@ -195,7 +150,7 @@ def stretched(before, after, along, marks, over):
         mark_y(left, value, text, end=True, dy=dy, size=8)
         if value <= end:
             mark_x(right, value)
-    left.set_ylabel("positions to a full turn")
+    left.set_ylabel("positions per full rotation")
     finish(right, "", "position", LOSS, ylim=(0, None))
     for ax in axes:
         add_legend(ax, "upper center", ncols=3, bbox_to_anchor=(0.5, -0.18))

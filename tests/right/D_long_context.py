@@ -1,0 +1,50 @@
+"""Unusual right answers to the exercises of appendix D."""
+# ruff: noqa: F811, F821
+
+
+# %% exercise 1: with loops, as lists
+def interpolated(head_dim, length, theta, original):
+    s = length / original if length > original else 1
+    return [
+        [m / s * theta ** (-2 * k / head_dim) for k in range(head_dim // 2)]
+        for m in range(length)
+    ]
+
+
+# %% exercise 1: with slower frequencies, in NumPy
+def interpolated(head_dim, length, theta, original):
+    import numpy as np
+
+    freqs = theta ** (-np.arange(0, head_dim, 2) / head_dim)
+    freqs = freqs * min(1, original / length)
+    return np.arange(length)[:, None] * freqs
+
+
+# %% exercise 1: with the notebook's functions, in float64
+def interpolated(head_dim, length, theta, original):
+    last = min(length, original) * (length - 1) / length
+    positions = torch.linspace(0, last, length, dtype=torch.float64)
+    return positions[:, None] * plain_frequencies(head_dim, theta)
+
+
+# %% exercise 2: by the slowest pair, as a whole number where it is one
+def factor_for(freqs, original, length):
+    wavelength = 2 * math.pi / freqs[-1].item()
+    if wavelength <= original or length <= original:
+        return 1
+    return length / original
+
+
+# %% exercise 2: as a tensor
+def factor_for(freqs, original, length):
+    needed = (original * freqs < math.tau).any()
+    return torch.where(needed, max(length / original, 1.0), 1.0)
+
+
+# %% exercise 2: with a loop
+def factor_for(freqs, original, length):
+    factor = 1.0
+    for freq in freqs.tolist():
+        if original * freq < math.tau:
+            factor = max(factor, length / original)
+    return factor
