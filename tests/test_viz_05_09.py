@@ -211,7 +211,8 @@ def test_the_roofs_meet_where_they_should():
         "a": [("1", 0.5, 2e9), ("prefill", 100.0, 5e10)],
         "b": [("1", 0.5, 4e9)],
     }
-    machines = {"CPU": (1e10, 1e11, measured), "$ GPU": (1e12, 1e14, {})}
+    gpu = {"c": [("1", 1.0, 5e11)]}
+    machines = {"CPU": (1e10, 1e11, measured), "$ GPU": (1e12, 1e14, gpu)}
     left, right = nbG.roofline(machines).axes
     x, y = left.lines[0].get_data()
     # 10 GB/s and 100 billion operations a second meet at 10 a byte

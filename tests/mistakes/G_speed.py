@@ -57,7 +57,7 @@ def my_limit(bandwidth, peak, P, config, B, n, size):
     return B / max(moved / bandwidth, ops / peak)
 
 
-# %% exercise 1: see peak
+# %% exercise 1: own operations: see peak
 def my_limit(bandwidth, peak, P, config, B, n, size):
     per = 2 * config.n_layers * config.n_kv_heads * config.head_dim
     return B * bandwidth / (size * (P + B * n * per))
@@ -71,7 +71,7 @@ def my_limit(bandwidth, peak, P, config, B, n, size):
     return B / max(moved / bandwidth, ops / peak)
 
 
-# %% exercise 1: each text has its own operations
+# %% exercise 1: every text has its own operations
 def my_limit(bandwidth, peak, P, config, B, n, size):
     per = 2 * config.n_layers * config.n_kv_heads * config.head_dim
     moved = size * (P + B * n * per)
