@@ -72,8 +72,9 @@ def bound(llama):
         charts.lines(ax, series, [("other", "--"), ("plain", "-")], TEXTS)
         ax.plot(batch, most[batch], "o", ms=9, color=COLOURS["probability"])
         charts.log_axis(ax, "x", TEXTS, base=2)
-        charts.log_axis(ax, "y")
-        read = f"{weights / 1e9:.2f} + {batch * cache / 1e9:.2f} GB per step"
+        charts.log_axis(ax, "y", text="{:,.0f}".format)
+        ax.set_ylim(0.9, 1e7)  # the same for all values: a slider moves lines
+        read = f"{weights / 1e9:.2f} + {batch * cache / 1e9:,.2f} GB per step"
         title = f"{read}: at most {most[batch]:,.0f} tokens per second"
         x, y = "texts per step", "tokens per second, all texts"
         return charts.finish(ax, title, x, y, legend="upper left")
