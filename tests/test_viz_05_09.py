@@ -207,19 +207,39 @@ def test_samples_branch_where_they_differ():
 
 
 def test_the_roofs_meet_where_they_should():
-    products = [(1, 0.5, 4e9), (64, 30.0, 9e10)]
-    steps = [("decode", 0.5, 2e9), ("prefill", 100.0, 5e10)]
-    (ax,) = nbG.roofline(1e10, 1e11, products, steps).axes
-    x, y = ax.lines[0].get_data()
+    measured = {
+        "a": [("1", 0.5, 2e9), ("prefill", 100.0, 5e10)],
+        "b": [("1", 0.5, 4e9)],
+    }
+    gpu = {"c": [("1", 1.0, 5e11)]}
+    machines = {"CPU": (1e10, 1e11, measured), "$ GPU": (1e12, 1e14, gpu)}
+    left, right = nbG.roofline(machines).axes
+    x, y = left.lines[0].get_data()
     # 10 GB/s and 100 billion operations a second meet at 10 a byte
-    assert list(zip(x, y))[2:] == [(10, 100), (300, 100)]
+    assert np.allclose((x[2:], y[2:]), ([10, 400], [100, 100]))
     assert np.allclose(y[:2], 10 * np.array(x[:2]))
-    assert ax.get_ylim()[0] < 2  # the slowest pass is in sight
-    assert {"1 row", "64", "memory-bound: 10 GB/s"} <= set(texts(ax.texts))
-    # memory that is never the limit
-    (ax,) = nbG.roofline(1e12, 1e11, [(1, 0.5, 4e9), (4, 2.0, 9e9)]).axes
-    assert set(ax.lines[0].get_ydata()) == {100}
-    assert not any("memory" in text for text in texts(ax.texts))
+    assert left.get_ylim()[0] < 2  # the slowest pass is in sight
+    words = {" 1", " prefill", "memory-bound:\n10 GB/s"}
+    assert words | {"compute-bound: 100"} == set(texts(left.texts))
+    assert max(right.lines[0].get_ydata()) == pytest.approx(1e5)
+    lines = {line.get_label(): line.get_xydata() for line in left.lines}
+    assert np.allclose(lines["a"], [(0.5, 2), (100, 50)])
+    assert np.allclose(lines["b"], [(0.5, 4)])
+
+
+@pytest.mark.parametrize("size, batch, context", [(2, 1, 0), (0.5, 64, 1024)])
+def test_the_widget_bounds_the_tokens_per_second(size, batch, context):
+    llama = random_llama().to(torch.bfloat16)
+    play = nbG.bound(llama)
+    assert repr(play) == "Play(size=2, bandwidth=100, batch=8, context=4096)"
+    values = dict(size=size, bandwidth=500, batch=batch, context=context)
+    (ax,) = drawn(play, **values)
+    weights = sum(w.numel() for w in llama.parameters())
+    read = size * weights + llama.new_cache(1, batch).nbytes * context
+    (dot,) = [line for line in ax.lines if line.get_marker() == "o"]
+    expected = batch, pytest.approx(500e9 * batch / read)
+    assert tuple(dot.get_xydata()[0]) == expected
+    assert f"at most {500e9 * batch / read:,.0f} tokens" in ax.get_title("left")
 
 
 # -- widgets ----------------------------------------------------------------

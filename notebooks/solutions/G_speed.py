@@ -1,9 +1,16 @@
-"""Solution of the exercise of appendix G."""
+"""Answers to the exercises of G_speed: each stands in the stub's place."""
 # ruff: noqa: F821
 
 
 # %% exercise 1
-def my_limit(bandwidth, P, config, B, n, size):
+def my_limit(bandwidth, peak, P, config, B, n, size):
     per_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim
-    numbers = P + B * n * per_position  # that one step reads
-    return B * bandwidth / (size * numbers)
+    moved = size * (P + B * n * per_position)  # bytes
+    return B / max(moved / bandwidth, 2 * B * P / peak)
+
+
+# %% exercise 2
+def my_mask(padding, T):
+    t, s = torch.arange(T)[:, None], torch.arange(T)  # (T, 1), (T,)
+    is_token = s >= padding[:, None, None]  # (B, 1, T)
+    return (s <= t) & is_token | (s == t)  # (B, T, T)

@@ -1,0 +1,65 @@
+"""Unusual right answers to the exercises of appendix G."""
+# ruff: noqa: F811, F821
+
+
+# %% exercise 1: the smaller of two speeds
+def my_limit(bandwidth, peak, P, config, B, n, size):
+    c = config
+    cache = B * n * 2 * c.n_layers * c.n_kv_heads * c.head_dim
+    return min(B * bandwidth / (size * P + size * cache), peak / 2 / P)
+
+
+# %% exercise 1: with the cache's shape, as a tensor
+def my_limit(bandwidth, peak, P, config, B, n, size):
+    shape = config.n_layers, B, config.n_kv_heads, n, config.head_dim
+    keys = torch.empty(shape, device="meta")
+    moved = torch.tensor(size * (P + 2.0 * keys.numel()))
+    ops = torch.tensor(2.0 * B * P)
+    return B / torch.maximum(moved / bandwidth, ops / peak)
+
+
+# %% exercise 1: by the intensity and the corner
+def my_limit(bandwidth, peak, P, config, B, n, size):
+    kv_dim = config.n_kv_heads * config.dim / config.n_heads
+    moved = size * (P + 2 * B * n * config.n_layers * kv_dim)
+    intensity = 2 * B * P / moved
+    if intensity < peak / bandwidth:
+        return B * bandwidth / moved
+    return B * peak / (2 * B * P)
+
+
+# %% exercise 2: with loops, as lists
+def my_mask(padding, T):
+    return [
+        [[s == t or p <= s <= t for s in range(T)] for t in range(T)]
+        for p in padding.tolist()
+    ]
+
+
+# %% exercise 2: with tril, row by row
+def my_mask(padding, T):
+    rows = []
+    for p in padding:
+        mask = torch.ones(T, T, dtype=torch.bool).tril()
+        mask[:, : int(p)] = False
+        mask.fill_diagonal_(True)
+        rows.append(mask)
+    return torch.stack(rows)
+
+
+# %% exercise 2: from the cache's own mask
+def my_mask(padding, T):
+    cache = llama.new_cache(T, len(padding), padding)
+    mask = cache.mask(T)  # (B, 1, T, T), 0 or -inf
+    return mask[:, 0] == 0
+
+
+# %% exercise 2: with NumPy
+def my_mask(padding, T):
+    import numpy as np
+
+    mask = np.tril(np.ones((len(padding), T, T), bool))
+    for row, p in zip(mask, padding.numpy()):
+        row[:, :p] = False
+        np.fill_diagonal(row, True)
+    return mask
