@@ -26,7 +26,7 @@ LINES = {
     "viz": 3000,
     "viz with E to H": 3300,  # the pictures of the last appendices
     "parallel": 300,
-    "course": 2200,
+    "course": 2700,
     "verify": 450,
 }
 FUNCTION_LINES = {"llamalib": 30, "notebooks": 25}
