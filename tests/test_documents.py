@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llamalib.course.nbH import DOCUMENTS
+from llamalib.course.nbH import DOCUMENTS, shortest
 from llamalib.course.series import NOTEBOOKS
 from llamalib.files import ROOT
+from llamalib.tokenizer import read_ranks
 from llamalib.viz import nbH
 from tests.helpers import code_cells
 
@@ -149,6 +150,13 @@ def test_the_notebooks_special_names_are_those_of_003():
     (cell,) = (s for _, s in code_cells(H) if "names += [" in s)
     exec(cell.split("same = ")[0], names)
     assert names["names"] == eval(printed)
+
+
+def test_bpe_takes_more_tokens_than_needed(pocket, pocket_folder):
+    """As exercise 2 says of one word."""
+    ranks = read_ranks(pocket_folder / "tokenizer.model")
+    ids = pocket.tokenizer.encode(" gaitrar", bos=False, eos=False)
+    assert len(ids) == 4 and shortest(b" gaitrar", ranks) == 3
 
 
 # -- the widget
