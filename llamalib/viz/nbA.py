@@ -75,12 +75,12 @@ def step_sizes(rates, steps):
     """Draw learning rates, and lengths of AdamW's steps by name."""
     _, (left, right) = panels(2.9, 2)
     left.plot(*_by_step(rates), color=LEARNED, lw=2)
-    series = {name: _by_step(values) for name, values in steps.items()}
-    lines(right, series, ((LEARNED, "-"), (LEARNED, "--")))
-    rate = "Warm-up, then half a cosine", "step", "learning rate"
-    finish(left, *rate, ylim=(0, None))
-    same = "A gradient that stays the same", "step", "step / learning rate"
-    return finish(right, *same, ylim=(0, None), legend="best")
+    xs = range(1, 1 + len(next(iter(steps.values()))))
+    lines(right, steps, ((LEARNED, "-"), (LEARNED, "--")), xs)
+    low = dict(x="step", ylim=(0, None))
+    finish(left, "Warm-up, then half a cosine", y="learning rate", **low)
+    low |= dict(y="step / learning rate", legend="best")
+    return finish(right, "A gradient that stays the same", **low)
 
 
 def _by_step(values):
@@ -102,7 +102,7 @@ def training_curve(steps, losses, held, levels, norms, clip, sample):
     add_legend(left, (0.3, 0.65), handlelength=0, labelcolor="linecolor")
     _with_mean(right, *_by_step(norms), {})
     mark_y(right, clip, color="black")
-    ticks = [0.1, 1, 10, 100] if max(norms) > 10 else [0.1, 1, 10]
+    ticks = [0.1, 1, 10, 100][: 4 if max(norms) > 10 else 3]
     log_axis(right, "y", ticks)
     top, x = 1.1 * max(levels.values()), dict(x="step", xlim=(0, steps))
     finish(left, y=LOSS, ylim=(0, top), **x)
@@ -195,8 +195,6 @@ def training(llama, snapshots, ids, head) -> Play:
 
     last = dict(options=list(shots), value=snapshots[-1].step)
     first = dict(options=heads, value=tuple(head))
-    return Play(
-        draw,
-        step=ipw.SelectionSlider(description="step", **last),
-        head=ipw.Dropdown(description="head", **first),
-    )
+    step = ipw.SelectionSlider(description="step", **last)
+    head = ipw.Dropdown(description="head", **first)
+    return Play(draw, step=step, head=head)

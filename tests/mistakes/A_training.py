@@ -38,7 +38,7 @@ def same_text_mask(ids, begin_id):
     return (text[:, None] == text).triu()
 
 
-# %% exercise 1: a query may look at itself too
+# %% exercise 1: a query may see itself too
 def same_text_mask(ids, begin_id):
     text = (ids == begin_id).cumsum(0)
     return (text[:, None] == text).tril(-1)
