@@ -1,4 +1,4 @@
-"""The functions of appendix A: labels, mask, loss, a step, a run."""
+"""The functions of appendix A: labels, mask, loss, a step, a run, LoRA."""
 
 import csv
 import json
@@ -33,14 +33,14 @@ IGNORE, pad_rows, draw_rows, next_token_labels, training_mask = taught(
     "next_token_labels",
     "training_mask",
 )
-next_token_loss, adamw_step, clip_by_norm, learning_rate, Compact = taught(
+next_token_loss, adamw_step, clip_by_norm, learning_rate = taught(
     "A_training",
     "next_token_loss",
     "adamw_step",
     "clip_by_norm",
     "learning_rate",
-    "CompactTokenizer",
 )
+Compact, LoRA = taught("A_training", "CompactTokenizer", "LoRA")
 END = 99
 
 # -- labels ------------------------------------------------------------------
@@ -272,6 +272,47 @@ def test_a_run_learns_what_repeats_and_the_end():
     for row in rows:
         new = llamalib.generate(llama, row[:2], max_new_tokens=9, stop=(2,))
         assert list(new) == row[2:]
+
+
+# -- after pre-training ------------------------------------------------------
+
+
+def test_lora_starts_as_its_matrix_and_merges_into_one():
+    """A gradient reaches only the two thin matrices."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.nn.Parameter(torch.randn(6, 8, generator=generator))
+    lora = LoRA(weight.detach(), rank=2)
+    x = torch.randn(3, 5, 8, generator=generator)
+    assert torch.equal(F.linear(x, lora), F.linear(x, weight.detach()))
+    with torch.no_grad():
+        lora.b.normal_(generator=generator)
+    found = F.linear(x, lora)
+    assert (found - F.linear(x, weight)).abs().max() > 0.1
+    assert torch.allclose(found, F.linear(x, lora.merged()), atol=1e-5)
+    found.sum().backward()
+    assert lora.a.grad.abs().max() > 0 and lora.b.grad.abs().max() > 0
+    assert weight.grad is None
+    assert lora.merged().shape == weight.shape
+
+
+def test_lora_runs_inside_the_model():
+    llama = random_llama()
+    base, tokens = dict(llama.state_dict()), random_ids(2, 7)
+    names = [n for n, p in base.items() if "layers" in n and p.dim() == 2]
+    adapted = base | {n: LoRA(base[n], rank=2, seed=i) for i, n in
+                      enumerate(names)}  # fmt: skip
+
+    def logits(w):
+        rest = llama.config, llama.freqs_cis_for(0, 7), causal_mask(7)
+        return forward(tokens, w, *rest, attend=llama.attend)
+
+    assert torch.equal(logits(adapted), logits(base))
+    with torch.no_grad():
+        for n in names:
+            adapted[n].b.normal_(std=0.1)
+    merged = adapted | {n: adapted[n].merged() for n in names}
+    assert not torch.allclose(logits(adapted), logits(base), atol=1e-2)
+    assert torch.allclose(logits(adapted), logits(merged), atol=1e-4)
 
 
 # -- the pocket's log --------------------------------------------------------

@@ -191,6 +191,20 @@ def test_the_two_heads_that_look_most_at_the_end_are_named():
     assert len(left.lines) == 4 and named(right) == {"again": [5, 4, 3]}
 
 
+def test_a_step_and_a_push_are_drawn_as_given():
+    steps = {"with": [1.0, 1.0], "without": [0.5, 0.8]}
+    left, right = nbA.step_sizes([0.1, 0.3, 0.2], steps).axes
+    assert left.lines[0].get_ydata().tolist() == [0.1, 0.3, 0.2]
+    assert left.lines[0].get_xdata()[0] == 1
+    assert named(right) == steps
+    push = [0.5, -0.6, 0.1]
+    fig = nbA.logit_gradient(["a", " b", "$"], [0.5, 0.4, 0.1], push, " b")
+    left, right = fig.axes
+    assert left.get_title(loc="left") == "Expected; the label is ␣b"
+    assert [bar.get_width() for bar in right.patches] == push
+    assert fill(right.patches[1]) != fill(right.patches[0])
+
+
 def test_a_live_picture_is_shown_once_and_then_changed(monkeypatch):
     calls = []
     for name in ("display", "update"):

@@ -7,16 +7,15 @@ import numpy as np
 from IPython.display import HTML, DisplayHandle
 from matplotlib.patches import Rectangle
 
-from .base import COLOURS, alt_text, array, canvas, heading, image_tag
+from .base import COLOURS, alt_text, array, canvas, image_tag
 from .base import legible, panels, plain, sharp_png, visible
 from .charts import add_legend, finish, heatmap, lines, log_axis, mark_y
 from .charts import ranked_bars, token_ticks, write
 from .model_map import strip  # noqa: F401
-from .nb05 import masks  # noqa: F401
 from .play import Play, token_texts
 
-LEARNED = COLOURS["plain"]  # text in the training set
-HELD = "#999933"  # held-out text: olive, of Paul Tol's palette
+LEARNED = COLOURS["plain"]  # training texts
+HELD = "#999933"  # held-out texts: olive, of Paul Tol's palette
 GREY = "#bbbbbb"
 TINTS = "white", "#fbe5c0"  # behind a token, and behind its label
 LOSS = "loss (nats a token)"
@@ -32,8 +31,7 @@ class LivePicture:
         """Show a figure: first below the cell, later in the same place."""
         show = self._handle.update if self._shown else self._handle.display
         alt = alt_text(fig)
-        words = {"alt": alt}
-        show(HTML(image_tag(sharp_png(fig), alt), metadata=words))
+        show(HTML(image_tag(sharp_png(fig), alt), metadata={"alt": alt}))
         self._shown = True
 
 
@@ -48,10 +46,9 @@ def label_rows(rows):
             tone = "#eeeeee" if text is None else tint
             box = dict(fc=tone, ec=COLOURS["other"], lw=0.8)
             ax.add_patch(Rectangle((t - 0.5, y - 0.5), 1, 1, **box))
-            label = "–" if text is None else visible(text)
-            if len(label) > 9:
-                label = label[:5] + "…" + label[-3:]
-            write(ax, t, y - 0.05, label, 8)
+            said = "–" if text is None else visible(text)
+            short = said if len(said) < 10 else said[:5] + "…" + said[-3:]
+            write(ax, t, y - 0.05, short, 8)
     ax.set_yticks(ys, ["token", "label"] * len(rows))
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
@@ -59,18 +56,6 @@ def label_rows(rows):
     ax.spines[:].set_visible(False)
     limits = dict(xlim=(-0.55, T - 0.45), ylim=(ys[-1] - 0.6, 1.1))
     return finish(ax, x="position", xticks=range(T), **limits)
-
-
-def loss_by_scale(scales, curves, blind):
-    """Draw n losses by scale: two measured curves, then the predicted one."""
-    _, ax = canvas(3.2)
-    hollow = dict(ms=8, mfc="none", mew=1.8)  # equal points are both visible
-    looks = ("token", "o", hollow), ("query", "s", hollow), ("other", "-")
-    lines(ax, curves, looks, scales)
-    ax.axhline(blind, color="black", ls="--", lw=1, label="ln V")
-    log_axis(ax, "x", scales)
-    x = "standard deviation of the output matrix's numbers"
-    return finish(ax, "", x, LOSS, legend="above")
 
 
 def logit_gradient(names, probs, gradient, label):
@@ -81,8 +66,7 @@ def logit_gradient(names, probs, gradient, label):
     ranked_bars(right, names, gradient, tones)
     right.axvline(0, color=COLOURS["other"], lw=0.8)
     right.tick_params(labelleft=False)
-    came = f"What was expected, and {visible(label)} came"
-    finish(left, came, "probability p")
+    finish(left, f"Expected; the label is {visible(label)}", "probability p")
     down = "Blue logits go up, orange ones down"
     return finish(right, down, "gradient: p, and p − 1 at the label")
 
@@ -91,12 +75,12 @@ def step_sizes(rates, steps):
     """Draw learning rates, and lengths of AdamW's steps by name."""
     _, (left, right) = panels(2.9, 2)
     left.plot(*_by_step(rates), color=LEARNED, lw=2)
-    series = {name: _by_step(values) for name, values in steps.items()}
-    lines(right, series, ((LEARNED, "-"), (LEARNED, "--")))
-    rate = "Warm-up, then half a cosine", "step", "learning rate"
-    finish(left, *rate, ylim=(0, 1.08 * max(rates)))
-    same = "A gradient that stays the same", "step", "step / learning rate"
-    return finish(right, *same, ylim=(0, None), legend="best")
+    xs = range(1, 1 + len(next(iter(steps.values()))))
+    lines(right, steps, ((LEARNED, "-"), (LEARNED, "--")), xs)
+    low = dict(x="step", ylim=(0, None))
+    finish(left, "Warm-up, then half a cosine", y="learning rate", **low)
+    low |= dict(y="step / learning rate", legend="best")
+    return finish(right, "A gradient that stays the same", **low)
 
 
 def _by_step(values):
@@ -112,20 +96,18 @@ def training_curve(steps, losses, held, levels, norms, clip, sample):
     margins = 0.065, 0.32, 0.98, 0.94, 0.245
     fig, axes = panels(4.1, 2, margins=margins, width_ratios=(0.55, 0.265))
     left, right = axes
-    mean = "text that is learned: mean of 20 (grey: each)"
+    mean = "training texts: mean of 20 (grey: each)"
     _with_mean(left, *_by_step(losses), levels, mean)
-    other = {"text kept from it": zip(*held)}
-    lines(left, other, [(HELD, "o-")], ms=4, lw=1.5)
+    lines(left, {"held-out texts": zip(*held)}, [(HELD, "o-")], ms=4, lw=1.5)
     add_legend(left, (0.3, 0.65), handlelength=0, labelcolor="linecolor")
     _with_mean(right, *_by_step(norms), {})
     mark_y(right, clip, color="black")
-    ticks = [0.1, 1, 10, 100] if max(norms) > 10 else [0.1, 1, 10]
+    ticks = [0.1, 1, 10, 100][: 4 if max(norms) > 10 else 3]
     log_axis(right, "y", ticks)
-    x, top = dict(xlim=(0, steps)), 1.1 * max(levels.values())
-    finish(left, "", "step", LOSS, ylim=(0, top), **x)
+    top, x = 1.1 * max(levels.values()), dict(x="step", xlim=(0, steps))
+    finish(left, y=LOSS, ylim=(0, top), **x)
     fig.text(0.01, 0.165, _wrapped(sample), fontsize=9, va="top")
-    norm = "norm of the gradient"
-    return finish(right, "", "step", norm, ylim=(0.1, ticks[-1]), **x)
+    return finish(right, y="norm of the gradient", ylim=(0.1, ticks[-1]), **x)
 
 
 def _with_mean(ax, xs, values, levels, name=""):
@@ -153,24 +135,11 @@ def overfitting(runs):
     fig, axes = panels(3.1, len(runs), sharey=True)
     looks = (LEARNED, "-"), (HELD, "o-", dict(ms=4))
     for ax, (name, (losses, held)) in zip(axes, runs.items()):
-        series = {"text that is learned": _by_step(running_mean(losses))}
-        lines(ax, series | {"text kept from it": tuple(zip(*held))}, looks)
+        series = {"training texts": _by_step(running_mean(losses))}
+        lines(ax, series | {"held-out texts": tuple(zip(*held))}, looks)
         finish(ax, name, "step", legend=ax is axes[-1] and "best")
     axes[0].set(ylabel=LOSS, ylim=(0, None))
     return fig
-
-
-def attention_by_step(maps, labels, over):
-    """Draw a head's weights over T tokens: name of a step to (T, T)."""
-    fig, axes = panels(3.6, len(maps))
-    for ax, (name, weights) in zip(axes, maps.items()):
-        image = heatmap(ax, weights, limit=1.0)
-        token_ticks(ax, labels, labels, most=24, size=7)
-        ax.tick_params(labelleft=ax is axes[0])
-        finish(ax, name, "key")
-    axes[0].set_ylabel("query")
-    fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
-    return heading(fig, over)
 
 
 def heads_by_step(steps, weights, losses):
@@ -185,25 +154,8 @@ def heads_by_step(steps, weights, losses):
     lines(right, losses, ((HELD, "o-"), (HELD, "s--")), steps, ms=4)
     each = f"Each of the {len(order)} heads", "step", "weight on the token due"
     finish(left, *each, ylim=(0, None), legend="upper left")
-    kept = "Text kept from training", "step", LOSS
-    return finish(right, *kept, ylim=(0, None), legend="best")
-
-
-def training_log(tokens, losses, rates, levels):
-    """Draw n losses and learning rates by the tokens read so far."""
-    _, axes = panels(4.4, 1, 2, sharex=True, height_ratios=(5, 2))
-    above, below = axes
-    _with_mean(above, tokens, losses, levels)
-    log_axis(above, "y", [0.6, 1, 2, 4, 8])
-    finish(above, "", "", LOSS, ylim=(0.5, 10))
-    below.plot(tokens, rates, color=LEARNED, lw=2)
-    ticks = {10**4: "10,000", 10**5: "100,000"}
-    ticks |= {m * 10**6: f"{m} million" for m in (1, 10, 100)}
-    seen = [n for n in ticks if tokens[0] <= n <= tokens[-1]]
-    # logarithmic: otherwise the first hundred steps are invisible
-    log_axis(below, "x", seen, ticks.get)
-    labels = "tokens read", "learning rate"
-    return finish(below, "", *labels, ylim=(0, 1.1 * max(rates)))
+    held = "Held-out texts", "step", LOSS
+    return finish(right, *held, ylim=(0, None), legend="best")
 
 
 def snapshot(over, sample, names, probs, weights, labels, head):
@@ -243,8 +195,6 @@ def training(llama, snapshots, ids, head) -> Play:
 
     last = dict(options=list(shots), value=snapshots[-1].step)
     first = dict(options=heads, value=tuple(head))
-    return Play(
-        draw,
-        step=ipw.SelectionSlider(description="step", **last),
-        head=ipw.Dropdown(description="head", **first),
-    )
+    step = ipw.SelectionSlider(description="step", **last)
+    head = ipw.Dropdown(description="head", **first)
+    return Play(draw, step=step, head=head)

@@ -1,0 +1,58 @@
+"""Unusual right answers to the exercises of appendix A."""
+# ruff: noqa
+
+
+# %% exercise 1: with loops, as lists
+def same_text_mask(ids, begin_id):
+    text, nth = [], 0
+    for i in ids.tolist():
+        nth += i == begin_id
+        text.append(nth)
+    T = len(text)
+    return [[s <= t and text[s] == text[t] for s in range(T)] for t in range(T)]
+
+
+# %% exercise 1: with NumPy
+def same_text_mask(ids, begin_id):
+    import numpy as np
+
+    text = np.cumsum(ids.numpy() == begin_id)
+    return np.tril(text[:, None] == text[None])
+
+
+# %% exercise 1: zeros and ones, in blocks
+def same_text_mask(ids, begin_id):
+    T = len(ids)
+    starts = [t for t in range(1, T) if ids[t] == begin_id]
+    sizes = [b - a for a, b in zip([0, *starts], [*starts, T])]
+    blocks = [torch.ones(n, n).tril() for n in sizes]
+    return torch.block_diag(*blocks)
+
+
+# %% exercise 2: from the means, with weights
+def loss_of_parts(parts):
+    n = [(y != -100).sum() for _, y in parts]
+    each = [
+        F.cross_entropy(z.flatten(0, 1), y.flatten()) * k
+        for (z, y), k in zip(parts, n)
+        if k
+    ]
+    return sum(each) / sum(n)
+
+
+# %% exercise 2: one position after another, in float64
+def loss_of_parts(parts):
+    found = []
+    for z, y in parts:
+        for row, label in zip(z.flatten(0, 1).double(), y.flatten().tolist()):
+            if label != -100:
+                found.append(row.logsumexp(0) - row[label])
+    return torch.stack(found).mean()
+
+
+# %% exercise 2: as one large batch
+def loss_of_parts(parts):
+    z = torch.cat([z.flatten(0, 1) for z, _ in parts])
+    y = torch.cat([y.flatten() for _, y in parts])
+    log_p = z.log_softmax(-1)[y != -100]
+    return -log_p.gather(1, y[y != -100][:, None]).sum() / (y != -100).sum()
