@@ -10,7 +10,6 @@ from .charts import add_legend, finish, histograms, lines, log_axis, note
 from .model_map import strip  # noqa: F401
 from .play import Play
 
-KINDS = {"int8": ("query", "o-"), "int4": ("key", "o-")}
 PERCENT = dict(text=lambda y: f"{100 * y:.3g} %", subs=(1, 2, 5))
 
 
@@ -51,18 +50,17 @@ def error_by_bits(curves):
     return add_legend(ax, title="numbers per scale")
 
 
-def speed_by_rows(rows, times, bytes_less):
-    """Draw n speeds relative to bfloat16, and as dashes what bytes predict."""
-    _, ax = canvas(3.0)
+def speed_by_texts(texts, ratios):
+    """Draw speeds ÷ bfloat16's, by n texts decoded together: name to n."""
+    _, ax = canvas(2.9)
     ax.axhline(1, color=COLOURS["plain"], lw=2)
-    note(ax, rows[-1], 1, "bfloat16", ha="right")
-    lines(ax, times, map(KINDS.get, times), rows)
-    for kind, ratio in bytes_less.items():
-        ax.axhline(ratio, color=colour(KINDS[kind][0]), lw=1, ls="--")
-    log_axis(ax, "x", rows, base=2)
-    product = "One product with a matrix of the shape of the 1B's w1"
-    labels = "rows multiplied at once", "speed ÷ bfloat16's"
-    return finish(ax, product, *labels, ylim=(0, None), legend="best")
+    note(ax, texts[0], 1, "bfloat16 as it is loaded")
+    looks = ("query", "o-"), ("key", "s-")
+    lines(ax, ratios, looks, texts)
+    log_axis(ax, "x", texts, base=2)
+    heading = "Decoding with the 1B's shapes on a CPU"
+    labels = "texts decoded together", "speed ÷ bfloat16's"
+    return finish(ax, heading, *labels, ylim=(0, None), legend="best")
 
 
 def loss_by_matrix(names, losses, base, bits):
