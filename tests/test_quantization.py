@@ -15,22 +15,17 @@ from llamalib.fast.quantize import (
 from llamalib.fast.step import CompiledDecode
 from llamalib.fast.weight import WAYS, FastWeight, fits_kernel
 from tests.helpers import random_llama, small_config, write_checkpoint
+from tests.taught import taught
 
+dequantize_rows, dequantize_groups, best_scales = taught(
+    "B_quantization", "dequantize_rows", "dequantize_groups", "best_scales"
+)
 FLOATS = torch.float32, torch.bfloat16, torch.float16
 
 
 def some(*shape, seed=0, dtype=torch.float32):
     chance = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=chance).to(dtype)
-
-
-def dequantize_rows(q, scale):
-    return q.float() * scale.float()[:, None]
-
-
-def dequantize_groups(q, scale):
-    groups = q.unflatten(-1, (scale.shape[-1], -1))
-    return (groups.float() * scale.float()[..., None]).flatten(-2)
 
 
 def by_kernel(w):
@@ -75,6 +70,26 @@ def test_zeros_stay_zeros():
     w[1, 0] = 3
     assert torch.equal(dequantize_rows(*quantize_rows(w)), w)
     assert torch.equal(dequantize_groups(*quantize_groups(w, 8)), w)
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_a_searched_scale_is_the_best_of_seven(bits):
+    """Each input has its own importance; a group of zeros stays."""
+    w, h = some(3, 12), torch.linspace(0.1, 5, 12)
+    w[1, :4] = 0
+    found, top = best_scales(w, bits, 4, h), 2 ** (bits - 1) - 1
+    for row, kept in zip(w, found):
+        for start in range(0, 12, 4):
+            part = slice(start, start + 4)
+            tried = []
+            for tenth in range(4, 11):
+                s = max(row[part].abs().max().item(), 1e-9) * tenth / 10 / top
+                q = (row[part] / s).round().clamp(-top, top)
+                tried.append(q * s)
+            errors = [(h[part] * (t - row[part]) ** 2).sum() for t in tried]
+            error = (h[part] * (kept[part] - row[part]) ** 2).sum()
+            assert error <= min(errors) * 1.0001 + 1e-9
+    assert torch.equal(found[1, :4], w[1, :4])
 
 
 def test_a_row_that_no_group_fits():

@@ -284,6 +284,22 @@ def test_the_widget_rounds_any_matrix_by_rows_or_groups(pocket, plays):
         assert named(left)["kept"] == pytest.approx(expected.tolist())
 
 
+def test_speeds_are_relative_to_bfloat16():
+    ratios = {"int8": [2.4, 1.0, 0.5], "repacked": [1.6, 1.5, 1.4]}
+    (ax,) = nbB.speed_by_texts((1, 8, 32), ratios).axes
+    level, *curves = ax.lines
+    assert set(level.get_ydata()) == {1}
+    found = {line.get_label(): list(line.get_ydata()) for line in curves}
+    assert found == ratios and ax.get_ylim()[0] == 0
+    assert texts(ax.get_xticklabels()) == ["1", "8", "32"]
+
+
+def test_a_loss_is_drawn_above_the_base():
+    (ax,) = nbB.loss_by_matrix(["output", "w2"], [1.5, 1.25], 1.0, 2).axes
+    heights = [bar.get_height() for bar in ax.patches]
+    assert heights == pytest.approx([0.5, 0.25])
+
+
 # -- C ----------------------------------------------------------------------
 
 

@@ -5,13 +5,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .base import COLOURS, array, canvas, colour, panels, spaced
-from .charts import add_legend, finish, heatmap, histograms, lines
-from .charts import log_axis, note
+from .base import COLOURS, array, canvas, colour, panels
+from .charts import add_legend, finish, histograms, lines, log_axis, note
 from .model_map import strip  # noqa: F401
 from .play import Play
 
-KINDS = {"int8": ("query", "o-"), "int4": ("key", "o-")}
 PERCENT = dict(text=lambda y: f"{100 * y:.3g} %", subs=(1, 2, 5))
 
 
@@ -28,7 +26,7 @@ def stairs(numbers, kept, steps, name):
     below.axhline(0, color=COLOURS["plain"], lw=0.8)
     for y in (-half, half):
         below.axhline(y, color=COLOURS["other"], lw=0.8, ls="--")
-    return finish(below, "", "number of the row", "error, and\nhalf a step")
+    return finish(below, "", "index in the row", "error, and\nhalf a step")
 
 
 def _kept(ax, numbers, kept, size):
@@ -46,66 +44,43 @@ def error_by_bits(curves):
     series = {name: tuple(zip(*points)) for name, points in curves.items()}
     lines(ax, series, looks, lw=1.5)
     log_axis(ax, "y", **PERCENT)
-    halved = "From four bits on every bit halves the error"
-    bits = "bits a number, its share of the scales counted"
+    halved = "From four bits on, each further bit halves the error"
+    bits = "bits per number, with its share of the scale"
     finish(ax, halved, bits, "error, ‖ŵ − w‖ / ‖w‖")
-    return add_legend(ax, title="numbers to a scale")
+    return add_legend(ax, title="numbers per scale")
 
 
-def error_maps(names, maps):
-    """Draw the relative errors of m matrices: kind to (m, L) numbers."""
-    fig, axes = panels(3.0, len(maps), sharey=True)
-    for ax, (kind, values) in zip(axes, maps.items()):
-        image = heatmap(ax, 100 * array(values), names)
-        ticks = spaced(values.shape[1], 8)
-        finish(ax, f"{kind}: error of each matrix", "layer", xticks=ticks)
-        fig.colorbar(image, ax=ax, format="%.3g %%")
-    return fig
-
-
-def drift(errors):
-    """Draw the residual stream's error: kind to L + 1 numbers."""
+def speed_by_texts(texts, ratios):
+    """Draw speeds ÷ bfloat16's, by n texts decoded together: name to n."""
     _, ax = canvas(2.9)
-    n = len(errors["int8"])
-    lines(ax, errors, map(KINDS.get, errors), range(n))
-    log_axis(ax, "y", **PERCENT)
-    moved = "How far the residual stream has moved", "blocks run"
-    median = "error of a token's\nvector, median"
-    return finish(ax, *moved, median, xticks=spaced(n, 18), legend="best")
-
-
-def speed_by_rows(rows, times, bytes_less):
-    """Draw n speeds, and the ratio of bytes, relative to bfloat16."""
-    _, ax = canvas(3.0)
     ax.axhline(1, color=COLOURS["plain"], lw=2)
-    note(ax, rows[-1], 1, "bfloat16", ha="right")
-    lines(ax, times, map(KINDS.get, times), rows)
-    for kind, ratio in bytes_less.items():
-        ax.axhline(ratio, color=colour(KINDS[kind][0]), lw=1, ls="--")
-    log_axis(ax, "x", rows, base=2)
-    product = "One product with a matrix of the 1B's size"
-    labels = "rows multiplied at once", "times as fast"
-    return finish(ax, product, *labels, ylim=(0, None), legend="best")
+    note(ax, texts[0], 1, "bfloat16 as it is loaded")
+    looks = ("query", "o-"), ("key", "s-")
+    lines(ax, ratios, looks, texts)
+    log_axis(ax, "x", texts, base=2)
+    heading = "Decoding with the 1B's shapes on a CPU"
+    labels = "texts decoded together", "speed ÷ bfloat16's"
+    return finish(ax, heading, *labels, ylim=(0, None), legend="best")
 
 
 def loss_by_matrix(names, losses, base, bits):
-    """Draw n losses above `base`: one kind of matrix each has few bits."""
+    """Draw n losses above `base`: each with one kind of matrix at `bits`."""
     _, ax = canvas(2.9)
     roles = dict.fromkeys(("w1", "w2", "w3"), "feed-forward")
-    roles |= dict(tok_embeddings="token")
+    roles |= dict(embedding="token", output="probability")
     tones = [colour(roles.get(name, "attention")) for name in names]
     ax.bar(names, [loss - base for loss in losses], color=tones)
     ax.axhline(0, color=COLOURS["plain"], lw=0.8)
-    heading = f"The loss, with one kind of matrix at {bits} bits"
-    return finish(ax, heading, "", "nats a token more")
+    heading = f"One kind of matrix at {bits} bits, all others unchanged"
+    return finish(ax, heading, "", "loss added,\nnats per token")
 
 
 def outlier(steps, errors, labels):
-    """Draw the step, and the other numbers' error, of each of two rows."""
+    """Draw two rows' steps, and the errors of all but the first number."""
     fig, axes = panels(2.6, 2)
     tones = COLOURS["other"], COLOURS["token"]
     step = "Width of a step", steps, "{:.2g}"
-    error = "Error of all other numbers", errors, lambda x: f"{100 * x:.1f} %"
+    error = "Relative error of the other numbers", errors, lambda x: f"{100 * x:.1f} %"
     for ax, (name, values, form) in zip(axes, (step, error)):
         bars = ax.bar(labels, values, color=tones, width=0.6)
         ax.bar_label(bars, fmt=form, fontsize=9, padding=2)
@@ -125,7 +100,7 @@ def largest_activations(shares, names):
         ax.hlines(np.median(values), *ends, color=COLOURS["plain"], lw=2)
     log_axis(ax, "y", subs=(1, 2, 5))
     ax.set_xticks(range(len(names)), names)
-    heading = "What a matrix reads: every token of every layer, and median"
+    heading = "Inputs of the matrices: each token of each layer, and the median"
     return finish(ax, heading, "", "largest number\n÷ root mean square")
 
 
@@ -137,7 +112,7 @@ def quantized_row(numbers, kept, values, errors, name):
     strokes = dict(color=COLOURS["token"], lw=1.5)
     left.vlines(range(len(numbers)), numbers, kept, **strokes)
     _kept(left, numbers, kept, 7)
-    finish(left, name, "number of the row")
+    finish(left, name, "index in the row", "value")
     add_legend(left, "lower right", ncols=2)
     both, limit = dict(numbers=values, errors=errors), abs(values).max().item()
     edges, tones = np.linspace(-limit, limit, 41), ("other", "token")
@@ -163,7 +138,7 @@ def quantization(llama) -> Play:
         draw,
         name=ipw.Dropdown(description="matrix", **first),
         bits=ipw.IntSlider(4, 2, 8, description="bits"),
-        g=ipw.Dropdown(options=sizes, description="numbers to a scale"),
+        g=ipw.Dropdown(options=sizes, description="per scale"),
     )
 
 
