@@ -54,7 +54,10 @@ def parser() -> argparse.ArgumentParser:
         return command.add_argument
 
     add("help", whole.print_help, "print this list")
-    run = add("run", run_prompt, "run 09_generate and print its results")
+    here = run_prompt
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun started N of us
+        here = later("tasks.torchrun.run")
+    run = add("run", here, "run 09_generate and print its results")
     run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
     lab = add("lab", later("tasks.lab.open_lab"), "open the notebooks")
     lab("--work", type=Path, default=ROOT / "work", help="your copy")

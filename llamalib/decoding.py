@@ -57,7 +57,7 @@ def generate(
     tokenizer's end tokens; (): continue to max_new_tokens.
     compile: run steps of fixed shapes, compiled by PyTorch (on a GPU as a
     CUDA graph); see `llamalib.fast`. The text is the same, up to rounding;
-    quantized weights are not compiled.
+    quantized weights and parts of a model are not compiled.
     Returns an iterator of ids; each is computed when it is asked for (on a
     GPU one step ahead).  Raises ValueError at the call, naming the argument.
     """
@@ -113,8 +113,6 @@ def start_loop(
     llama, rows, max_new_tokens, seed=None, stop=None, compile=False, **how
 ):
     """Check `generate`'s arguments; return `token_loop` and the stops."""
-    sampling = dict(temperature=0.0) | how
-    choose = make_sampler(llama.device, len(rows), seed, **sampling)
     n, most = max_new_tokens, llama.config.max_seq_len
     expect(is_count(n), "max_new_tokens", n, "a whole number from 1")
     expect(type(compile) is bool, "compile", compile, "True or False")
@@ -122,8 +120,12 @@ def start_loop(
     T, left = tokens.shape[1], max(0, most - tokens.shape[1])
     room = f"at most {left}: the prompt has {T} tokens of {most} positions"
     expect(T + n <= most, "max_new_tokens", n, room)
-    steps = token_loop(llama, tokens, padding, n, choose, compile)
-    return steps, check_stop(llama, stop)
+    stop, how = check_stop(llama, stop), dict(temperature=0.0) | how
+    if llama.processes:  # all must draw the same tokens
+        facts = dict(prompts=tokens.tolist(), max_new_tokens=n, stop=stop)
+        seed = llama.processes.shared_seed(seed, **facts, sampling=how)
+    choose = make_sampler(llama.device, len(rows), seed, **how)
+    return token_loop(llama, tokens, padding, n, choose, compile), stop
 
 
 def make_sampler(device, B, seed, **sampling) -> Callable[[Tensor], Tensor]:
@@ -168,7 +170,8 @@ def token_loop(llama, tokens, padding, max_new_tokens, choose, compile):
 
 def start_steps(llama, size, B, padding, compile):
     """Return the decode step, its cache, and what to call at the end."""
-    if compile and llama.device.type != "mps" and not llama.quantized:
+    whole = not llama.quantized and not llama.processes
+    if compile and whole and llama.device.type != "mps":
         from .fast.step import CompiledDecode
 
         step = CompiledDecode.borrow(llama, size, B, padding)

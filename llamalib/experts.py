@@ -1,3 +1,1 @@
-raise ImportError(
-    "moved in 0.2 to notebooks/appendix/C_mixture_of_experts.ipynb"
-)
+raise ImportError("moved in 0.2 to appendix/C_mixture_of_experts.ipynb")

@@ -6,7 +6,8 @@ from .model import Llama
 
 
 def load(
-    path=None, *, device=None, dtype=None, quantize=None, check=False
+    path=None, *, device=None, dtype=None, quantize=None, check=False,
+    mesh=None, **keep,
 ) -> Llama:
     r"""Open a checkpoint folder as a model that is ready to run.
 
@@ -18,6 +19,7 @@ def load(
     for a bfloat16 file on a GPU without it. See `placing.choose_dtype`.
     quantize: "int8", "int4" or None, see `fast.prepare`.
     check: whether to compare checksums and require finite numbers now.
+    mesh: the processes that share the model, see `llamalib.parallel`.
 
     Returns a Llama in eval mode, without gradients; see its `note` and `ways`.
     On a CPU, in the file's dtype, its weights are mapped, not copied.
@@ -27,13 +29,18 @@ def load(
     from . import fast
     from .formats import checks, find, huggingface, meta, placing
 
+    if mesh is not None:
+        from . import parallel
+
+        how = dict(dtype=dtype, quantize=quantize, check=check)
+        return parallel.load_part(mesh, path, device=device, **how)
     if quantize is not None:
         fast.check_kind(quantize)
     device = placing.choose_device(device)
     folder = find.find_checkpoint(path)
     form = meta if (folder / "params.json").is_file() else huggingface
     # tensors: name to its parts, one per shard; `place` makes each one tensor
-    config, tokenizer, tensors, tied = form.read_folder(folder)
+    config, tokenizer, tensors, tied = form.read_folder(folder, **keep)
     if check:
         checks.check_content(folder, tensors)
     stored = tensors["tok_embeddings.weight"][0].dtype  # norms may differ
@@ -43,7 +50,9 @@ def load(
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
     with torch.device("meta"):  # shapes only, no memory
         llama = Llama(config, tied=tied, tokenizer=tokenizer)
-    llama.load_state_dict(tensors, assign=True)
+    for name, tensor in tensors.items():
+        holder = llama.get_submodule(name.removesuffix(".weight"))
+        holder.weight = fast.fast_weight(name, tensor)
     if tied:  # one parameter with two names
         llama.output.weight = llama.tok_embeddings.weight
     whole, llama.note = folder.resolve(), note

@@ -1,6 +1,7 @@
 """One block, the whole model as a function, the module with its weights."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -160,6 +161,7 @@ class Llama(nn.Module):
     attend: the attention it runs on, see `self_attention`.
     ways: what `fast.prepare` chose, by name; empty if nothing.
     compiled: the last compiled step; `fast` keeps it for the next generation.
+    processes: those that share the model, or None: see `parallel`.
     """
 
     def __init__(self, config: ModelArgs, *, tied=True, tokenizer=None):
@@ -167,6 +169,7 @@ class Llama(nn.Module):
         self.config, self.tokenizer = config, tokenizer
         self.name, self.attend, self.ways = "", sdpa_attention, {}
         self._freqs_cis, self.compiled, self.note = None, None, ""
+        self.processes, self.n_kv_heads = None, config.n_kv_heads  # held here
         self.add_module("tok_embeddings", None)  # first in state_dict
         self.layers = nn.ModuleList(Layer() for _ in range(config.n_layers))
         for name, shape in tensor_shapes(config).items():
@@ -232,7 +235,8 @@ class Llama(nn.Module):
     def new_cache(self, max_seq_len, batch_size=1, padding=None) -> KVCache:
         """Return an empty KV cache of this model's shape, device and dtype."""
         like = dict(device=self.device, dtype=self.dtype)
-        return KVCache(self.config, max_seq_len, batch_size, padding, **like)
+        config = replace(self.config, n_kv_heads=self.n_kv_heads)
+        return KVCache(config, max_seq_len, batch_size, padding, **like)
 
     def freqs_cis_for(self, start: int, end: int) -> Tensor:
         r"""Return RoPE's rotations of positions start … end-1.
@@ -308,7 +312,7 @@ class Llama(nn.Module):
             is_cache = hasattr(cache, "max_seq_len")
             expect(is_cache, "the cache", cache, "a KVCache")
             c, B, S = self.config, len(batch), cache.max_seq_len
-            shape = c.n_layers, B, c.n_kv_heads, S, c.head_dim
+            shape = c.n_layers, B, self.n_kv_heads, S, c.head_dim
             expected = shape, self.device, self.dtype
             found = tuple(cache.k.shape), cache.k.device, cache.k.dtype
             made = f"{expected}, as from llama.new_cache({S}, batch_size={B})"

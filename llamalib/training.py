@@ -1,4 +1,2 @@
-raise ImportError(
-    "llamalib.training moved in 0.2: documents to llamalib.course.text, the "
-    "rest to notebooks/appendix/A_training.ipynb"
-)
+WHERE = "documents to llamalib.course.text, the rest to A_training.ipynb"
+raise ImportError(f"llamalib.training moved in 0.2: {WHERE}")

@@ -35,6 +35,8 @@ def prepare(llama, *, quantize=None, repack=False, ways=None):
     Raises ValueError for an unknown kind or way, or for weights that are
     quantized in another way already.
     """
+    ok = llama.processes is None
+    expect(ok, "llama", "a part of a model", "a whole one: `load` prepares it")
     if quantize is None and ways and ways.get("weights") in KINDS:
         quantize = ways["weights"]
     if quantize is not None:

@@ -80,7 +80,7 @@ LLAMA3_SCALING = {
 PUBLISHED_FFN = {256: (1.5, 1.0), 4096: (1.3, 1.2), 1024: (1.3,)}
 
 
-def read_folder(folder: Path):
+def read_folder(folder: Path, keep=lambda config, name, held: held):
     """Read a folder in Hugging Face's format; see `meta.read_folder`."""
     settings = read_json(folder / "config.json")
     config = model_args(settings, folder / "config.json")
@@ -90,7 +90,7 @@ def read_folder(folder: Path):
     expect(n <= V, f"the number of tokens in {folder}", n, most)
     tokenizer.vocab_size = V
     tied = bool(settings.get("tie_word_embeddings"))
-    return config, tokenizer, *read_tensors(folder, config, tied)
+    return config, tokenizer, *read_tensors(folder, config, tied, keep)
 
 
 def model_args(settings: dict, where) -> ModelArgs:
@@ -151,7 +151,7 @@ def rope_fields(settings: dict) -> dict:
     return fields
 
 
-def read_tensors(folder: Path, config: ModelArgs, tied: bool):
+def read_tensors(folder: Path, config: ModelArgs, tied: bool, keep):
     """Return what `meta.read_tensors` does, each tensor as a single part."""
     tensors, places = open_tensors(folder)
     check_tensors(tensors, config, folder / "config.json", places)
@@ -162,11 +162,13 @@ def read_tensors(folder: Path, config: ModelArgs, tied: bool):
     expect(ok, what, tied, "false: lm_head.weight is another matrix")
     if tied:
         tensors.pop("output.weight", None)
-    for name, weight in tensors.items():
-        if name.endswith((".wq.weight", ".wk.weight")):
-            tensors[name] = to_meta_layout(weight, config.head_dim)
-            release_pages(weight, folder)
-    return {name: [tensor] for name, tensor in tensors.items()}, tied
+    for name, whole in tensors.items():
+        tensors[name] = keep(config, name, [whole])
+        if name.endswith((".wq.weight", ".wk.weight")):  # whole heads
+            parts, hd = tensors[name], config.head_dim
+            tensors[name] = [to_meta_layout(w, hd) for w in parts]
+            release_pages(whole, folder)
+    return tensors, tied
 
 
 def open_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -37,9 +37,10 @@ def shard_axis(name: str) -> int | None:
     return int(name.endswith((".wo.weight", ".w2.weight")))
 
 
-def read_folder(folder: Path):
+def read_folder(folder: Path, keep=lambda config, name, held: held):
     r"""Read a folder in Meta's format.
 
+    keep: takes a part of what the files hold, as `parallel.keep_part`.
     Returns the config; the tokenizer; by Meta's names the parts of each
     tensor, one per shard, mapped from the files; and whether the output
     matrix is tied, in which case it is not among the tensors.
@@ -47,7 +48,9 @@ def read_folder(folder: Path):
     config = ModelArgs.from_file(folder / "params.json")
     file = require_file(folder, "tokenizer.model")
     tokenizer = read_tokenizer(file, config.vocab_size)
-    return config, tokenizer, *read_tensors(folder, config)
+    tensors, tied = read_tensors(folder, config)
+    tensors = {n: keep(config, n, held) for n, held in tensors.items()}
+    return config, tokenizer, tensors, tied
 
 
 def read_tokenizer(file: Path, V: int) -> Tokenizer:

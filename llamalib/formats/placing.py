@@ -102,12 +102,12 @@ def join(name: str, parts: list[Tensor], device, dtype) -> Tensor:
         most = "at most 65,504 in float16: choose another dtype"
         expect(not largest > 65_504, f"a number in {name}", largest, most)
     if len(parts) == 1 or axis is None:  # every shard has all of it
-        return parts[0].to(device, dtype)
-    shape = list(parts[0].shape)
-    shape[axis] *= len(parts)
+        return parts[0].to(device, dtype).contiguous()
+    shape, sizes = list(parts[0].shape), [part.shape[axis] for part in parts]
+    shape[axis] = sum(sizes)
     # torch.cat would make one more copy, in the file's dtype
     whole = torch.empty(shape, device=device, dtype=dtype)
-    for target, part in zip(whole.chunk(len(parts), axis), parts):
+    for target, part in zip(whole.split(sizes, axis), parts):
         target.copy_(part)
     return whole
 
@@ -121,7 +121,9 @@ def release_pages(tensor: Tensor, folder: Path) -> None:
     if not MAPS.is_file():
         return
     files = {str(p.resolve()) for p in folder.iterdir()}
-    start, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    last = [(n - 1) * step for n, step in zip(tensor.shape, tensor.stride())]
+    size = (sum(last) + 1) * tensor.itemsize  # from its first to its last
+    start, end = tensor.data_ptr(), tensor.data_ptr() + size
     for line in MAPS.read_text(errors="replace").splitlines():
         span, *_, file = line.split(maxsplit=5)
         first, last = (int(x, 16) for x in span.split("-"))

@@ -1,0 +1,97 @@
+r"""One model over several processes: each holds a part of every matrix.
+
+    torchrun --nproc-per-node 2 -m llamalib run
+
+or `load(folder, mesh=parallel.start())` in a script that torchrun starts.
+The model's functions stay as they are: a hook adds what a sub-layer gives in
+all processes, and the vocabulary is one class of tensor.
+Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
+"""
+
+import os
+from functools import partial
+from hashlib import sha256
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from ..checks import expect
+from ..formats.placing import choose_device
+from ..loading import load
+from ..model import Llama
+from .plan import keep_part, kv_heads, part, part_shapes
+from .processes import Processes
+from .vocabulary import VocabularyPart
+
+__all__ = ["ENVIRONMENT", "part", "part_shapes"]
+ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
+
+
+def start() -> DeviceMesh:
+    r"""Join the processes that torchrun started, as a mesh of one dimension.
+
+    They talk by nccl on CUDA GPUs, one each, and by gloo on CPUs.
+    Raises ValueError without torchrun, or with more processes than GPUs.
+    """
+    missing = [name for name in ENVIRONMENT if name not in os.environ]
+    what = "the list of environment variables that are missing"
+    how = "start N processes by `torchrun --nproc-per-node N` and a script"
+    expect(not missing, what, missing, f"none: {how}")
+    kind = own_device().split(":")[0]
+    return init_device_mesh(kind, (int(os.environ["WORLD_SIZE"]),))
+
+
+def finish() -> None:
+    """Wait for the other processes, then leave them; gloo may abort if not."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def load_part(mesh, path=None, *, device=None, **options) -> Llama:
+    r"""Open this process's part of a checkpoint; see `load`.
+
+    mesh: a DeviceMesh of one dimension, with N processes.
+    `llama.config` is the whole model's, `llama.weights()` are the part, and
+    the logits are the same in all processes.
+    An error of one process is raised in all, with its rank; ValueError for
+    an N that does not divide the heads, and for models that differ.
+    """
+    ok = isinstance(mesh, DeviceMesh) and mesh.ndim == 1
+    expect(ok, "mesh", mesh, "llamalib.parallel.start()")
+    expect(device is None, "device", device, "None: the mesh has it")
+    here, norms = Processes(mesh), sha256()
+    keep = partial(keep_part, rank=here.rank, n=here.n)
+    device = own_device(mesh.device_type)
+    llama = here.run(partial(load, path, device=device, keep=keep, **options))
+    for name, w in llama.weights().items():
+        if "norm" in name:  # the only numbers that all processes hold
+            norms.update(w.detach().cpu().float().numpy())
+    facts = dict(config=llama.config, dtype=llama.dtype, norms=norms.digest())
+    here.agree(**facts, quantized=llama.quantized)
+    return connect(llama, here)
+
+
+def own_device(kind: str | None = None) -> str:
+    """Return "cpu", or this process's GPU; ValueError if there is none."""
+    if (kind or choose_device().type) != "cuda":
+        return "cpu"
+    return str(choose_device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}"))
+
+
+def connect(llama: Llama, processes: Processes) -> Llama:
+    """Join this process's part of a model to the parts of the others."""
+
+    def add_parts(module, args, out):  # (..., T, D)
+        return processes.add(out)
+
+    for layer in llama.layers:
+        layer.attention.register_forward_hook(add_parts)
+        layer.feed_forward.register_forward_hook(add_parts)
+    c, tied, llama.processes = llama.config, llama.tied, processes
+    llama.n_kv_heads = len(kv_heads(c, processes.rank, processes.n))
+    for holder in (llama.tok_embeddings, llama.output):
+        rows = holder.weight
+        holder.weight = VocabularyPart.of(rows, c.vocab_size, processes)
+    if tied:
+        llama.output.weight = llama.tok_embeddings.weight
+    return llama

@@ -1,0 +1,81 @@
+r"""Which part of each matrix a process holds. No process is needed here.
+
+`n` processes, `rank` from 0 to n - 1, `H` query heads, `KV` key/value heads.
+"""
+
+from math import gcd
+
+from torch import Tensor
+
+from ..checks import expect
+from ..formats.meta import shard_axis
+from ..model import tensor_shapes
+
+
+def split(size: int, rank: int, n: int) -> range:
+    """Return a rank's share of `size` rows; shares differ by one at most."""
+    return range(rank * size // n, (rank + 1) * size // n)
+
+
+def kv_heads(config, rank: int, n: int) -> list[int]:
+    r"""Return the KV heads that a rank holds for its H/n query heads.
+
+    KV/n of them if n divides KV; if not, several ranks hold the same head.
+    Raises ValueError unless n divides H.
+    """
+    H, group = config.n_heads, config.n_rep
+    divisor = f"a divisor of n_heads = {H}, for each has whole heads"
+    expect(H % n == 0, "the number of processes", n, divisor)
+    own, size = split(H, rank, n), gcd(H // n, group)
+    return [head // group for head in own[::size]]
+
+
+def part(config, name: str, rank: int, n: int):
+    r"""Return which part of a tensor a rank holds.
+
+    Returns the axis, 0 for rows or 1 for columns, and a list of ranges along
+    it; None for a norm, which every rank holds.
+    """
+    axis, hd = shard_axis(name), config.head_dim
+    heads = kv_heads(config, rank, n)
+    if axis is None:
+        return None
+    if ".attention." not in name:
+        in_block = name.startswith("layers.")
+        size = config.hidden_dim if in_block else config.vocab_size
+        return axis, [split(size, rank, n)]
+    if name.endswith((".wq.weight", ".wo.weight")):
+        heads = split(config.n_heads, rank, n)
+    if len(heads) == heads[-1] - heads[0] + 1:  # in a row
+        return axis, [range(heads[0] * hd, (heads[-1] + 1) * hd)]
+    return axis, [range(head * hd, (head + 1) * hd) for head in heads]
+
+
+def part_shapes(config, rank: int, n: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of a rank's part of each tensor, by Meta's name."""
+    shapes = {}
+    for name, whole in tensor_shapes(config).items():
+        shape, own = list(whole), part(config, name, rank, n)
+        if own is not None:
+            shape[own[0]] = sum(map(len, own[1]))
+        shapes[name] = tuple(shape)
+    return shapes
+
+
+def keep_part(config, name: str, held: list[Tensor], *, rank: int, n: int):
+    r"""Return a rank's part as views of what the files hold, in order.
+
+    held: equal parts of the tensor, one per file; nothing is read or copied.
+    """
+    own = part(config, name, rank, n)
+    if own is None:
+        return held[:1]
+    axis, ranges = own
+    size, views = held[0].shape[axis], []
+    for rows in ranges:
+        for i, tensor in enumerate(held):
+            first = max(rows.start - i * size, 0)
+            last = min(rows.stop - i * size, size)
+            if first < last:
+                views.append(tensor.narrow(axis, first, last - first))
+    return views
