@@ -27,7 +27,7 @@ def check_1(partial_result):
 @exercise(2, expects="a list of whole numbers")
 def check_2(held_kv_heads):
     for n, H, KV in ((2, 8, 4), (8, 32, 8), (8, 8, 2), (2, 6, 3), (4, 12, 6)):
-        for r in range(n):
+        for r in reversed(range(n)):
             own, even = range(r * H // n, (r + 1) * H // n), r * KV // n
             read, some = [q * KV // H for q in own], max(1, KV // n)
             mistakes = [
