@@ -35,8 +35,8 @@ def check_2(held_kv_heads):
                 ("q // (H // KV), not q % KV", sorted({q % KV for q in own})),
                 ("each KV head once", read),
                 ("KV // n may be 0: each process needs a KV head", []),
-                ("a process holds heads in a row", [*range(r, KV, n)]),
                 ("a cut group's head is missing", [*range(even, even + some)]),
+                ("a process holds heads in a row", [*range(r, KV, n)]),
             ]
             right, what = sorted({*read}), f"({r}, {n}, {H}, {KV}): the result"
             agree(held_kv_heads(r, n, H, KV), right, mistakes, 0, what)
