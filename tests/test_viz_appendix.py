@@ -1,5 +1,6 @@
 """Numbers that the pictures of A to D compute, and their widgets."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import matplotlib
@@ -8,9 +9,9 @@ import torch
 from IPython.display import DisplayHandle
 from matplotlib import pyplot as plt
 
-from llamalib import Tokenizer, attention_maps
-from llamalib.model import record
-from llamalib.viz import nbA, nbB, nbC, nbD
+from llamalib import LLAMA_1B, Tokenizer, attention_maps
+from llamalib.model import BLOCK_WEIGHTS, record, tensor_shapes
+from llamalib.viz import nbA, nbB, nbC, nbD, nbE
 from llamalib.viz.base import visible
 from tests.helpers import random_ids, random_llama, small_ranks
 
@@ -25,6 +26,7 @@ REPRS = {
     "quantization": "name='layers.0.attention.wq.weight', bits=4, g=0",
     "routing": f"text={TEXT!r}, run='run 1', stage=2",
     "longer": "way='by wavelength', factor=8",
+    "cuts": "model='1B', n=8, rank=3",
 }
 MOVES = [
     ("training", "step", 50),
@@ -37,7 +39,20 @@ MOVES = [
     ("routing", "stage", 0),
     ("longer", "way", "positions divided"),
     ("longer", "factor", 2),
+    ("cuts", "model", "wide"),
+    ("cuts", "n", 16),
+    ("cuts", "rank", 7),
 ]
+
+
+SHAPES = {"1B": LLAMA_1B, "wide": replace(LLAMA_1B, dim=4096)}
+
+
+def halves(config, name, rank, n):
+    """Cut w2 and wo by columns, all other matrices by rows."""
+    dim = int(name.endswith((".wo.weight", ".w2.weight")))
+    length = tensor_shapes(config)[name][dim] // n
+    return dim, rank * length, length
 
 
 def texts(labels):
@@ -113,6 +128,7 @@ def plays(pocket):
         "quantization": nbB.quantization(pocket),
         "routing": nbC.routing(pocket, some, TEXT, 2, route=route),
         "longer": nbD.longer(FREQS, 256, choices(), (XS, XS / 50), known),
+        "cuts": nbE.cuts(SHAPES, halves, lambda c, n: c.dim * 1e6 / n),
     }
 
 
@@ -415,3 +431,50 @@ def test_the_widget_draws_the_choice(plays):
     assert texts(left.texts) == ["trained: 256", "2 times: 512"]
     upright = [x for x in right.lines if len(set(x.get_xdata())) == 1]
     assert [x.get_xdata()[0] for x in upright] == [256]  # 512 is outside
+
+
+# -- E ----------------------------------------------------------------------
+
+
+def test_memory_is_drawn_without_and_with_the_cache():
+    weights = {"$ a": [8e9, 4e9], "b": [2e11, 1e11]}
+    caches = {"$ a": [1e9, 5e8], "b": [1e10, 1e10]}
+    (ax,) = nbE.memory_by_devices([1, 2], weights, caches).axes
+    found = named(ax)
+    assert found[r"\$ a"] == [8e9, 4e9] and found["b"] == [2e11, 1e11]
+    assert found[r"\$ a and cache"] == [9e9, 4.5e9]
+    assert found["b and cache"] == [2.1e11, 1.1e11]
+    limits = [t.get_text() for t in ax.texts]
+    assert limits == ["24 GB", "80 GB", "141 GB"]
+    tones = {n.get_label(): n.get_color() for n in ax.lines}
+    assert tones["b"] == tones["b and cache"] != tones[r"\$ a"]
+
+
+@pytest.mark.parametrize("rank, n", [(0, 1), (3, 8), (15, 16)])
+def test_a_part_covers_its_rows_or_columns(plays, rank, n):
+    (ax,) = drawn(plays["cuts"], model="1B", rank=rank, n=n)
+    shapes = tensor_shapes(LLAMA_1B)
+    kinds = [k for k in BLOCK_WEIGHTS if "norm" not in k]
+    whole, parts = ax.patches[::2], ax.patches[1::2]
+    assert len(whole) == len(parts) == len(kinds) == 7
+    for kind, outer, inner in zip(kinds, whole, parts):
+        name = f"layers.0.{kind}.weight"
+        dim, start, length = halves(LLAMA_1B, name, rank, n)
+        expected = list(shapes[name])
+        assert [outer.get_height(), outer.get_width()] == expected
+        expected[dim] = length
+        assert [inner.get_height(), inner.get_width()] == expected
+        moved = inner.get_y() - outer.get_y(), inner.get_x() - outer.get_x()
+        assert moved[dim] == start and moved[1 - dim] == 0
+    size = "2.05 GB" if n == 1 else f"{2048 / n:.0f} MB"
+    title = f"1B, rank {rank} of {n} processes: {size} of weights in all"
+    assert ax.get_title("left") == title
+    assert ax.texts[0].get_text() == "wq\n2,048 × 2,048"
+
+
+def test_a_rank_that_is_not_there_is_named(plays):
+    play = plays["cuts"]
+    play.controls["rank"].value = 15
+    assert play.message.value == "the last of 8 processes has rank 7"
+    play.controls["rank"].value = 3
+    assert not play.message.value

@@ -1,0 +1,60 @@
+r"""Checks of the exercises of appendix E."""
+
+from torch import Generator, arange, as_tensor, randn
+
+from ..config import LLAMA_1B
+from .judge import agree, exercise
+
+
+@exercise(1, expects="numbers (T, D)")
+def check_1(partial_result):
+    g = Generator().manual_seed(1)
+    h, W = randn(4, 12, generator=g), randn(5, 12, generator=g)
+    b, y, other = randn(5, generator=g), h @ W.T, h + (arange(12) < 6)
+    for n in (1, 3, 2):
+        parts = [partial_result(h, W, b, r, n) for r in range(n)]
+        mistakes = [
+            ("b is missing", y),
+            ("the sum has b n times: each process adds it", y + n * b),
+            ("each process computes all of y", n * (y + b)),
+            ("each process computes the whole product", n * y + b),
+        ]
+        agree(sum(map(as_tensor, parts)), y + b, mistakes, what="the sum")
+    what = "with other numbers in process 0's columns, process 1's result"
+    agree(partial_result(other, W, b, 1, 2), parts[1], what=what)
+
+
+@exercise(2, expects="a list of whole numbers")
+def check_2(held_kv_heads):
+    for n, H, KV in ((2, 8, 4), (8, 32, 8), (8, 8, 2), (2, 6, 3), (4, 12, 6)):
+        for r in reversed(range(n)):
+            own, even = range(r * H // n, (r + 1) * H // n), r * KV // n
+            read, some = [q * KV // H for q in own], max(1, KV // n)
+            mistakes = [
+                ("these are query heads", [*own]),
+                ("q // (H // KV), not q % KV", sorted({q % KV for q in own})),
+                ("each KV head once", read),
+                ("KV // n may be 0: each process needs a KV head", []),
+                ("a cut group's head is missing", [*range(even, even + some)]),
+                ("a process holds heads in a row", [*range(r, KV, n)]),
+            ]
+            right, what = sorted({*read}), f"({r}, {n}, {H}, {KV}): the result"
+            agree(held_kv_heads(r, n, H, KV), right, mistakes, 0, what)
+
+
+@exercise(3, expects="a number of bytes")
+def check_3(bytes_sent):
+    for T, n, size in ((1, 8, 2), (5, 2, 4), (3, 1, 2)):  # 33 sums in the 1B
+        a, b, ring = 33 * T * 2048, T * 128256, (n - 1) / n * size
+        right = ring * (2 * a + b)
+        mistakes = [
+            ("the embedding's sum is missing", right - 2 * ring * a / 33),
+            ("two sums a block", ring * (2 * a * 17 / 33 + b)),
+            ("the logits' gather is missing", ring * 2 * a),
+            ("a ring's sum goes around twice: 2(n - 1)/n", ring * (a + b)),
+            ("the gather goes around once: (n - 1)/n", ring * 2 * (a + b)),
+            ("these are numbers: multiply by size", right / size),
+            ("this is the sum over all processes", right * n),
+            ("logits of all T positions", ring * (2 * a + 128256)),
+        ]
+        agree(bytes_sent(LLAMA_1B, T, n, size), right, mistakes, 1e-6)
