@@ -48,7 +48,7 @@ def active_parameters(models, batches, read):
         active, total = sum(counts[:2]) / 1e9, sum(counts) / 1e9
         words = f"{name}: {active:.3g} of {total:.3g} billion active"
         write(left, 0, 0.38 - row, plain(words), ha="left")
-    limits = dict(xlim=(0, 1), yticks=[])
+    limits = dict(xlim=(0, 1), ylim=(0.6 - len(models), 0.6), yticks=[])
     finish(left, "One token", "share of the parameters", **limits)
     lines(right, {"": read}, [("feed-forward", "o-")], batches, ms=5)
     log_axis(right, "x", batches, base=2)
