@@ -61,6 +61,7 @@ def loads_over_training(runs, steps):
     """Draw experts' shares of the choices: two or four runs of (S, E)."""
     rows, options = len(runs) // 2, dict(sharex=True, sharey=True)
     fig, axes = panels(0.9 + 1.75 * rows, 2, rows, **options)
+    fig.subject = "Each expert's share of the choices, by step of training"
     for n, (ax, (name, loads)) in enumerate(zip(axes, runs.items())):
         loads = array(loads).T  # (E, S)
         tones = expert_colours(range(len(loads)))
@@ -81,7 +82,7 @@ def taken(tables, rows, line_after):
         values = 100 * array(values)
         image = heatmap(ax, values, limit=limit)
         texts = [[f"{value:.0f}" for value in row] for row in values]
-        cell_texts(ax, texts, values > 0.45 * limit)
+        cell_texts(ax, texts, values > 0.5 * limit)
         ax.axhline(line_after - 0.5, color="black", lw=1.5)
         finish(ax, name, "expert", xticks=range(values.shape[1]))
     axes[0].set_yticks(range(len(rows)), map(plain, rows))
