@@ -12,12 +12,8 @@ NOTEBOOK = "C_mixture_of_experts"
 split_experts, copy_experts, route, mixture_feed_forward = taught(
     NOTEBOOK, "split_experts", "copy_experts", "route", "mixture_feed_forward"
 )
-mixture_parameters, experts_read, balance_loss, within_capacity = taught(
-    NOTEBOOK,
-    "mixture_parameters",
-    "experts_read",
-    "balance_loss",
-    "within_capacity",
+mixture_parameters, experts_read, balance_loss = taught(
+    NOTEBOOK, "mixture_parameters", "experts_read", "balance_loss"
 )
 
 D, HIDDEN, E = 12, 24, 4
@@ -201,14 +197,41 @@ def test_mixtrals_parameters_are_transformers():
     assert round(total / 1e9, 1) == 46.7 and round(active / 1e9, 1) == 12.9
 
 
-# -- capacity -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("capacity", [1, 3, 9])
-def test_no_expert_takes_more_than_its_capacity(capacity):
+def test_experts_read_are_those_of_random_choices():
     g = torch.Generator().manual_seed(0)
-    chosen = torch.rand(50, E, generator=g).topk(2).indices
-    kept = within_capacity(chosen, E, capacity)
-    asked = torch.bincount(chosen.flatten(), minlength=E)
-    served = torch.bincount(chosen[kept], minlength=E)
-    assert torch.equal(served, asked.clamp(max=capacity))
+    for n in (1, 3, 9):
+        ranks = torch.rand(2000, n, 8, generator=g).argsort(-1)
+        chosen = ranks[..., :2].flatten(1)  # (2000, n·2)
+        read = torch.nn.functional.one_hot(chosen, 8).amax(1).sum(-1)
+        assert abs(read.float().mean() - experts_read(8, 2, n)) < 0.1
+
+
+# -- the balancing loss -------------------------------------------------------
+
+
+def test_the_balancing_loss_has_its_ends():
+    picks = torch.arange(2 * E).view(-1, 2) % E  # each expert as often
+    assert balance_loss(torch.zeros(E, E), picks) == pytest.approx(1)
+    logits = torch.tensor([[50.0, 50, 0, 0]]).expand(E, E)
+    same = torch.tensor([[0, 1]]).expand(E, 2)  # and all are certain
+    assert balance_loss(logits, same) == pytest.approx(E / 2)
+    g = torch.Generator().manual_seed(0)
+    P = torch.rand(1000, E, generator=g).softmax(-1)  # where f = P
+    assert (E * P.square().sum(-1)).min() >= 1
+
+
+def test_the_balancing_loss_can_be_below_1():
+    leaning = torch.tensor([[0.51, 0.49]] * 3 + [[0.01, 0.99]] * 2).log()
+    loss = balance_loss(leaning, leaning.argmax(-1, keepdim=True))
+    assert loss == pytest.approx(2 * (0.6 * 0.31 + 0.4 * 0.69))  # 0.924
+
+
+def test_without_tokens_an_expert_gets_no_gradient():
+    weights = [w.requires_grad_() for w in experts()]
+    router = draw(E, D, seed=5).requires_grad_()
+    x = draw(1, D)
+    _, chosen, _ = route(x, router, 2)
+    mixture_feed_forward(x, router, *weights, 2).square().sum().backward()
+    for weight in (router, *weights):
+        reached = weight.grad.flatten(1).abs().sum(1) > 0
+        assert reached.nonzero().flatten().tolist() == sorted(chosen[0])

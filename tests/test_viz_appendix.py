@@ -103,12 +103,14 @@ def route(x, router, k):
     return top.values.softmax(-1), top.indices, logits
 
 
+STEPS = [0, 5, 10]
+
+
 def runs(dim):
-    """Return two runs of three stages each, on two layers."""
+    """Return the routers of two runs, at three stages each."""
     g = torch.Generator().manual_seed(0)
-    routers = torch.randn(2, 3, E, dim, generator=g)
-    layers = zip((1, 4), routers)
-    return {f"run {i}": (i, [0, 5, 10], router) for i, router in layers}
+    routers = torch.randn(2, len(STEPS), E, dim, generator=g)
+    return {"run 1": routers[0], "run 4": routers[1]}
 
 
 def choices():
@@ -126,7 +128,7 @@ def plays(pocket):
     return {
         "training": nbA.training(*snapshots(), IDS, head=(1, 2)),
         "quantization": nbB.quantization(pocket),
-        "routing": nbC.routing(pocket, some, TEXT, 2, route=route),
+        "routing": nbC.routing(pocket, 4, STEPS, some, TEXT, 2, route=route),
         "longer": nbD.longer(FREQS, 256, choices(), (XS, XS / 50), known),
         "cuts": nbE.cuts(SHAPES, halves, lambda c, n: c.dim * 1e6 / n),
     }
@@ -321,25 +323,16 @@ def test_a_loss_is_drawn_above_the_base():
 
 def test_parameters_are_shares_that_fill_a_row():
     models = {"$ a": (1e6, 2e6, 7e6), "b": (1e9, 3e9, 4e9)}
-    fig = nbC.active_parameters(models, [1, 2], [2, 3.5], [2, 3])
+    fig = nbC.active_parameters(models, [1, 2], [2, 3.5])
     left, right = fig.axes
     ends = [(bar.get_x(), bar.get_width()) for bar in left.patches]
     expected = [(0, 0.1), (0.1, 0.2), (0.3, 0.7)]
     expected += [(0, 0.125), (0.125, 0.375), (0.5, 0.5)]
     assert ends == [pytest.approx(pair) for pair in expected]
-    active = [r"\$ a: 3.0M of 10.0M active", "b: 4.0B of 8.0B active"]
+    active = [r"\$ a: 0.003 of 0.01 billion active"]
+    active += ["b: 4 of 8 billion active"]
     assert texts(left.texts) == active
-    assert texts(right.get_legend().get_texts()) == ["drawn at random"]
-
-
-def test_tokens_have_their_experts_colours():
-    fig = nbC.routed_tokens(["a", " b", "$"], {"one": [0, 7, 3], "$": [1] * 3})
-    (ax,) = fig.axes
-    tones = [*experts([0, 7, 3, 1, 1, 1]), *experts(range(E))]  # and the key
-    assert [fill(box) for box in ax.patches] == tones
-    words = [t.get_text() for t in ax.texts if t.get_ha() == "center"]
-    assert words == ["a", "␣b", r"\$"] * 2 + list("01234567")
-    fig.canvas.draw()
+    assert right.lines[0].get_xydata().tolist() == [[1, 2], [2, 3.5]]
 
 
 @pytest.mark.parametrize(
@@ -347,10 +340,10 @@ def test_tokens_have_their_experts_colours():
     [("run 1", 0, TEXT), ("run 4", 2, TEXT), ("run 1", 1, "a b c " * 99)],
 )
 def test_colours_and_loads_are_the_router_s(pocket, plays, run, stage, text):
-    layer, _, routers = runs(pocket.config.dim)[run]
+    routers = runs(pocket.config.dim)[run]
     ids = pocket.tokenizer.encode(text, bos=True, eos=False)[:110]
     seen = record(pocket, torch.tensor(ids))
-    x = seen[f"layers.{layer}.feed_forward.in"]  # (T, D)
+    x = seen["layers.4.feed_forward.in"]  # (T, D)
     _, chosen, _ = route(x, routers[stage], 2)
     words, bars = drawn(plays["routing"], run=run, stage=stage, text=text)
     tones = [fill(box) for box in words.patches]
@@ -364,12 +357,18 @@ def test_colours_and_loads_are_the_router_s(pocket, plays, run, stage, text):
     assert len(words.patches) == 1  # <|begin_of_text|>
 
 
-def test_runs_have_the_same_number_of_stages(pocket):
-    some = runs(pocket.config.dim)
-    layer, steps, routers = some["run 1"]
-    some["short"] = layer, steps[:2], routers[:2]
-    with pytest.raises(ValueError, match=r"the runs have \[2, 3\] stages"):
-        nbC.routing(pocket, some, TEXT, 2, route=route)
+def test_each_run_s_loads_fill_its_panel():
+    loads = torch.rand(3, E, generator=torch.Generator().manual_seed(0))
+    loads = loads / loads.sum(-1, keepdim=True)
+    fig = nbC.loads_over_training(dict.fromkeys("abcd", loads), STEPS)
+    assert [ax.get_title("left") for ax in fig.axes] == list("abcd")
+    tops = [c.get_paths()[0].vertices[:, 1].max() for c in ax_areas(fig)]
+    assert max(tops) == pytest.approx(1)
+    assert texts(fig.legends[0].get_texts()) == list("76543210")
+
+
+def ax_areas(fig):
+    return [area for ax in fig.axes for area in ax.collections]
 
 
 # -- D ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from .model_map import strip  # noqa: F401
 from .play import Play, token_texts
 
 PARTS = {  # of a model's parameters
-    "all else": "other",
+    "everything else": "other",
     "chosen experts": "feed-forward",
     "other experts": "#e3c6d2",
 }
@@ -34,51 +34,34 @@ def router_weights(weights, labels):
     return finish(ax, heading, "token", "expert", yticks=range(len(weights)))
 
 
-def error_by_chosen(errors):
-    """Draw the errors of two ways to run 1, 2, … E experts."""
-    _, ax = canvas(3.0)
-    ks = range(1, len(next(iter(errors.values()))) + 1)
-    lines(ax, errors, (("other", "o--"), ("feed-forward", "o-")), ks)
-    ax.axhline(0, color=colour("other"), lw=0.8)
-    heading = "The network's own neurons, of which only some are run"
-    labels = "experts chosen, k", "missing: ‖y − FFN‖² / ‖FFN‖²"
-    return finish(ax, heading, *labels, xticks=ks, legend="best")
-
-
-def active_parameters(models, batches, read, drawn):
+def active_parameters(models, batches, read):
     """Draw the parameters a token uses, and the experts a step reads.
 
     models: name to numbers of parameters, in the order of `PARTS`.
-    read, drawn: experts of a layer for each of n batches: expected, counted.
+    read: experts of a layer that steps of `batches` tokens read.
     """
     fig, (left, right) = panels(3.1, 2)
     tones = [colour(tone) for tone in PARTS.values()]
     for row, (name, counts) in enumerate(models.items()):
         shares = array(counts) / sum(counts)
         left.barh(-row, shares, 0.42, shares.cumsum() - shares, color=tones)
-        active = f"{_short(sum(counts[:2]))} of {_short(sum(counts))} active"
-        at = dict(size=8.5, ha="left", va="bottom")
-        write(left, 0, 0.27 - row, plain(f"{name}: {active}"), **at)
-    limits = dict(xlim=(0, 1), ylim=(0.6 - len(models), 0.7), yticks=[])
+        active, total = sum(counts[:2]) / 1e9, sum(counts) / 1e9
+        words = f"{name}: {active:.3g} of {total:.3g} billion active"
+        write(left, 0, 0.38 - row, plain(words), ha="left")
+    limits = dict(xlim=(0, 1), ylim=(0.6 - len(models), 0.6), yticks=[])
     finish(left, "One token", "share of the parameters", **limits)
-    right.plot(batches, read, color=colour("feed-forward"), lw=2)
-    lines(right, {"drawn at random": drawn}, [("black", "o")], batches, ms=5)
+    lines(right, {"": read}, [("feed-forward", "o-")], batches, ms=5)
     log_axis(right, "x", batches, base=2)
     labels = "tokens in one step", "experts of a layer read"
-    limits = dict(ylim=(0, None), legend="lower right")
-    finish(right, "Several tokens together", *labels, **limits)
+    finish(right, "Several tokens in one step", *labels, ylim=(0, None))
     return figure_legend(fig, "outside lower left", PARTS)
 
 
-def _short(count: int) -> str:
-    """Return a number of parameters in millions or billions."""
-    return f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.1f}M"
-
-
 def loads_over_training(runs, steps):
-    """Draw experts' shares of the tokens: two or four runs of (S, E)."""
+    """Draw experts' shares of the choices: two or four runs of (S, E)."""
     rows, options = len(runs) // 2, dict(sharex=True, sharey=True)
     fig, axes = panels(0.9 + 1.75 * rows, 2, rows, **options)
+    fig.subject = "Each expert's share of the choices, by step of training"
     for n, (ax, (name, loads)) in enumerate(zip(axes, runs.items())):
         loads = array(loads).T  # (E, S)
         tones = expert_colours(range(len(loads)))
@@ -87,8 +70,8 @@ def loads_over_training(runs, steps):
         limits = dict(xlim=(steps[0], steps[-1]), ylim=(0, 1))
         finish(ax, name, x, "" if n % 2 else "share of the choices", **limits)
     style = dict(title="expert", reverse=True, ncols=1)
-    experts = dict(zip("01234567", tones))
-    return figure_legend(fig, "outside right center", experts, **style)
+    named = dict(zip("01234567", tones))
+    return figure_legend(fig, "outside right center", named, **style)
 
 
 def taken(tables, rows, line_after):
@@ -99,7 +82,7 @@ def taken(tables, rows, line_after):
         values = 100 * array(values)
         image = heatmap(ax, values, limit=limit)
         texts = [[f"{value:.0f}" for value in row] for row in values]
-        cell_texts(ax, texts, values > 0.45 * limit, size=7.5)
+        cell_texts(ax, texts, values > 0.5 * limit)
         ax.axhline(line_after - 0.5, color="black", lw=1.5)
         finish(ax, name, "expert", xticks=range(values.shape[1]))
     axes[0].set_yticks(range(len(rows)), map(plain, rows))
@@ -107,30 +90,13 @@ def taken(tables, rows, line_after):
     return fig
 
 
-def routed_tokens(labels, rows):
-    """Draw T tokens in colours: name of a row to T experts' numbers."""
-    names, places, n_lines = text_flow(labels, 10)
-    height = 24 + 20 * n_lines
-    end = len(rows) * height
-    fig, ax = page(end + 20)
-    for n, (name, experts) in enumerate(rows.items()):
-        write(ax, 0, n * height + 10, plain(name), ha="left")
-        tones = expert_colours(experts)
-        boxes(ax, n * height + 20, names, places, tones, step=20)
-    write(ax, 0, end + 8, "expert", color="#555555", ha="left")
-    places = [(44 + 22 * n, 0, 18) for n in range(len(GROUPS))]
-    boxes(ax, end, range(len(GROUPS)), places, GROUPS, 9, 17)
-    return fig
-
-
 def dropped_by_capacity(factors, shares):
-    """Draw shares of dropped choices: n numbers of up to four runs."""
+    """Draw shares of dropped choices: n numbers of up to three runs."""
     _, ax = canvas(2.9)
-    looks = ("feed-forward", "o-"), ("plain", "s--"), ("plain", "D-.")
-    lines(ax, shares, (*looks, ("other", "^:")), factors)
-    x = "capacity of an expert, in even shares T·k/E"
-    y = "share of choices dropped"
-    return finish(ax, "", x, y, ylim=(-0.01, None), legend="best")
+    looks = ("feed-forward", "o-"), ("plain", "s--"), ("other", "D-.")
+    lines(ax, shares, looks, factors)
+    labels = "capacity factor c", "share of choices dropped"
+    return finish(ax, "", *labels, ylim=(-0.01, None), legend="best")
 
 
 def routing_picture(labels, weights, heading):
@@ -148,40 +114,34 @@ def routing_picture(labels, weights, heading):
     experts = range(len(loads))
     bars.bar(experts, loads, color=expert_colours(experts))
     bars.axhline(1 / len(loads), color="black", ls="--", lw=1)
-    bars.tick_params(labelsize=8)
     bars.spines[["top", "right"]].set_visible(False)
-    limits = dict(xticks=experts, ylim=(0, max(0.55, loads.max())))
     labels = "expert (dashed: even shares)", "share of choices"
-    return finish(bars, "", *labels, **limits)
+    return finish(bars, "", *labels, xticks=experts, ylim=(0, 0.55))
 
 
-def routing(llama, runs, text: str, top_k: int, *, route) -> Play:
+def routing(llama, layer, steps, runs, text, top_k, *, route) -> Play:
     """Return a widget that shows which experts a text's tokens go to.
 
     A router reads the unchanged model's input of a feed-forward network.
-    runs: name to (layer, S steps, (S, E, D) routers at these steps).
+    steps: of training, where the routers were kept.
+    runs: name to the (S, E, D) routers at these S steps.
     route: from (T, D), (E, D), k to (T, k) weights, (T, k) experts, (T, E).
     """
-    stages = {len(steps) for _, steps, _ in runs.values()}
-    if len(stages) != 1:
-        found = f"the runs have {sorted(stages)} stages"
-        raise ValueError(f"{found}; expected the same number in each")
 
     @lru_cache(maxsize=1)
     def read(text):
         ids = llama.tokenizer.encode(text, bos=True, eos=False)[:110]
-        return token_texts(llama, ids), record(llama, torch.tensor(ids))
+        seen = record(llama, torch.tensor(ids))
+        return token_texts(llama, ids), seen[f"layers.{layer}.feed_forward.in"]
 
     def draw(text, run, stage):
-        layer, steps, routers = runs[run]
-        labels, seen = read(text)
-        x = seen[f"layers.{layer}.feed_forward.in"]  # (T, D)
-        weights, chosen, logits = route(x, routers[stage], top_k)
+        labels, x = read(text)  # x: (T, D)
+        weights, chosen, logits = route(x, runs[run][stage], top_k)
         shares = torch.zeros_like(logits).scatter(-1, chosen, weights.float())
         heading = f"{run}, after {steps[stage]} of {steps[-1]} steps"
         return routing_picture(labels, shares, heading)
 
-    last = stages.pop() - 1
+    last = len(steps) - 1
     return Play(
         draw,
         text=ipw.Text(text, description="text", continuous_update=False),
