@@ -13,7 +13,7 @@ from pytest import approx
 import llamalib
 from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
 from llamalib.course.experiment import STORY, replaced
-from llamalib.viz import nb05, nb06, nb07, nb08, nb09, nbG
+from llamalib.viz import nb05, nb06, nb07, nb08, nb09, nbF, nbG
 from llamalib.viz.base import COLOURS, GROUPS
 from llamalib.viz.play import token_texts
 from tests.helpers import random_llama, small_config, small_ranks
@@ -113,19 +113,44 @@ def test_lengths_are_coloured_by_their_logarithm():
     assert [t.get_color() for t in ax.texts] == ["black"] * 4 + ["white"] * 2
 
 
-def test_additions_start_at_what_is_there():
-    each = {"attention": [0.5, 1.0], "feed-forward": [20.0, 0.1]}
-    left, right = nb06.additions(each, each, torch.tensor(0.3)).axes
-    bars = [(bar.get_y(), bar.get_height()) for bar in left.patches]
-    assert np.allclose(bars, [(1, -0.5), (1, 0), (1, 19), (1, -0.9)])
-    tones = [to_hex(bar.get_facecolor()) for bar in right.patches[::2]]
+def test_order_is_drawn_after_each_block():
+    changes = {"none": torch.zeros(3), "mask": torch.tensor([1e-7, 0.1, 0.2])}
+    (ax,) = nbF.order_by_layer(changes).axes
+    below, above = (line.get_xydata().tolist() for line in ax.lines)
+    assert np.allclose(below, [[k, 1e-9] for k in (1, 2, 3)], atol=1e-12)
+    assert np.allclose(above, [[1, 1e-7], [2, 0.1], [3, 0.2]])
+
+
+def test_each_head_has_its_number_and_its_place():
+    tables = {"a": torch.eye(16, 32), "b": torch.zeros(16, 32)}
+    left, right, _ = nbF.head_maps(tables, "layer", "weight").axes
+    assert torch.equal(torch.tensor(left.images[0].get_array()), tables["a"])
+    assert texts(left.get_xticklabels()) == [f"{h}" for h in range(0, 32, 4)]
+    assert texts(left.get_yticklabels()) == [f"{i}" for i in range(0, 16, 2)]
+    assert (left.get_ylabel(), right.get_ylabel()) == ("layer", "")
+    assert not left.texts
+    pair = {"c": torch.tensor([[0.0, 0.2], [0.2, 0.1]])}
+    ax = nbF.head_maps(pair, "and head", "loss", 0.2, 6).axes[0]
+    assert texts(ax.get_xticklabels()) == texts(ax.get_yticklabels())
+    assert texts(ax.get_xticklabels()) == ["6", "7"]
+    assert texts(ax.texts) == ["0.000", "0.200", "0.200", "0.100"]
+    inks = [text.get_color() for text in ax.texts]
+    assert inks == ["black", "white", "white", "black"]
+
+
+def test_parts_alternate_after_the_embedding():
+    fig = nbF.stream_parts({("t", "l"): torch.tensor([0.3, 0.1, 0.2, -1, 4])})
+    (ax,) = fig.axes
+    heights = [bar.get_height() for bar in ax.patches]
+    assert heights == approx([0.1, -1, 0.2, 4, 0.3])
+    tones = [to_hex(bar.get_facecolor()) for bar in ax.patches[::2]]
     roles = ("attention", "feed-forward", "residual")
     assert tones == [COLOURS[role].lower() for role in roles]
 
 
 def test_a_neuron_on_a_text():
     values = [0.5, -3.0, 0.0, 1.0], [1.0, -0.1, 0.0, 2.0]
-    fig = nb06.neuron_on_text(["a", " b", "$", "c"], *values, "n", top=2)
+    fig = nbF.neuron_on_text(["a", " b", "$", "c"], *values, "n", top=2)
     (ax,) = fig.axes
     tones = [to_hex(c) for c in ax.collections[0].get_colors()]
     assert [tone == "#882255" for tone in tones] == [True, False, False, True]
@@ -144,7 +169,7 @@ def test_bars_do_not_round_to_certain_or_impossible():
 def test_the_lens_has_the_embedding_at_the_bottom():
     words = [["a", " b"], ["$", "d\n"], ["e", ""]]
     p = torch.tensor([[0.1, 0.9], [0.3, 0.4], [0.6, 1.0]])
-    ax = nb07.lens_map(words, p, ["x", " y"], "t").axes[0]
+    ax = nbF.lens_map(words, p, ["x", " y"], "t").axes[0]
     assert texts(ax.texts) == ["a", "␣b", r"\$", "d⏎", "e", "∅"]
     inks = ["black", "white", "black", "black", "white", "white"]
     assert [text.get_color() for text in ax.texts] == inks
@@ -154,26 +179,11 @@ def test_the_lens_has_the_embedding_at_the_bottom():
 
 def test_words_of_the_lens_fit_into_their_cells():
     words = [["<|begin_of_text|>"] * 8] * 17
-    fig = nb07.lens_map(words, np.ones((17, 8)), [" token"] * 8)
+    fig = nbF.lens_map(words, np.ones((17, 8)), [" token"] * 8)
     fig.canvas.draw()
     ax = fig.axes[0]
     widest = max(text.get_window_extent().width for text in ax.texts)
     assert widest <= ax.get_window_extent().width / 8
-
-
-@pytest.mark.parametrize("ranks", [[1000, 20, 1], [1, 1, 1]])
-def test_rank_1_is_at_the_top(ranks):
-    left, right = nb07.answer_by_layer([0.0, 0.1, 0.9], ranks, " $5").axes
-    low, high = right.get_ylim()
-    assert low > max(ranks) and high < 1
-    assert left.get_title(loc="left") == r"the answer ␣\$5"
-
-
-def test_parts_of_a_lead_are_summed():
-    leads = {"over the mean": [0.5] * 17, r"over \$": [1.0] * 17}
-    fig = nb07.logit_by_block([f"block {i}" for i in range(17)], leads)
-    names = texts(fig.axes[0].get_legend().get_texts())
-    assert names == ["over the mean: 8.50 in all", r"over \$: 17.00 in all"]
 
 
 def test_the_unit_interval_is_filled():
@@ -247,7 +257,7 @@ def test_the_widget_bounds_the_tokens_per_second(size, batch, context):
 MAKE = {
     "heads": lambda llama: nb05.heads(llama, PROMPT, layer=3),
     "one_gate": lambda llama: nb06.one_gate(),
-    "neurons": lambda llama: nb06.neurons(llama, STORY),
+    "neurons": lambda llama: nbF.neurons(llama, STORY),
     "next_token": nb07.next_token,
     "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),
 }
@@ -374,12 +384,12 @@ def test_what_the_notebook_says_of_two_neurons(pocket):
 
 
 def test_neurons_of_other_models_and_texts(plays, pocket):
-    assert len(activations(nb06.neurons(pocket, STORY * 3))) == 100
+    assert len(activations(nbF.neurons(pocket, STORY * 3))) == 100
     with pytest.raises(ValueError, match="'' has no token"):
-        nb06.neurons(pocket, "")
+        nbF.neurons(pocket, "")
     llama = random_llama(small_config(n_layers=1, vocab_size=3328))
     llama.tokenizer = pocket.tokenizer
-    play = nb06.neurons(llama, "One")
+    play = nbF.neurons(llama, "One")
     assert play.controls["layer"].max == 0
     assert play.controls["neuron"].max == llama.config.hidden_dim - 1
 

@@ -6,35 +6,55 @@ from ..rmsnorm import rms_norm
 from .judge import agree, exercise
 
 
-def settled(hidden, weight, output, eps) -> tuple:
-    """Return the top tokens after 0 … L blocks, and where the last settles."""
-    top = (rms_norm(hidden[:, -1], weight, eps) @ output.T).argmax(-1)
-    other = (top != top[-1]).nonzero()  # where another token is on top
-    return top, int(other.max()) + 1 if len(other) else 0
+def score(weights, ids, step=1, which=slice(None), mean_of="position"):
+    """Return a head's weight on what followed the same token earlier."""
+    found = []  # for each position, a weight for each earlier one
+    for t, token in enumerate(ids):
+        earlier = [s for s in range(t) if ids[s] == token][which]
+        found.append([weights[t, s + step].item() for s in earlier])
+    counts = dict(position=sum(map(bool, found)), text=len(ids), sum=1)
+    return sum(map(sum, found)) / max(counts[mean_of], 1)
 
 
-@exercise(1, expects="a whole number, k")
-def check_1(answer, *case):
-    cases, g = [], torch.Generator().manual_seed(4)
-    for _ in range(20):  # random streams, then the model's
-        drift = torch.randn(9, 3, 6, generator=g).cumsum(0)  # (L+1, T, D)
-        gamma = torch.randn(6, generator=g)
-        cases.append((drift, gamma, torch.randn(4, 6, generator=g), 1e-5))
-    found, right = [answer(*c) for c in cases], [settled(*c) for c in cases]
-    expected = [k for _, k in right]
-    plain = [settled(h, torch.ones_like(w), o, e)[1] for h, w, o, e in cases]
+@exercise(1, expects="a number")
+def check_1(answer):
+    flaws = {
+        "this is the weight on the same token: take the next": dict(step=0),
+        "this is the token before the earlier one": dict(step=-1),
+        "only the latest earlier one: add all": dict(which=slice(-1, None)),
+        "only the first earlier one: add all": dict(which=slice(1)),
+        "divide by the positions that repeat": dict(mean_of="text"),
+        "this is the sum over positions: take the mean": dict(mean_of="sum"),
+    }
+    g = torch.Generator().manual_seed(0)
+    for ids in ([1, 2, 3, 1, 2], [5, 5, 7, 6, 5, 7, 5], [7, 8, 9]):
+        rows = torch.rand(len(ids), len(ids), generator=g).tril()
+        weights = rows / rows.sum(-1, keepdim=True)
+        wrong = [(w, score(weights, ids, **f)) for w, f in flaws.items()]
+        wrong += [("rows are queries: weights[t, s]", score(weights.T, ids))]
+        agree(answer(weights, ids), score(weights, ids), wrong)
+
+
+def settled(hidden, weight, output, eps, t=-1, first=False):
+    """Return after how many blocks the last token is on top to the end."""
+    top = (rms_norm(hidden[:, t], weight, eps) @ output.T).argmax(-1).tolist()
+    others = [k + 1 for k, i in enumerate(top) if i != top[-1]]
+    return top.index(top[-1]) if first else max(others, default=0)
+
+
+@exercise(2, expects="a whole number, k")
+def check_2(answer):
+    g = torch.Generator().manual_seed(4)
+    shapes = (9, 3, 6), (6,), (4, 6)  # (L+1, T, D), (D,), (V, D)
+    cases = [[torch.randn(s, generator=g) for s in shapes] for _ in range(20)]
+    cases = [(x.cumsum(0), w, u, 1e-5) for x, w, u in cases]
+    right = [settled(*case) for case in cases]
+    plain = [(x, 0 * w + 1, *more) for x, w, *more in cases]
     mistakes = [
-        ("this is where it first appears: it must stay",
-         [top.tolist().index(top[-1].item()) for top, _ in right]),
-        ("one too few: k counts blocks, hidden[0] is k = 0",
-         [k - 1 for k in expected]),
-        ("one too many: k counts blocks, hidden[0] is k = 0",
-         [k + 1 for k in expected]),
-        ("one too few: after k blocks another is still on top",
-         [max(k - 1, 0) for k in expected]),
-        ("the final norm's weight is left out", plain),
-        ("this is the first position; expected the last",
-         [settled(h[:, :1], w, o, e)[1] for h, w, o, e in cases]),
-    ]  # fmt: skip
-    agree(found, expected, mistakes)
-    agree(answer(*case), settled(*case)[1])
+        ("the first time: it must stay", [settled(*c, -1, 1) for c in cases]),
+        ("one too many: hidden[0] is k = 0", [k + 1 for k in right]),
+        ("after k blocks another still leads", [max(k - 1, 0) for k in right]),
+        ("the final norm's weight is left out", [settled(*c) for c in plain]),
+        ("expected the last position", [settled(*c, t=0) for c in cases]),
+    ]
+    agree([answer(*case) for case in cases], right, mistakes)

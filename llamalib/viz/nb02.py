@@ -125,19 +125,6 @@ def _write_beside(ax, points, texts, tones):
         label.set_position(ax.transData.inverted().transform(middle))
 
 
-def order_by_layer(changes):
-    """Draw the last row's relative change after each block: name to (L,)."""
-    fig, ax = canvas(3.4)
-    looks = [(tone, "o-") for tone in ("other", "plain", "residual")]
-    series = {name: array(c).clip(1e-9) for name, c in changes.items()}
-    layers = range(1, 1 + len(next(iter(series.values()))))
-    charts.lines(ax, series, looks, layers)
-    label = "relative change\nof the last row (log)"
-    scale = dict(yscale="log", ylim=(1e-9, 30), xticks=layers)
-    charts.finish(ax, "", "after how many blocks", label, **scale)
-    return charts.add_legend(ax, "upper left", ncols=3)
-
-
 def position_table(table):
     """Draw a position embedding (T, D): sines at the left, then cosines."""
     fig, axes = panels(2.9, 2, sharey=True)

@@ -1,5 +1,15 @@
 # ruff: noqa
 # %% exercise 1
+def induction_score(weights, ids):
+    sums = []
+    for t in range(len(ids)):
+        earlier = [s for s in range(t) if ids[s] == ids[t]]
+        if earlier:
+            sums.append(sum(weights[t, s + 1].item() for s in earlier))
+    return sum(sums) / len(sums) if sums else 0.0
+
+
+# %% exercise 2
 def answer_layer(hidden, weight, output, eps):
     x = rms_norm(hidden[:, -1], weight, eps)  # (L+1, D)
     top = (x @ output.T).argmax(-1).tolist()  # L+1 ids

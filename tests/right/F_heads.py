@@ -1,8 +1,43 @@
-"""Unusual right answers to the exercise of appendix F."""
+"""Unusual right answers to the exercises of appendix F."""
 # ruff: noqa
 
 
-# %% exercise 1: with loops, without argmax over tensors
+# %% exercise 1: with matrices
+def induction_score(weights, ids):
+    same = torch.tensor(ids)[:, None] == torch.tensor(ids)  # (T, T)
+    after = torch.zeros_like(weights)
+    after[:, 1:] = same.tril(-1)[:, :-1].to(weights.dtype)
+    repeats = same.tril(-1).any(-1)
+    sums = (weights * after).sum(-1)[repeats]
+    return sums.mean() if len(sums) else torch.tensor(0.0)
+
+
+# %% exercise 1: remembers where each token was
+def induction_score(weights, ids):
+    from collections import defaultdict
+
+    after, total, count = defaultdict(list), 0, 0
+    for t, token in enumerate(ids):
+        if after[token]:
+            total += weights[t, after[token]].sum()
+            count += 1
+        after[token].append(t + 1)
+    return total / count if count else 0
+
+
+# %% exercise 1: with NumPy
+def induction_score(weights, ids):
+    import numpy as np
+
+    a, sums = weights.numpy(), []
+    for t in range(1, len(ids)):
+        earlier = np.flatnonzero(np.array(ids[:t]) == ids[t])
+        if earlier.size:
+            sums.append(a[t, earlier + 1].sum())
+    return float(np.mean(sums)) if sums else 0.0
+
+
+# %% exercise 2: with loops, without argmax over tensors
 def answer_layer(hidden, weight, output, eps):
     tops = []
     for x in hidden[:, -1]:
@@ -13,14 +48,14 @@ def answer_layer(hidden, weight, output, eps):
     return len(tops) - 1
 
 
-# %% exercise 1: as a tensor
+# %% exercise 2: as a tensor
 def answer_layer(hidden, weight, output, eps):
     top = (rms_norm(hidden, weight, eps) @ output.T).argmax(-1)[:, -1]
     same = (top == top[-1]).flip(0).cumprod(0).sum()
     return len(top) - same
 
 
-# %% exercise 1: with NumPy
+# %% exercise 2: with NumPy
 def answer_layer(hidden, weight, output, eps):
     import numpy as np
 
