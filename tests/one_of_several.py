@@ -39,11 +39,19 @@ def compute(llama) -> dict:
     )
 
 
+def load(name, folder, mesh=None):
+    """Open a model to compute in float32, quantized if its name says so."""
+    kind = name if name in fast.KINDS else None
+    return llamalib.load(
+        folder, mesh=mesh, dtype=torch.float32, quantize=kind
+    )
+
+
 def parity(mesh, folders) -> dict:
-    """Compute with each folder's model in float32."""
+    """Compute with each folder's model."""
     found = {}
     for name, folder in folders.items():
-        llama = llamalib.load(folder, mesh=mesh, dtype=torch.float32)
+        llama = load(name, folder, mesh)
         found[name] = compute(llama)
         held = {n: tuple(w.shape) for n, w in llama.weights().items()}
         more = dict(shapes=held, cache=llama.new_cache(7).k.shape)
