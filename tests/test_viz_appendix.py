@@ -416,6 +416,17 @@ def test_a_gap_is_marked_at_every_full_rotation(errors):
     assert named(upper)["first half not seen"] == [1.5, 1.5]
 
 
+@pytest.mark.parametrize("trained", [256, 131072])
+def test_needles_show_the_trained_length_where_a_text_has_it(trained):
+    maps = {"a": torch.ones(2, 3), "b": torch.zeros(2, 3)}
+    fig = nbD.needle_maps(maps, ["x", "y"], [128, 256, 512], 8, trained)
+    at = [[x.get_xdata()[0] for x in ax.lines] for ax in fig.axes]
+    assert at == ([[1.5]] * 2 if trained == 256 else [[]] * 2)
+    labels = [texts(legend.get_texts()) for legend in fig.legends]
+    expected = [["trained length: 256 tokens"]]
+    assert labels == (expected if trained == 256 else [])
+
+
 def test_the_widget_draws_the_choice(plays):
     play = plays["longer"]
     assert play.controls["factor"].options == (2, 8)

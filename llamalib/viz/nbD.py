@@ -35,16 +35,16 @@ OTHERS = (  # lines with another name, by their order in the legend
 )
 
 
-def look(name: str, place: int = 0) -> tuple:
-    """Return a line's look: that of the way it is named after, or by place."""
+def look(name: str, index: int = 0) -> tuple:
+    """Return a line's look: that of the way in its name, or by its index."""
     found = [WAYS[way] for way in WAYS if name.startswith(way)]
-    return found[0] if found else OTHERS[place % len(OTHERS)]
+    return found[0] if found else OTHERS[index % len(OTHERS)]
 
 
 def _ways(ax, series):
     """Draw the lines of one panel of `losses_along`."""
-    for place, (name, (xs, ys, *errors)) in enumerate(series.items()):
-        style, xs, ys = look(name, place), array(xs), array(ys)
+    for index, (name, (xs, ys, *errors)) in enumerate(series.items()):
+        style, xs, ys = look(name, index), array(xs), array(ys)
         lines(ax, {name: (xs, ys)}, [style])
         for each in map(array, errors):
             shade = dict(color=colour(style[0]), alpha=0.2, lw=0)
@@ -122,8 +122,8 @@ def _before_and_after(ax, before, after, name=""):
 
 def needle_maps(parts, depths, lengths, trials, trained):
     """Draw counts of right answers: title to (depths, lengths)."""
-    fig, axes = panels(3.1, len(parts), sharey=True)
-    for ax, (name, counts) in zip(axes, parts.items()):
+    fig, axes = panels(3.4, len(parts), sharey=True)
+    for ax, (title, counts) in zip(axes, parts.items()):
         counts = array(counts)
         heatmap(ax, counts, limit=trials)
         cell_texts(ax, counts.astype(int), counts > 0.55 * trials)
@@ -132,9 +132,12 @@ def needle_maps(parts, depths, lengths, trials, trained):
         ax.tick_params(length=0)
         if trained in lengths:
             at = lengths.index(trained) + 0.5
-            ax.axvline(at, color=COLOURS["key"], lw=2)
-        finish(ax, name, "tokens of the text")
+            name = f"trained length: {trained:,} tokens"
+            ax.axvline(at, color=COLOURS["key"], lw=2, label=name)
+        finish(ax, title, "length of the text (tokens)")
     axes[0].set_ylabel("where the number\nis given")
+    if trained in lengths:
+        figure_legend(fig, "outside lower center")
     return heading(fig, f"Numbers recalled, of {trials} in each cell")
 
 
@@ -150,7 +153,7 @@ def stretched(before, after, along, marks, over):
         mark_y(left, value, text, end=True, dy=dy, size=8)
         if value <= end:
             mark_x(right, value)
-    left.set_ylabel("positions per full rotation")
+    left.set_ylabel("wavelength (positions)")
     finish(right, "", "position", LOSS, ylim=(0, None))
     for ax in axes:
         add_legend(ax, "upper center", ncols=3, bbox_to_anchor=(0.5, -0.18))
