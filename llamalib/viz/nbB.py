@@ -106,7 +106,7 @@ def largest_activations(shares, names):
 
 def quantized_row(numbers, kept, values, errors, name):
     """Draw a row before and after rounding, and all values' errors."""
-    margins = 0.06, 0.16, 0.99, 0.9, 0.24
+    margins = 0.09, 0.16, 0.99, 0.9, 0.24
     _, axes = panels(3.0, 2, margins=margins, width_ratios=(2, 1))
     left, right = axes
     strokes = dict(color=COLOURS["token"], lw=1.5)
@@ -117,7 +117,7 @@ def quantized_row(numbers, kept, values, errors, name):
     both, limit = dict(numbers=values, errors=errors), abs(values).max().item()
     edges, tones = np.linspace(-limit, limit, 41), ("other", "token")
     histograms(right, both, edges, tones, fill=True, alpha=0.7)
-    return finish(right, "", "value", "how many", yscale="log", legend="best")
+    return finish(right, "", "value", "how many", yscale="log", legend="above")
 
 
 def quantization(llama) -> Play:
