@@ -1,18 +1,23 @@
 """Appendix H: each row of its tables leads to a cell that exists."""
 
 import ast
+import contextlib
+import io
 import json
 import os
 import re
 from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 import pytest
+import torch
 
+from llamalib import scale_frequencies
 from llamalib.course.nbH import DOCUMENTS, shortest
 from llamalib.course.series import NOTEBOOKS
 from llamalib.files import ROOT
-from llamalib.tokenizer import read_ranks
+from llamalib.tokenizer import SPLIT_PATTERN, read_ranks
 from llamalib.viz import nbH
 from tests.helpers import code_cells
 
@@ -119,28 +124,107 @@ def listings(document: str) -> list[str]:
     return re.findall(r"```(?:python)?\n(.*?)```", text, flags=re.S)
 
 
-def parses(source: str) -> bool:
+def code_of_003() -> list[str]:
+    """Return its 17 listings of code: no output, no command."""
+    code = r"^(# |from |def |seqlen|xq = |freqs|h = |x_norm|###|prompt)"
+    return [each for each in listings("003") if re.match(code, each.strip())]
+
+
+def compiles(source: str) -> bool:
     try:
-        ast.parse(source)
+        compile(source, "003", "exec")
     except SyntaxError:
         return False
     return True
 
 
-def test_four_listings_of_003_do_not_parse():
-    """Output and a command aside; and `x =` is part of a comment."""
-    code = r"^(# |from |def |seqlen|xq = |freqs|h = |x_norm|###|prompt)"
-    found = [each for each in listings("003") if re.match(code, each.strip())]
-    broken = [each for each in found if not parses(each)]
-    assert len(found) == 17 and len(broken) == 4
-    for sign in ("pat_str", "def precompute", "def verify", "Equation 2.3"):
+def test_five_listings_of_003_are_syntax_errors():
+    """And `x =` is part of a comment."""
+    found = code_of_003()
+    broken = [each for each in found if not compiles(each)]
+    assert len(found) == 17 and len(broken) == 5
+    signs = "pat_str", "def precompute", "return freqs_cis", "def verify"
+    for sign in (*signs, "Equation 2.3"):
         assert sum(sign in each for each in broken) == 1
     (ffn,) = (each for each in found if "activated = " in each)
     assert re.search(r"^#.* x = torch.matmul\(activated", ffn, flags=re.M)
-    names = {"math", "F", "Tuple"}
-    assert not any(re.search(r"^\s*(import|from) .*\b(math|Tuple)\b", each)
-                   for each in found)  # fmt: skip
-    assert all(any(f"{n}." in e or f"{n}[" in e for e in found) for n in names)
+
+
+IMPORTS = (
+    "import math\n",
+    "import torch.nn.functional as F\n",
+    "from typing import Tuple\n",
+)
+
+
+def program_003(change, imports=IMPORTS) -> str:
+    """Return the listings of 003 with the changes n for which change(n)."""
+    code = code_of_003()
+
+    def apply(n, listing, pattern, new, flags=re.M):
+        changed, count = re.subn(pattern, new, code[listing], flags=flags)
+        assert count, (n, pattern)
+        code[listing] = changed if change(n) else code[listing]
+
+    apply(0, 0, r"\A", "".join(imports))
+    apply(1, 0, r'(torch\.load\("[^"]*")', r"\1, map_location=device")
+    pattern = f"pat_str={SPLIT_PATTERN!r},\n"
+    apply(2, 2, r"pat_str = .*?(?=\n *mergeable)", lambda _: pattern, re.S)
+    scaled = "freqs = scale_frequencies(freqs, 32.0)\n"
+    apply(4, 6, r"^(?=t = )", scaled)
+    for n in (6, 7):  # one function
+        apply(3, n, r"^(?=.)", "    ")
+    apply(5, 11, r"^( *)(return False)", r"\1    \2")
+    apply(6, 13, r"\n +\\hookrightarrow ", "")
+    apply(7, 14, r"^(# .*) (x = )", r"\1\n\2")
+    norm = code[4].splitlines()[-1]
+    body = [norm, *(code[n] for n in (9, 10, 12, 13, 14)), "return x"]
+    body = "\n".join(body).replace('"layers.0.', 'f"layers.{layer}.')
+    apply(8, 15, r"^ +\.\.\.", lambda _: indent(body, "    "))
+    return "\n".join(code)
+
+
+def run_003(folder, bos, **options) -> tuple[str, dict]:
+    """Return what the program prints last, or its error, and its names."""
+    source = program_003(**options)
+    source = source.replace("original/", f"{folder}/")
+    source = source.replace("128000", str(bos))
+    names = {"scale_frequencies": scale_frequencies}
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(source, "003", "exec"), names)
+    except SyntaxError:  # or one of its kinds
+        return "SyntaxError", names
+    except Exception as error:
+        return type(error).__name__, names
+    last = printed.getvalue().splitlines()[-1]
+    return f"prints {last.removeprefix('The next token is: ')!r}", names
+
+
+def test_003_with_its_changes_is_our_model(pocket, pocket_folder):
+    """And each change is needed, as the table says."""
+    given = pocket_folder, pocket.tokenizer.bos_id
+    changes = DOCUMENTS["changes"]
+    words, names = run_003(*given, change=lambda n: True)
+    assert words == "prints ' Paris'"
+    ours = pocket(names["tokens"].cpu())[-1]
+    gap = (names["logits"].float().cpu() - ours).abs().max()
+    assert gap < 0.02 * ours.abs().max()
+    angles = names["freqs_cis"].cpu()
+    assert torch.allclose(angles, pocket.freqs_cis_for(0, len(angles)))
+    for name in IMPORTS:  # each of the three
+        others = [each for each in IMPORTS if each != name]
+        left_out = dict(change=lambda n: True, imports=others)
+        assert run_003(*given, **left_out)[0] == "NameError"
+    for left, (_, _, why, without) in enumerate(changes):
+        found, names = run_003(*given, change=lambda n: n != left)
+        if why == "to run on a GPU":
+            assert found == words or torch.cuda.is_available()
+        else:
+            assert without.startswith(found), left
+        if "other angles" in without:
+            assert not torch.allclose(names["freqs_cis"].cpu(), angles)
 
 
 def test_the_notebooks_special_names_are_those_of_003():
