@@ -143,7 +143,7 @@ def overfitting(runs):
 
 
 def heads_by_step(steps, weights, losses):
-    """Draw (n, L, H) weights on the expected token, and n losses by name."""
+    """Draw (n, L, H) weights that look back, and n losses by name."""
     _, (left, right) = panels(3.1, 2)
     H, flat = weights.shape[-1], array(weights).reshape(len(steps), -1)
     order = flat[-1].argsort()[::-1]  # (L·H,) the largest last weight first
@@ -152,10 +152,10 @@ def heads_by_step(steps, weights, losses):
     # the second line is dashed: it may cover the first
     lines(left, best, (("attention", "-"), ("probability", "--")), steps)
     lines(right, losses, ((HELD, "o-"), (HELD, "s--")), steps, ms=4)
-    each = f"Each of the {len(order)} heads", "step", "weight on the token due"
-    finish(left, *each, ylim=(0, None), legend="upper left")
-    held = "Held-out texts", "step", LOSS
-    return finish(right, *held, ylim=(0, None), legend="best")
+    weight, low = "weight on the label's\nearlier occurrences", dict(ylim=0)
+    each = f"Each of the {len(order)} heads", "step", weight
+    finish(left, *each, **low, legend="upper left")
+    return finish(right, "Held-out texts", "step", LOSS, **low, legend="best")
 
 
 def snapshot(over, sample, names, probs, weights, labels, head):
