@@ -114,6 +114,9 @@ def start_loop(
 ):
     """Check `generate`'s arguments; return `token_loop` and the stops."""
     n, most = max_new_tokens, llama.config.max_seq_len
+    if llama.processes:  # all must draw the same tokens, or fail alike
+        how_long = dict(max_new_tokens=n, stop=repr(stop))
+        seed = llama.processes.shared_seed(seed, **how_long, **how)
     expect(is_count(n), "max_new_tokens", n, "a whole number from 1")
     expect(type(compile) is bool, "compile", compile, "True or False")
     tokens, padding = pad_left(rows)
@@ -121,9 +124,6 @@ def start_loop(
     room = f"at most {left}: the prompt has {T} tokens of {most} positions"
     expect(T + n <= most, "max_new_tokens", n, room)
     stop, how = check_stop(llama, stop), dict(temperature=0.0) | how
-    if llama.processes:  # all must draw the same tokens
-        facts = dict(prompts=tokens.tolist(), max_new_tokens=n, stop=stop)
-        seed = llama.processes.shared_seed(seed, **facts, sampling=how)
     choose = make_sampler(llama.device, len(rows), seed, **how)
     return token_loop(llama, tokens, padding, n, choose, compile), stop
 

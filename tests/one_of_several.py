@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 
 import llamalib
 from llamalib import fast, parallel
@@ -87,6 +88,19 @@ def errors(mesh, folders) -> dict:
         ),
         "a number": lambda: llamalib.load(first, mesh=2),
         "a device": lambda: llamalib.load(first, mesh=mesh, device="cpu"),
+        "one id": lambda: llama(tokens[rank : rank + 1]),
+        "one id, two": lambda: llama(tokens[: rank + 1]),
+        "a bad argument": lambda: llamalib.generate(
+            llama, PROMPT, max_new_tokens=1 - rank
+        ),
+        "a strange error": lambda: llama.processes.run(
+            lambda: ["a", "é"][rank].encode("ascii")
+        ),
+        "a bug": lambda: llama.processes.run(lambda: {}["no such"]),
+        "maps": lambda: llamalib.attention_maps(llama, tokens),
+        "bias": lambda: F.linear(
+            torch.zeros(1, 64), llama.output.weight, torch.zeros(560)
+        ),
         "prepare": lambda: fast.prepare(llama),
         "other functions": lambda: llama.output.weight + 1,
     }

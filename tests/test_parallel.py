@@ -260,6 +260,13 @@ def said(folders, tmp_path_factory):
         ("seeds", "ValueError: rank 1: seed is 1; expected 0, as rank 0 has"),
         ("a number", "ValueError: mesh is 2; expected llamalib.parallel.st"),
         ("a device", "ValueError: device is 'cpu'; expected None: the mesh"),
+        ("one id", "ValueError: rank 1: tokens is .* as rank 0 has"),
+        ("one id, two", "ValueError: rank 1: tokens is .* as rank 0 has"),
+        ("a bad argument", "rank 1: max_new_tokens is 0; expected 1, as rank"),
+        ("a strange error", "ValueError: rank 1: 'ascii' codec can't encod"),
+        ("a bug", "RuntimeError: rank 0: 'no such'"),
+        ("maps", "ValueError: llama is 'a part of a model'; expected a whole"),
+        ("bias", "NotImplementedError: .*: use its `rows`"),
         ("prepare", "ValueError: llama is 'a part of a model'; expected a"),
         ("other functions", "NotImplementedError: .*: use its `rows`"),
     ],
@@ -320,7 +327,7 @@ def test_the_command_prints_once():
     lines = done.stdout.splitlines()
     assert lines[0].startswith("Llama(pocket-llama: L=6, D=256, H=8, KV=2")
     assert lines[1] == "2 processes"
-    held = int(re.search(r"rank 0 holds ([\d,]+) bytes", lines[2])[1]
+    held = int(re.search(r"rank 0: ([\d,]+) bytes", lines[2])[1]
                .replace(",", ""))  # fmt: skip
     shapes = parallel.part_shapes(llamalib.load().config, 0, 2)
     numbers = sum(

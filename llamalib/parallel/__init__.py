@@ -12,6 +12,7 @@ import os
 from functools import partial
 from hashlib import sha256
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -23,7 +24,7 @@ from .plan import keep_part, kv_heads, part, part_shapes
 from .processes import Processes
 from .vocabulary import VocabularyPart
 
-__all__ = ["ENVIRONMENT", "part", "part_shapes"]
+
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
 
 
@@ -36,8 +37,11 @@ def start() -> DeviceMesh:
     missing = [name for name in ENVIRONMENT if name not in os.environ]
     how = "start N processes by `torchrun --nproc-per-node N` and a script"
     expect(not missing, "the missing variables", missing, f"none: {how}")
-    kind = own_device(choose_device().type).split(":")[0]
-    return init_device_mesh(kind, (int(os.environ["WORLD_SIZE"]),))
+    on_gpu = choose_device().type == "cuda"
+    if on_gpu:
+        choose_device(f"cuda:{os.environ['LOCAL_RANK']}")  # is it here?
+    n = int(os.environ["WORLD_SIZE"])
+    return init_device_mesh("cuda" if on_gpu else "cpu", (n,))
 
 
 def finish() -> None:
@@ -53,14 +57,16 @@ def load_part(mesh, path=None, *, device=None, **options) -> Llama:
     `llama.config` is the whole model's, `llama.weights()` are the part, and
     the logits are the same in all processes.
     An error of one process is raised in all, with its rank; ValueError for
-    an N that does not divide the heads, and for models that differ.
+    an N that does not divide the heads, and for different configs or norms.
     """
     ok = isinstance(mesh, DeviceMesh) and mesh.ndim == 1
     expect(ok, "mesh", mesh, "llamalib.parallel.start()")
     expect(device is None, "device", device, "None: the mesh has it")
     here, norms = Processes(mesh), sha256()
     keep = partial(keep_part, rank=here.rank, n=here.n)
-    device = own_device(mesh.device_type)
+    device = mesh.device_type
+    if device == "cuda":  # the one that the mesh has chosen
+        device = f"cuda:{torch.cuda.current_device()}"
     llama = here.run(partial(load, path, device=device, keep=keep, **options))
     for name, w in llama.weights().items():
         if "norm" in name:  # the only numbers that all processes hold
@@ -68,12 +74,6 @@ def load_part(mesh, path=None, *, device=None, **options) -> Llama:
     facts = dict(config=llama.config, dtype=llama.dtype, norms=norms.digest())
     here.agree(**facts, quantized=llama.quantized)
     return connect(llama, here)
-
-
-def own_device(kind: str) -> str:
-    """Return "cpu", or this process's GPU; ValueError if there is none."""
-    gpu = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
-    return str(choose_device(gpu)) if kind == "cuda" else "cpu"
 
 
 def connect(llama: Llama, processes: Processes) -> Llama:

@@ -1,13 +1,11 @@
-r"""Which part of each matrix a process holds. No process is needed here.
-
-`n` processes, `rank` from 0 to n - 1, `H` query heads, `KV` key/value heads.
-"""
+"""Which part of each matrix process `rank` of `n` holds; it needs none."""
 
 from math import gcd
 
 from torch import Tensor
 
 from ..checks import expect
+from ..fast.weight import GROUP  # that int4 never cuts
 from ..formats.meta import shard_axis
 from ..model import tensor_shapes
 
@@ -36,19 +34,20 @@ def part(config, name: str, rank: int, n: int):
     Returns the axis, 0 for rows or 1 for columns, and a list of ranges along
     it; None for a norm, which every rank holds.
     """
-    axis, hd = shard_axis(name), config.head_dim
-    heads = kv_heads(config, rank, n)
+    axis, unit, F = shard_axis(name), config.head_dim, config.hidden_dim
+    held = kv_heads(config, rank, n)
     if axis is None:
         return None
-    if ".attention." not in name:
-        in_block = name.startswith("layers.")
-        size = config.hidden_dim if in_block else config.vocab_size
-        return axis, [split(size, rank, n)]
-    if name.endswith((".wq.weight", ".wo.weight")):
-        heads = split(config.n_heads, rank, n)
-    if len(heads) == heads[-1] - heads[0] + 1:  # in a row
-        return axis, [range(heads[0] * hd, (heads[-1] + 1) * hd)]
-    return axis, [range(head * hd, (head + 1) * hd) for head in heads]
+    if ".feed_forward." in name:
+        unit = GROUP if F % GROUP == 0 and F >= n * GROUP else 1
+        held = split(F // unit, rank, n)
+    elif ".attention." not in name:
+        unit, held = 1, split(config.vocab_size, rank, n)
+    elif name.endswith((".wq.weight", ".wo.weight")):
+        held = split(config.n_heads, rank, n)
+    if len(held) == held[-1] - held[0] + 1:  # in a row
+        return axis, [range(held[0] * unit, (held[-1] + 1) * unit)]
+    return axis, [range(i * unit, (i + 1) * unit) for i in held]
 
 
 def part_shapes(config, rank: int, n: int) -> dict[str, tuple[int, ...]]:

@@ -9,9 +9,12 @@ from torch import Tensor
 
 from ..checks import expect
 
+# Errors are sent as one of these: others may need more than a text.
+KINDS = (FileNotFoundError, PermissionError, OSError, MemoryError, ValueError)
+
 
 class Processes:
-    """The `n` processes of a mesh; all must call the same methods."""
+    """The `n` processes of a mesh, which must all call the same methods."""
 
     def __init__(self, mesh):
         # not its group: one that Python's end finds alive aborts in gloo
@@ -29,8 +32,7 @@ class Processes:
         return total.type_as(x)
 
     def concatenate(self, x: Tensor, sizes: list[int]) -> Tensor:
-        """Return every process's x (..., size), one after another."""
-        # all must send the same number
+        """Return all processes' x (..., size); the sizes may differ."""
         own = F.pad(x, (0, max(sizes) - x.shape[-1])).contiguous()
         found = [torch.empty_like(own) for _ in sizes]
         dist.all_gather(found, own, group=self.mesh.get_group())
@@ -43,17 +45,16 @@ class Processes:
         return facts
 
     def run(self, function):
-        """Call a function; an error of one process is raised in all."""
-        made = error = None
+        """Call a function; an error in one process is raised in all."""
+        made = error = said = None
         try:
             made = function()
-        except (OSError, ValueError, MemoryError, RuntimeError) as caught:
-            error = caught
-        errors = self.gather(error and (type(error), str(error)))
-        for rank, found in enumerate(errors):
+        except Exception as caught:  # raised below, in all processes
+            error, kinds = caught, [k for k in KINDS if isinstance(caught, k)]
+            said = [*kinds, RuntimeError][0], str(caught)
+        for rank, found in enumerate(self.gather(said)):
             if found:
-                kind, text = found
-                raise kind(f"rank {rank}: {text}") from error
+                raise found[0](f"rank {rank}: {found[1]}") from error
         return made
 
     def agree(self, **facts) -> None:
