@@ -24,7 +24,7 @@ def memory_by_devices(sizes, weights, caches):
     charts.log_axis(ax, "x", sizes, base=2)
     charts.log_axis(ax, "y", text=size_text)
     for text, size in MEMORY.items():
-        charts.mark_y(ax, size, text, end=True, size=8)
+        charts.mark_y(ax, size, text, end=True, size=8, ls="-", lw=0.6)
     labels = "devices", "bytes on each device"
     charts.finish(ax, "Memory of one device, in bfloat16", *labels)
     return charts.add_legend(ax, "right", fontsize=8)
