@@ -44,10 +44,11 @@ def start() -> DeviceMesh:
     return init_device_mesh("cuda" if on_gpu else "cpu", (n,))
 
 
-def finish() -> None:
-    """Wait for the other processes, then leave them; gloo may abort if not."""
+def finish(mesh: DeviceMesh) -> None:
+    """Wait for the other processes, then leave them: a script's last line."""
     dist.barrier()
     dist.destroy_process_group()
+    vars(mesh).pop("_pg_registry", None)  # or gloo's threads outlive Python
 
 
 def load_part(mesh, path=None, *, device=None, **options) -> Llama:

@@ -17,7 +17,6 @@ class Processes:
     """The `n` processes of a mesh, which must all call the same methods."""
 
     def __init__(self, mesh):
-        # not its group: one that Python's end finds alive aborts in gloo
         self.mesh, self.n = mesh, mesh.size()
         self.rank = mesh.get_local_rank()
 

@@ -18,7 +18,7 @@ def run(prompt: str | None = None) -> int:
     except (OSError, ValueError, MemoryError) as error:  # the same in all
         if is_first:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        finish()
+        finish(mesh)
         return 1
     ids = llama.tokenizer.encode(text, bos=True, eos=False)
     new = list(generate(llama, ids, max_new_tokens=40))
@@ -26,5 +26,5 @@ def run(prompt: str | None = None) -> int:
         held = sum(w.nbytes for w in set(llama.weights().values()))
         print(f"{llama}\n{mesh.size()} processes\nrank 0: {held:,} bytes")
         print(text + llama.tokenizer.decode(new), flush=True)
-    finish()
+    finish(mesh)
     return 0
