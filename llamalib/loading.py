@@ -7,7 +7,7 @@ from .model import Llama
 
 def load(
     path=None, *, device=None, dtype=None, quantize=None, check=False,
-    mesh=None, **keep,
+    mesh=None, keep=None,
 ) -> Llama:
     r"""Open a checkpoint folder as a model that is ready to run.
 
@@ -19,7 +19,7 @@ def load(
     for a bfloat16 file on a GPU without it. See `placing.choose_dtype`.
     quantize: "int8", "int4" or None, see `fast.prepare`.
     check: whether to compare checksums and require finite numbers now.
-    mesh: the processes that share the model, see `llamalib.parallel`.
+    mesh, keep: for several processes that share it, see `llamalib.parallel`.
 
     Returns a Llama in eval mode, without gradients; see its `note` and `ways`.
     On a CPU, in the file's dtype, its weights are mapped, not copied.
@@ -40,7 +40,7 @@ def load(
     folder = find.find_checkpoint(path)
     form = meta if (folder / "params.json").is_file() else huggingface
     # tensors: name to its parts, one per shard; `place` makes each one tensor
-    config, tokenizer, tensors, tied = form.read_folder(folder, **keep)
+    config, tokenizer, tensors, tied = form.read_folder(folder, keep)
     if check:
         checks.check_content(folder, tensors)
     stored = tensors["tok_embeddings.weight"][0].dtype  # norms may differ

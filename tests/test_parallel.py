@@ -347,6 +347,11 @@ def test_the_command_says_once_what_is_wrong():
     assert done.stderr.count(words) == 1 and done.stdout == ""
 
 
+def test_an_unknown_argument_is_refused():
+    with pytest.raises(TypeError, match="load.* unexpected .*'dtpye'"):
+        llamalib.load(dtpye=torch.float32)
+
+
 def test_a_whole_model_can_be_prepared_again():
     llama = llamalib.load()
     assert fast.prepare(llama).processes is None

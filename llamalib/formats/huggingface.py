@@ -80,7 +80,7 @@ LLAMA3_SCALING = {
 PUBLISHED_FFN = {256: (1.5, 1.0), 4096: (1.3, 1.2), 1024: (1.3,)}
 
 
-def read_folder(folder: Path, keep=lambda config, name, held: held):
+def read_folder(folder: Path, keep=None):
     """Read a folder in Hugging Face's format; see `meta.read_folder`."""
     settings = read_json(folder / "config.json")
     config = model_args(settings, folder / "config.json")
@@ -163,7 +163,7 @@ def read_tensors(folder: Path, config: ModelArgs, tied: bool, keep):
     if tied:
         tensors.pop("output.weight", None)
     for name, whole in tensors.items():
-        tensors[name] = own = keep(config, name, [whole])
+        tensors[name] = own = keep(config, name, [whole]) if keep else [whole]
         if name.endswith((".wq.weight", ".wk.weight")):  # whole heads
             tensors[name] = [to_meta_layout(w, config.head_dim) for w in own]
             release_pages(whole, folder)

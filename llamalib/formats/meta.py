@@ -37,10 +37,10 @@ def shard_axis(name: str) -> int | None:
     return int(name.endswith((".wo.weight", ".w2.weight")))
 
 
-def read_folder(folder: Path, keep=lambda config, name, held: held):
+def read_folder(folder: Path, keep=None):
     r"""Read a folder in Meta's format.
 
-    keep: takes a part of what the files hold, as `parallel.keep_part`.
+    keep: None, or takes part of what the files hold, as `plan.keep_part`.
     Returns the config; the tokenizer; by Meta's names the parts of each
     tensor, one per shard, mapped from the files; and whether the output
     matrix is tied, in which case it is not among the tensors.
@@ -101,7 +101,9 @@ def read_tensors(folder: Path, config: ModelArgs, keep):
         check_tensors(shard, config, params, {"": str(file)}, len(files))
         check_fits(shard, first, file)
     tied = all(is_tied(shard) for shard in shards)
-    tensors = {n: keep(config, n, [s[n] for s in shards]) for n in first}
+    tensors = {name: [shard[name] for shard in shards] for name in first}
+    if keep:
+        tensors = {n: keep(config, n, held) for n, held in tensors.items()}
     if tied:
         tensors.pop("output.weight", None)
     return tensors, tied

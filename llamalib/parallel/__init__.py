@@ -24,7 +24,6 @@ from .plan import keep_part, kv_heads, part, part_shapes
 from .processes import Processes
 from .vocabulary import VocabularyPart
 
-
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
 
 
