@@ -97,7 +97,6 @@ def errors(mesh, folders) -> dict:
             lambda: ["a", "é"][rank].encode("ascii")
         ),
         "a bug": lambda: llama.processes.run(lambda: {}["no such"]),
-        "maps": lambda: llamalib.attention_maps(llama, tokens),
         "bias": lambda: F.linear(
             torch.zeros(1, 64), llama.output.weight, torch.zeros(560)
         ),

@@ -265,7 +265,6 @@ def said(folders, tmp_path_factory):
         ("a bad argument", "rank 1: max_new_tokens is 0; expected 1, as rank"),
         ("a strange error", "ValueError: rank 1: 'ascii' codec can't encod"),
         ("a bug", "RuntimeError: rank 0: 'no such'"),
-        ("maps", "ValueError: llama is 'a part of a model'; expected a whole"),
         ("bias", "NotImplementedError: .*: use its `rows`"),
         ("prepare", "ValueError: llama is 'a part of a model'; expected a"),
         ("other functions", "NotImplementedError: .*: use its `rows`"),
