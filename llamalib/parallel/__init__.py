@@ -2,9 +2,9 @@ r"""One model over several processes: each holds a part of every matrix.
 
     torchrun --nproc-per-node 2 -m llamalib run
 
-or `load(folder, mesh=parallel.start())` in a script that torchrun starts.
-The model's functions stay as they are: a hook adds what a sub-layer gives in
-all processes, and the vocabulary is one class of tensor.
+or, in a script that torchrun starts: `mesh = parallel.start()`, then
+`load(folder, mesh=mesh)`, and `parallel.finish(mesh)` as the last line. A
+hook sums a sub-layer's results; the vocabulary is one class of tensor.
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
 """
 
@@ -44,7 +44,7 @@ def start() -> DeviceMesh:
 
 
 def finish(mesh: DeviceMesh) -> None:
-    """Wait for the other processes, then leave them: a script's last line."""
+    """Wait for the other processes, then leave them; a script ends so."""
     dist.barrier()
     dist.destroy_process_group()
     vars(mesh).pop("_pg_registry", None)  # or gloo's threads outlive Python

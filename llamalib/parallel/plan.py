@@ -1,11 +1,11 @@
-"""Which part of each matrix process `rank` of `n` holds; it needs none."""
+"""Plan which part of each matrix process `rank` of `n` holds."""
 
 from math import gcd
 
 from torch import Tensor
 
 from ..checks import expect
-from ..fast.weight import GROUP  # that int4 never cuts
+from ..fast.weight import GROUP  # numbers that share a scale in int4
 from ..formats.meta import shard_axis
 from ..model import tensor_shapes
 

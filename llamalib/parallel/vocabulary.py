@@ -30,7 +30,8 @@ class VocabularyPart(Tensor):
 
     def look_up(self, tokens: Tensor) -> Tensor:
         """Return the embeddings of ids (..., T), as (..., T, D)."""
-        if not tokens.is_cuda or tokens.shape[-1] > 1:  # reading would wait
+        # reading one id would stall a GPU; it is not compared there
+        if not tokens.is_cuda or tokens.shape[-1] > 1:
             self.processes.agree(tokens=tokens.tolist())
         own = self.shares[self.processes.rank]
         here = (tokens >= own.start) & (tokens < own.stop)
