@@ -7,12 +7,14 @@ A check calls the answer and raises `Wrong` with the mistake's name:
         agree(answer(2), 4, [("you doubled it twice", 8)])
 """
 
+import contextlib
 import copy
 import functools
 import inspect
 import linecache
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 
 import numpy as np
 import torch
@@ -21,6 +23,30 @@ from torch import Tensor
 from ..files import ROOT
 
 LIBRARIES = str(ROOT / "llamalib"), "site-packages", "dist-packages", "<frozen"
+
+
+VARIANT = ContextVar("variant", default=0)
+
+
+@contextlib.contextmanager
+def variant(n: int) -> Iterator[None]:
+    """Give the checks other seeds and shapes; 0: those that readers see."""
+    token = VARIANT.set(n)
+    try:
+        yield
+    finally:
+        VARIANT.reset(token)
+
+
+def draws(seed: int = 0) -> torch.Generator:
+    """Return a generator of random numbers, with this variant's seed."""
+    return torch.Generator().manual_seed(seed + 1000 * VARIANT.get())
+
+
+def vary(first, *others):
+    """Return the first value, or in a hidden check one of the others."""
+    n = VARIANT.get()
+    return others[(n - 1) % len(others)] if n else first
 
 
 class Wrong(Exception):
@@ -36,27 +62,33 @@ def exercise(number: int, expects: str = "what the exercise asks for"):
 
     The check is called with the reader's function and what else the notebook
     hands over. It raises `Wrong`, or returns; a text that it returns is
-    printed behind the tick. `expects` says what the answer should return, for
-    a result of which the check can make nothing.
+    printed after the tick. `expects` says what the answer should return, for
+    a result of which the check can make nothing. `check.verdict`, called in
+    the same way, returns (True, False or None for an empty stub; the words).
     """
 
     def decorate(check: Callable) -> Callable:
-        @functools.wraps(check)
-        def run(answer, *given, **options) -> None:
+        def verdict(answer, *given) -> tuple[bool | None, str]:
             guarded = Guarded(answer)
             try:
-                words = "✓ " + (check(guarded, *given, **options) or "right")
+                return True, check(guarded, *given) or "right"
             except NotDone:
-                words = "not done yet"
+                return None, "not done yet"
             except Wrong as mistake:
-                words = f"✗ {mistake}"
+                return False, str(mistake)
             except Exception:
                 if not guarded.called:  # a fault of the check
                     raise
                 found = describe(guarded.last)
-                words = f"✗ the result is {found}; expected {expects}"
-            print(f"Exercise {number}: {words}")
+                return False, f"the result is {found}; expected {expects}"
 
+        @functools.wraps(check)
+        def run(answer, *given) -> None:
+            right, words = verdict(answer, *given)
+            sign = {True: "✓ ", False: "✗ ", None: ""}[right]
+            print(f"Exercise {number}: {sign}{words}")
+
+        run.verdict = verdict
         return run
 
     return decorate
@@ -129,6 +161,8 @@ def is_same(before, after) -> bool:
 
 def explain(error: Exception) -> str:
     """Return an error's text and the reader's own lines that led to it."""
+    if hasattr(error, "explained"):  # in another process, where it happened
+        return error.explained
     first = (str(error).strip().splitlines() or [""])[0]
     words = f"{type(error).__name__}: {first[:200]}".rstrip(": ")
     lines = []
