@@ -525,6 +525,8 @@ HOW_RECORDS = (
     "Records, published by others: msaroufim/megakernels-vs-cuda-graphs, "
     "2026-09. Llama 3.2-1B, bfloat16, one row, 32 ids of prompt and 127 timed "
     "steps; the rows from here follow the same protocol, on random weights. "
+    "The rows of vLLM, SGLang and transformers are quoted there from others; "
+    "how those were measured is not known. "
     "The peak is of NVIDIA's data sheets: 3.35 TB/s (H100), 4.8 TB/s (H200); "
     "a step reads 2.47 GB.\n"
 )
