@@ -4,13 +4,12 @@ import torch
 from torch import Tensor
 
 from ..rope import apply_rotary_emb
-from .judge import agree, exercise
+from .judge import agree, draws, exercise, vary
 
 
 def random(*shape: int, seed: int) -> Tensor:
     """Return normal random numbers."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator)
+    return torch.randn(*shape, generator=draws(seed))
 
 
 def frequencies_of(head_dim: int, theta: float) -> Tensor:
@@ -28,8 +27,9 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 @exercise(1, "a tensor (T, hd)")
 def check_1(answer):
     """Check `rotate(x, freqs)`."""
-    small = random(9, 12, seed=1), frequencies_of(12, 7.0**6)
-    wide = random(6, 64, seed=2), frequencies_of(64, 500000.0)
+    T, hd = vary((9, 12), (7, 16), (10, 20), (8, 10))
+    small = random(T, hd, seed=1), frequencies_of(hd, 7.0**6)
+    wide = random(T - 3, 64, seed=2), frequencies_of(64, 500000.0)
     for x, freqs in (small, wide):
         angles = torch.outer(torch.arange(len(x)).float(), freqs)  # (T, hd/2)
         mistakes = wrong_rotations(x, angles, freqs)
@@ -76,7 +76,8 @@ def check_2(answer):
         "rotated by -n alone: the query's own rotation is left out": (0, -1),
         "the query is not rotated": (0, 0),
     }
-    for m, n, width in ((9, 2, 12), (2, 7, 32), (4, 4, 8)):
+    k = vary(0, 1, 2, 3)
+    for m, n, width in ((9 + k, 2, 12 + 2 * k), (2, 7 + k, 32), (4, 4, 8)):
         query, freqs = random(width, seed=m), frequencies_of(width, 7.0**6)
 
         def by(steps):
@@ -91,8 +92,10 @@ def check_2(answer):
 def check_3(answer, llama):
     """Check `to_pairs(weight, head_dim)` on a checkpoint's wq and wk."""
     w, hd = llama.state_dict(), llama.config.head_dim
-    wq, wk = (w[f"layers.0.attention.w{name}.weight"] for name in "qk")
-    for meta, width in ((random(36, 5, seed=3), 12), (wq, hd), (wk, hd)):
+    layer = f"layers.{vary(0, 1)}.attention"
+    wq, wk = (w[f"{layer}.w{name}.weight"] for name in "qk")
+    small, n = vary((36, 12), (40, 10), (48, 16), (42, 6))
+    for meta, width in ((random(small, 5, seed=3), n), (wq, hd), (wk, hd)):
         theirs = halved(meta, width)
         whole = theirs.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
         mistakes = [

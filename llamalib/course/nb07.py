@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .judge import agree, exercise
+from .judge import agree, draws, exercise, vary
 
 
 @exercise(1, expects="probabilities of the shape of the logits")
 def check_1(my_softmax):
     """Rows of very different sizes, then one row alone."""
-    g = torch.Generator().manual_seed(1)
     level = torch.tensor([[1000.0], [0.0], [-1000.0], [0.0]])
-    z = torch.randn(4, 5, generator=g) * 3 + level  # (T, V)
+    z = torch.randn(4, vary(5, 7, 6, 9), generator=draws(1)) * 3 + level
     z[3, 0], z[3, 1:3] = 1000, -1000  # mean and median are far off
     e, low = z.exp(), (z - z.max()).exp()
     one = (z - z.amax(-1, True)).exp()
@@ -29,16 +28,16 @@ def check_1(my_softmax):
         ("subtract the maximum, not the mean", mean / mean.sum(-1, True)),
     ]
     agree(my_softmax(z), z.softmax(-1), mistakes)
-    what = "right for (4, 5), but the result for one row (5,)"
+    what = f"right for {tuple(z.shape)}, but the result for one row {tuple(z[1].shape)}"
     agree(my_softmax(z[1]), z[1].softmax(-1), what=what)
 
 
 @exercise(2, expects="a number")
 def check_2(text_loss):
     """A random text, then one with a token that is almost impossible."""
-    g = torch.Generator().manual_seed(2)
-    z = torch.randn(9, 7, generator=g) * 2  # (T, V)
-    s = torch.arange(9) % 7  # (T,)
+    T, V = vary((9, 7), (11, 5), (8, 6), (12, 10))
+    z = torch.randn(T, V, generator=draws(2)) * 2
+    s = torch.arange(T) % V
     p, right = z[:-1].softmax(-1), cross_entropy(z[:-1], s[1:]).item()
     rows = [
         ("no shift: row t is scored on token t, which it has seen", z, s),
@@ -50,23 +49,32 @@ def check_2(text_loss):
     mistakes = [(words, cross_entropy(*given)) for words, *given in rows]
     of_mean = -p.gather(1, s[1:, None]).mean().log()
     mistakes += [
-        ("T tokens give T - 1 terms: your mean divides by T", right * 8 / 9),
-        ("this is the sum; expected the mean", right * 8),
+        (
+            "T tokens give T - 1 terms: your mean divides by T",
+            right * (T - 1) / T,
+        ),
+        ("this is the sum; expected the mean", right * (T - 1)),
         ("these are bits: use the natural logarithm", right / math.log(2)),
         ("the sign: surprisal is -ln p", -right),
         ("this is the perplexity", math.exp(right)),
         ("expected the mean of ln p, not ln of the mean p", of_mean),
     ]
     agree(text_loss(z, s), right, mistakes)
-    z, s = torch.tensor([[0, -200.0], [0, 0], [0, 0]]), torch.tensor([0, 1, 0])
-    words = "a softmax of e^-200 is rounded to 0: take log_softmax"
+    z, s, low = torch.zeros(3, 2), torch.tensor([0, 1, 0]), vary(200, 180, 190)
+    z[0, 1] = -low
+    words = f"a softmax of e^-{low} is rounded to 0: take log_softmax"
     agree(text_loss(z, s), cross_entropy(z[:2], s[1:]), [(words, math.inf)])
 
 
 @exercise(3, expects="a number")
 def check_3(bits_per_byte, llama):
     """A text with letters of several bytes, then one in ASCII."""
-    for text in ("¿Dónde está la llave? Über den Fluß. 水", "A key is here."):
+    for text in vary(
+        ("¿Dónde está la llave? Über den Fluß. 水", "A key is here."),
+        ("Où est la clé ? Ça va, Zoë. 火", "The door was open, and dark."),
+        ("El café está frío. Grüße! 日本", "Two birds sat on it."),
+        ("Né à Orléans, cet été-là. Öl. 山", "She said no."),
+    ):
         ids = llama.tokenizer.encode(text, bos=True, eos=False)
         n, size = len(ids) - 1, len(text.encode())
         nats = -log_probs(llama, ids).sum()  # of the whole text

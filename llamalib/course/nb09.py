@@ -8,7 +8,7 @@ from numbers import Integral
 
 from ..config import LLAMA_1B
 from ..decoding import generate
-from .judge import Wrong, agree, exercise
+from .judge import Wrong, agree, exercise, vary
 
 
 def collect(function) -> Callable:
@@ -26,7 +26,8 @@ def collect(function) -> Callable:
 @exercise(1, "two whole numbers")
 def check_1(answer):
     """Judge my_positions(t, n): positions without a cache, and with one."""
-    for t, n in ((5, 4), (1, 1), (100, 7)):
+    k = vary(0, 1, 2, 4)
+    for t, n in ((5 + k, 4 + k), (1, 1), (100 + k, 7 - k)):
         grows = "without a cache: the text grows with every new token"
         right, kept = sum(range(t, t + n)), t + n - 1
         more = right + t + n
@@ -47,18 +48,24 @@ def check_1(answer):
 def check_2(answer, llama):
     """Judge my_generate(llama, ids, n, stop)."""
     answer.function = collect(answer.function)
-    for prompt in ("The capital of France is", "Once upon a time there was a"):
+    n, *prompts = vary(
+        (6, "The capital of France is", "Once upon a time there was a"),
+        (5, "The capital of Japan is", "One day, a little girl"),
+        (8, "The sun is", "There was once a king who had"),
+        (7, "Water is made of", "In the morning the old man"),
+    )
+    for prompt in prompts:
         ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
-        whole = list(generate(llama, ids, max_new_tokens=6, stop=()))
-        found, ran = count_positions(answer, llama, ids)
+        whole = list(generate(llama, ids, max_new_tokens=n, stop=()))
+        found, ran = count_positions(answer, llama, ids, n)
         mistakes = [("the prompt's ids are given out too", ids + whole)]
-        if isinstance(found, list) and found[:6] == whole:
-            mistakes += [(f"{len(found)} ids; expected 6 at most", found)]
+        if isinstance(found, list) and found[:n] == whole:
+            mistakes += [(f"{len(found)} ids; expected {n} at most", found)]
         agree(found, whole, mistakes, 1e-9, "the list of ids")
         if not all(isinstance(i, Integral) for i in found):
             name = type(found[0]).__name__
             raise Wrong(f"expected ints, found a {name}: use .item()")
-        extra = ran - (len(ids) + 5)
+        extra = ran - (len(ids) + n - 1)
         if extra > 1:
             raise Wrong("old positions run again: run the new id alone")
         if extra == 1:
@@ -69,13 +76,13 @@ def check_2(answer, llama):
                 "it does not stop at an id of stop": whole,
                 "the id that ends the text is given out too": whole[: end + 1],
             }.items()
-            found = answer(llama, ids, 6, {last})
+            found = answer(llama, ids, n, {last})
             agree(found, whole[:end], mistakes, 1e-9, "with a stop: the list")
     return "the ids of llamalib.generate, each position run once"
 
 
-def count_positions(answer, llama, ids: list) -> tuple:
-    """Return the answer's six ids and how many positions ran."""
+def count_positions(answer, llama, ids: list, n: int) -> tuple:
+    """Return the answer's n ids and how many positions ran."""
     ran = []
 
     def note(module, args, options):
@@ -83,7 +90,7 @@ def count_positions(answer, llama, ids: list) -> tuple:
 
     handle = llama.register_forward_pre_hook(note, with_kwargs=True)
     try:
-        return answer(llama, ids, 6, ()), sum(ran)
+        return answer(llama, ids, n, ()), sum(ran)
     finally:
         handle.remove()
 
@@ -92,9 +99,9 @@ def count_positions(answer, llama, ids: list) -> tuple:
 def check_3(answer, llama):
     """Judge my_limit(bandwidth, P, config, n, size)."""
     wide = replace(LLAMA_1B, head_width=3 * LLAMA_1B.head_dim)
-    cases = (LLAMA_1B, 1000, 2), (wide, 1000, 4), (llama.config, 50, 2)
+    long, P, speed = vary((1000, 10**6, 10**9), (700, 10**7, 10**10), (90, 10**5, 10**8))
+    cases = (LLAMA_1B, long, 2), (wide, long, 4), (llama.config, 50, 2)
     for c, n, size in (*cases, (LLAMA_1B, 0, 1)):
-        P, speed = 10**6, 10**9
         cache = 2 * c.n_layers * c.n_kv_heads * c.head_dim * n
         right = speed / size / (P + cache)
         factors = {
