@@ -5,25 +5,22 @@ import re
 
 from .judge import Wrong, agree, exercise, vary
 
-PAIRS = "t h, th e, b c, a b, a bc, m n, l m, e e"
-
 
 @exercise(1, expects="a list of str")
 def check_1(answer):
-    draw, letters = random.Random(vary(1, 2, 3, 4)), "abcdehlmnt"
-    new = vary(letters, "rsuvwyopqg", "ijkfgosuvr", "éèüößåñçøı")
-    new = str.maketrans(letters, new)
-    merges = PAIRS.translate(new).split(", ")
-    merges = [(*pair.split(), 9 - i) for i, pair in enumerate(merges)]
+    n, letters = vary(1, 2, 3, 4), "abcdehlmnt"
+    to = str.maketrans(letters, vary(letters, "rsuvwyopqg", "éèüößåñçøı"))
+    pairs = "t h, th e, b c, a b, a bc, m n, l m, e e".translate(to).split(
+        ", "
+    )
+    merges = [(*pair.split(), 9 - i) for i, pair in enumerate(pairs)]
+    draw = random.Random(n)
     words = ["thth", "the", "lmn", "xabcb", "", "z", "eee", "▁水"]
-    size = vary(9, 11, 8, 13)
-    words += ["".join(draw.choices(letters, k=size)) for _ in range(50)]
-    words = [word.translate(new) for word in words]
-    for word in words:
+    words += ["".join(draw.choices(letters, k=8 + n)) for _ in range(50)]
+    for word in [word.translate(to) for word in words]:
         once = merged(word, merges, most=1)
         last_first = merged(word, merges[::-1])
-        longest = "the|abc|th|bc|ab|mn|lm|ee|.".translate(new)
-        longest = re.findall(longest, word)
+        longest = re.findall("the|abc|th|bc|ab|mn|lm|ee|.".translate(to), word)
         mistakes = [
             ("a pair may occur more than once: join it everywhere", once),
             ("skip a merge that does not occur: go on", stopped(word, merges)),
@@ -33,8 +30,7 @@ def check_1(answer):
         ]
         found = answer(word, merges)
         agree(found, merged(word, merges), mistakes, what=repr(word))
-    what = f"{words[1]!r} without merges"
-    agree(answer(words[1], []), list(words[1]), what=what)
+    agree(answer("the", []), list("the"), what="'the' without merges")
     return f"the symbols of {len(words) + 1} words"
 
 
@@ -117,11 +113,10 @@ def chat(t, messages, **changes):
 @exercise(3, expects="a list of ids")
 def check_3(answer, llama):
     t, n = llama.tokenizer, vary(1, 2, 3, 4)
-    a, b = vary(("Hello!", "2"), ("Good day", "3"), ("Salut !", "four"))
     for messages in (
-        [("user", a), ("assistant", "Hi.")] * n + [("user", f"{b} + {b}?")],
+        [("user", "Hello!"), ("assistant", "Hi.")] * n + [("user", "2 + 2?")],
         [("system", "Be short."), ("user", "a<|eot_id|>b\n水 " + "🦙" * n)],
-        [("user", "\n  two\n"), ("assistant", f" {b} ")],
+        [("user", "\n  two\n"), ("assistant", f" {n + 1} ")],
     ):
         expected, found = chat(t, messages), answer(messages)
         mistakes = [(w, chat(t, messages, **how)) for w, how in CHATS.items()]

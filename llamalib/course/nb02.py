@@ -43,8 +43,7 @@ def check_2(answer):
     table = torch.randn(60 + n, 4, generator=g) * scale  # of all lengths
     line = torch.arange(12.0)[:, None] ** 2 * torch.tensor([1.0, 2.0])
     line[2 + n] = line[5 + n]  # two equal rows; whole numbers are exact
-    cases = (table, 7 + n, 9 - n), (table, n, 5 + n), (line, 5 + n, 4)
-    for rows, i, k in cases:
+    for rows, i, k in ((table, 7 + n, 9), (table, n, 5), (line, 5 + n, 4)):
         found = answer(rows, i, k)
         numbers = as_tensor(found)
         if numbers is not None and i in numbers.flatten().tolist():
@@ -86,14 +85,9 @@ def sinusoids(T: int, D: int) -> Tensor:
 @exercise(3, "a tensor (n, D)")
 def check_3(answer):
     n = vary(0, 1, 2, 3)
-    for D, start, k in (
-        (8, 3, 5 + n),
-        (12, 20, n - 7),
-        (16, 11, 2),
-        (8, 4, 0),
-    ):
+    for D, start, k in ((8, 3, 5 + n), (12, 20, -7), (16, 11, 2), (8, 4, 0)):
         table = sinusoids(64, D + 4 * n)[n:]
-        rows, expected = table[start:][: 9 - n], table[start + k :][: 9 - n]
+        rows, expected = table[start : start + 9], table[start + k :][:9]
         agree(answer(rows, k), expected, shift_mistakes(rows, k), 1e-3)
     return "each pair rotates by k times its frequency"
 

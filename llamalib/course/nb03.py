@@ -69,7 +69,8 @@ def check_2(answer):
 def scaled(x: Tensor, part: Tensor, weight: Tensor, by=None) -> Tensor:
     """Divide x by the RMS of a part; `by` replaces the part's length."""
     total = part.pow(2).sum(-1, keepdim=True)  # (..., 1)
-    return x * torch.rsqrt(total / (by or part.shape[-1]) + epsilon()) * weight
+    mean = total / (by or part.shape[-1])
+    return x * torch.rsqrt(mean + epsilon()) * weight
 
 
 def partial_mistakes(x: Tensor, weight: Tensor, k: int) -> Iterator[tuple]:
@@ -77,19 +78,15 @@ def partial_mistakes(x: Tensor, weight: Tensor, k: int) -> Iterator[tuple]:
     right, whole = scaled(x, part, weight), scaled(x, x, weight)
     rms = part.pow(2).mean(-1, keepdim=True).sqrt()
     yield "the RMS is of all D features; expected the first k", whole
-    yield (
-        "the sum is of k squares: divide it by k, not D",
-        scaled(x, part, weight, by=D),
-    )
-    words = "the sum is not divided by k"
-    yield words, scaled(x, part, weight, by=1)
+    words = "the sum is of k squares: divide it by k, not D"
+    yield words, scaled(x, part, weight, by=D)
+    yield "the sum is not divided by k", scaled(x, part, weight, by=1)
     yield "these are the last k features", scaled(x, x[..., D - k :], weight)
     words = "only the first k features are returned; scale all D"
     yield words, right[..., :k]
     words = "only the first k features are divided; divide all D"
-    yield words, torch.cat([right[..., :k], (x * weight)[..., k:]], -1)
-    yield words, torch.cat([right[..., :k], x[..., k:]], -1)
-    yield words, torch.cat([right[..., :k], 0 * x[..., k:]], -1)
+    for rest in (x * weight, x, 0 * x):
+        yield words, torch.cat([right[..., :k], rest[..., k:]], -1)
     yield "ε is outside the root", x / (rms + epsilon()) * weight
     yield "ε is missing", x / rms * weight
     yield "γ is missing", scaled(x, part, torch.ones(D))

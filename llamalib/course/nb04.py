@@ -48,19 +48,15 @@ def wrong_rotations(x, angles, freqs) -> list[tuple]:
     left, right = x.chunk(2, -1)
     halves = left * cos - right * sin, left * sin + right * cos
     alike = angles[:, :1].expand_as(angles)
+    apart = torch.cat((first, second), -1)
+    words = "the new second number was computed from the new first"
     return [
         ("every pair rotates by the first frequency", rotated(x, alike)),
         ("positions are counted from 0", rotated(x, angles + freqs)),
         ("clockwise: a sign", rotated(x, -angles)),
-        (
-            "the new second number was computed from the new first",
-            joined(first, first * sin + b * cos),
-        ),
+        (words, joined(first, first * sin + b * cos)),
         ("a minus is missing", joined(a * cos + b * sin, second)),
-        (
-            "firsts, then seconds: put them back in pairs",
-            torch.cat((first, second), -1),
-        ),
+        ("firsts, then seconds: put them back in pairs", apart),
         ("your pairs are halves, not adjacent", torch.cat(halves, -1)),
     ]
 
@@ -91,11 +87,9 @@ def check_2(answer):
 @exercise(3, "a tensor (heads·head_dim, D)")
 def check_3(answer, llama):
     """Check `to_pairs(weight, head_dim)` on a checkpoint's wq and wk."""
-    w, hd = llama.state_dict(), llama.config.head_dim
-    layer = f"layers.{vary(0, 1)}.attention"
-    wq, wk = (w[f"{layer}.w{name}.weight"] for name in "qk")
-    small, n = vary((36, 12), (40, 10), (48, 16), (42, 6))
-    for meta, width in ((random(small, 5, seed=3), n), (wq, hd), (wk, hd)):
+    w, hd, n = llama.state_dict(), llama.config.head_dim, vary(1, 2, 3)
+    wq, wk = (w[f"layers.{n // 2}.attention.w{x}.weight"] for x in "qk")
+    for meta, width in ((random(36, 5, seed=3), 12 // n), (wq, hd), (wk, hd)):
         theirs = halved(meta, width)
         whole = theirs.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
         mistakes = [

@@ -157,8 +157,7 @@ def check_3(answer):
     mistakes |= {words: online(flaw) for flaw, words in flaws.items()}
     g, cases, more = draws(), [], vary(0, 1, 2, 4)
     for S, width, size, n in ((12, 8, 1, 4), (13, 8, 3, 5), (9, 16, 300, 2)):
-        S, width, n = S + more, width + more, n + more // 2
-        k, v = torch.randn(2, S, width, generator=g)
+        k, v = torch.randn(2, S + more, width, generator=g)
         cases.append((torch.randn(width, generator=g) * size, k, v, n))
     q, k, v, n = cases[0]
     cases.append((0 * q + 300, -k.abs(), v, n))  # all scores far below 0

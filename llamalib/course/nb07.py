@@ -28,14 +28,15 @@ def check_1(my_softmax):
         ("subtract the maximum, not the mean", mean / mean.sum(-1, True)),
     ]
     agree(my_softmax(z), z.softmax(-1), mistakes)
-    what = f"right for {tuple(z.shape)}, but the result for one row {tuple(z[1].shape)}"
+    T, V = z.shape
+    what = f"right for ({T}, {V}), but the result for one row ({V},)"
     agree(my_softmax(z[1]), z[1].softmax(-1), what=what)
 
 
 @exercise(2, expects="a number")
 def check_2(text_loss):
     """A random text, then one with a token that is almost impossible."""
-    T, V = vary((9, 7), (11, 5), (8, 6), (12, 10))
+    n, T, V = vary((8, 9, 7), (10, 11, 5), (7, 8, 6))
     z = torch.randn(T, V, generator=draws(2)) * 2
     s = torch.arange(T) % V
     p, right = z[:-1].softmax(-1), cross_entropy(z[:-1], s[1:]).item()
@@ -49,32 +50,25 @@ def check_2(text_loss):
     mistakes = [(words, cross_entropy(*given)) for words, *given in rows]
     of_mean = -p.gather(1, s[1:, None]).mean().log()
     mistakes += [
-        (
-            "T tokens give T - 1 terms: your mean divides by T",
-            right * (T - 1) / T,
-        ),
-        ("this is the sum; expected the mean", right * (T - 1)),
+        ("T tokens give T - 1 terms: your mean divides by T", right * n / T),
+        ("this is the sum; expected the mean", right * n),
         ("these are bits: use the natural logarithm", right / math.log(2)),
         ("the sign: surprisal is -ln p", -right),
         ("this is the perplexity", math.exp(right)),
         ("expected the mean of ln p, not ln of the mean p", of_mean),
     ]
     agree(text_loss(z, s), right, mistakes)
-    z, s, low = torch.zeros(3, 2), torch.tensor([0, 1, 0]), vary(200, 180, 190)
-    z[0, 1] = -low
-    words = f"a softmax of e^-{low} is rounded to 0: take log_softmax"
+    z, s = torch.tensor([[0, -200.0], [0, 0], [0, 0]]), torch.tensor([0, 1, 0])
+    words = "a softmax of e^-200 is rounded to 0: take log_softmax"
     agree(text_loss(z, s), cross_entropy(z[:2], s[1:]), [(words, math.inf)])
 
 
 @exercise(3, expects="a number")
 def check_3(bits_per_byte, llama):
     """A text with letters of several bytes, then one in ASCII."""
-    for text in vary(
-        ("¿Dónde está la llave? Über den Fluß. 水", "A key is here."),
-        ("Où est la clé ? Ça va, Zoë. 火", "The door was open, and dark."),
-        ("El café está frío. Grüße! 日本", "Two birds sat on it."),
-        ("Né à Orléans, cet été-là. Öl. 山", "She said no."),
-    ):
+    first = "¿Dónde está la llave? Über den Fluß. 水", "Né cet été. 山"
+    second = "A key is here.", "The door was open.", "Two birds sat on it."
+    for text in (vary(*first), vary(*second)):
         ids = llama.tokenizer.encode(text, bos=True, eos=False)
         n, size = len(ids) - 1, len(text.encode())
         nats = -log_probs(llama, ids).sum()  # of the whole text
