@@ -10,10 +10,9 @@ from .judge import Wrong, agree, exercise, vary
 def check_1(answer):
     n, letters = vary(1, 2, 3, 4), "abcdehlmnt"
     to = str.maketrans(letters, vary(letters, "rsuvwyopqg", "éèüößåñçøı"))
-    pairs = "t h, th e, b c, a b, a bc, m n, l m, e e".translate(to).split(
-        ", "
-    )
-    merges = [(*pair.split(), 9 - i) for i, pair in enumerate(pairs)]
+    pairs = "t h, th e, b c, a b, a bc, m n, l m, e e".translate(to)
+    pairs = enumerate(pairs.split(", "))
+    merges = [(*pair.split(), 9 - i) for i, pair in pairs]
     draw = random.Random(n)
     words = ["thth", "the", "lmn", "xabcb", "", "z", "eee", "▁水"]
     words += ["".join(draw.choices(letters, k=8 + n)) for _ in range(50)]

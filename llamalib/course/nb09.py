@@ -93,9 +93,7 @@ def count_positions(answer, llama, ids: list, n: int) -> tuple:
 def check_3(answer, llama):
     """Judge my_limit(bandwidth, P, config, n, size)."""
     wide = replace(LLAMA_1B, head_width=3 * LLAMA_1B.head_dim)
-    P, speed, m = vary(
-        (10**6, 10**9, 1000), (98765, 10**8, 90), (7777, 9999, 60)
-    )
+    P, speed, m = vary((10**6, 10**9, 1000), (98765, 10**8, 90), (777, 99, 60))
     cases = (LLAMA_1B, m, 2), (wide, m, 4), (llama.config, m // 20, 2)
     for c, n, size in (*cases, (LLAMA_1B, 0, 1)):
         cache = 2 * c.n_layers * c.n_kv_heads * c.head_dim * n
