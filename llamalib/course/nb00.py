@@ -7,19 +7,22 @@ import torch
 
 from ..config import LLAMA_1B
 from ..model import tensor_shapes
-from .judge import Wrong, agree, as_tensor, exercise
+from .judge import Wrong, agree, as_tensor, exercise, vary
 
-TINY = replace(
-    LLAMA_1B, dim=8, n_heads=2, n_kv_heads=2, n_layers=12, vocab_size=10
-)
-LLAMA_8B = replace(
-    LLAMA_1B, dim=4096, n_layers=32, ffn_dim_multiplier=1.3, multiple_of=1024
-)
+
+def models():
+    """Return a tiny model, the 1B and the 8B, or in a hidden check others."""
+    k = vary(1, 2, 3, 5)
+    one = replace(LLAMA_1B, dim=2048 * k, n_layers=15 + k)
+    more = dict(n_layers=31 + k, ffn_dim_multiplier=1.3, multiple_of=1024)
+    tiny = dict(dim=8 * k, n_layers=11 + k, vocab_size=9 + k)
+    tiny = replace(one, **tiny, n_heads=2 * k, n_kv_heads=2)
+    return tiny, one, replace(one, dim=4096 * k, **more)
 
 
 @exercise(1, expects="a dict with a number for each part")
 def check_1(answer):
-    for shapes in map(tensor_shapes, (TINY, LLAMA_1B)):
+    for shapes in map(tensor_shapes, models()[:2]):
         found, expected = answer(shapes), count_parts(shapes)
         mistakes = [(m, count_parts(shapes, *how)) for m, *how in PARTS]
         if isinstance(found, dict):
@@ -60,7 +63,7 @@ PARTS = (
 
 @exercise(2, expects="a dict of five numbers")
 def check_2(answer):
-    for c in (LLAMA_1B, LLAMA_8B, TINY):
+    for c in (*models()[1:], models()[0]):
         found, expected = answer(tensor_shapes(c)), settings(c)
         if isinstance(found, dict) and found.keys() != expected.keys():
             keys = f"{str([*found])[:80]}; expected {[*expected]}"
@@ -111,10 +114,10 @@ def check_3(answer):
 
 def budgets():
     """Yield (config, bytes, dtype, tied): just enough, a byte less, more."""
-    for c, tied in ((TINY, False), (LLAMA_1B, True), (LLAMA_8B, False)):
+    for c, tied in zip(models(), (False, True, False)):
         for dtype in (torch.bfloat16, torch.float32):
             yield c, 0, dtype, tied
-            for n_layers in (1, 2, 7, 33):
+            for n_layers in vary((1, 2, 7, 33), (2, 5, 8, 21), (3, 1, 17, 4)):
                 layer, around = weigh(c, 2 - tied)
                 exact = (n_layers * layer + around) * dtype.itemsize
                 for budget in (exact - 1, exact, exact + layer):

@@ -3,30 +3,32 @@ r"""Checks of the exercises of notebook 01."""
 import random
 import re
 
-from .judge import Wrong, agree, exercise
-
-PAIRS = "t h, th e, b c, a b, a bc, m n, l m, e e"
-MERGES = [(*pair.split(), 9 - i) for i, pair in enumerate(PAIRS.split(", "))]
+from .judge import Wrong, agree, exercise, vary
 
 
 @exercise(1, expects="a list of str")
 def check_1(answer):
-    draw = random.Random(1)
+    n, letters = vary(1, 2, 3, 4), "abcdehlmnt"
+    to = str.maketrans(letters, vary(letters, "rsuvwyopqg", "éèüößåñçøı"))
+    pairs = "t h, th e, b c, a b, a bc, m n, l m, e e".translate(to)
+    pairs = enumerate(pairs.split(", "))
+    merges = [(*pair.split(), 9 - i) for i, pair in pairs]
+    draw = random.Random(n)
     words = ["thth", "the", "lmn", "xabcb", "", "z", "eee", "▁水"]
-    words += ["".join(draw.choices("abcdehlmnt", k=9)) for _ in range(50)]
-    for word in words:
-        once = merged(word, MERGES, most=1)
-        last_first = merged(word, MERGES[::-1])
-        longest = re.findall("the|abc|th|bc|ab|mn|lm|ee|.", word)
+    words += ["".join(draw.choices(letters, k=8 + n)) for _ in range(50)]
+    for word in [word.translate(to) for word in words]:
+        once = merged(word, merges, most=1)
+        last_first = merged(word, merges[::-1])
+        longest = re.findall("the|abc|th|bc|ab|mn|lm|ee|.".translate(to), word)
         mistakes = [
             ("a pair may occur more than once: join it everywhere", once),
-            ("skip a merge that does not occur: go on", stopped(word)),
+            ("skip a merge that does not occur: go on", stopped(word, merges)),
             ("you returned the characters: apply the merges", list(word)),
             ("take the merges in order, not what is longest or left", longest),
             ("the first merge is applied first, not the last", last_first),
         ]
-        found = answer(word, MERGES)
-        agree(found, merged(word, MERGES), mistakes, what=repr(word))
+        found = answer(word, merges)
+        agree(found, merged(word, merges), mistakes, what=repr(word))
     agree(answer("the", []), list("the"), what="'the' without merges")
     return f"the symbols of {len(words) + 1} words"
 
@@ -44,22 +46,22 @@ def merged(word, merges, most=99):
     return parts
 
 
-def stopped(word):
+def stopped(word, merges):
     """Return the symbols before the first merge that does not occur."""
-    steps = [merged(word, MERGES[:n]) for n in range(len(MERGES) + 1)]
+    steps = [merged(word, merges[:n]) for n in range(len(merges) + 1)]
     same = (a for a, b in zip(steps, steps[1:]) if a == b)
     return next(same, steps[-1])
 
 
 @exercise(2, expects="a str")
 def check_2(answer):
-    draw = random.Random(2)
+    draw = random.Random(vary(2, 3, 4, 5))
     tokens = [bytes([b]) for b in draw.sample(range(256), 256)]
     tokens += [b" \xf0\x9f", b"\xa6\x99", b"\xe6\xb0", b"ab", b"\xc3\xa9t"]
     ranks = {token: rank for rank, token in enumerate(tokens)}
     cases = [[b"h", b"i"], [b"\xe6\xb0", b"\xb4", b" \xf0\x9f", b"\xa6\x99"]]
     cases += [[b"\xf0", b"\x9f", b"a"], []]
-    cases += [draw.choices(tokens, k=9) for _ in range(30)]
+    cases += [draw.choices(tokens, k=vary(9, 7, 12, 5)) for _ in range(30)]
     for case in cases:
         data, ids = b"".join(case), [ranks[token] for token in case]
         alone = "".join(token.decode("utf-8", "replace") for token in case)
@@ -109,11 +111,11 @@ def chat(t, messages, **changes):
 
 @exercise(3, expects="a list of ids")
 def check_3(answer, llama):
-    t = llama.tokenizer
+    t, n = llama.tokenizer, vary(1, 2, 3, 4)
     for messages in (
-        [("user", "Hello!"), ("assistant", "Hi."), ("user", "2 + 2?")],
-        [("system", "Be short."), ("user", "a<|eot_id|>b\n水 🦙")],
-        [("user", "\n  two\n"), ("assistant", " 2 ")],
+        [("user", "Hello!"), ("assistant", "Hi.")] * n + [("user", "2 + 2?")],
+        [("system", "Be short."), ("user", "a<|eot_id|>b\n水 " + "🦙" * n)],
+        [("user", "\n  two\n"), ("assistant", f" {n + 1} ")],
     ):
         expected, found = chat(t, messages), answer(messages)
         mistakes = [(w, chat(t, messages, **how)) for w, how in CHATS.items()]

@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .judge import Wrong, agree, as_tensor, exercise
+from .judge import Wrong, agree, as_tensor, draws, exercise, vary
 
 
 @exercise(1, "a tensor (B, T, V) of zeros and ones")
 def check_1(answer):
-    g = torch.Generator().manual_seed(1)
-    for shape, V in (((2, 5), 11), ((3, 3), 9)):
+    g, n = draws(1), vary(0, 1, 2, 4)
+    for shape, V in (((2 + n, 5), 11 + n), ((3 + n, 3 + n), 9 - n)):
         # the largest id is below V - 1
         ids = torch.randint(0, V - 2, shape, generator=g)  # (B, T)
         expected = F.one_hot(ids, V).float()  # (B, T, V)
@@ -38,12 +38,12 @@ def one_hot_mistakes(ids: Tensor, expected: Tensor) -> Iterator[tuple]:
 
 @exercise(2, "the ids of k tokens, nearest first")
 def check_2(answer):
-    g = torch.Generator().manual_seed(2)
-    scale = torch.rand(60, 1, generator=g) * 3 + 0.2
-    table = torch.randn(60, 4, generator=g) * scale  # rows of all lengths
+    g, n = draws(2), vary(0, 1, 2, 3)
+    scale = torch.rand(60 + n, 1, generator=g) * 3 + 0.2
+    table = torch.randn(60 + n, 4, generator=g) * scale  # of all lengths
     line = torch.arange(12.0)[:, None] ** 2 * torch.tensor([1.0, 2.0])
-    line[2] = line[5]  # two equal rows; whole numbers are exact
-    for rows, i, k in ((table, 7, 9), (table, 0, 5), (line, 5, 4)):
+    line[2 + n] = line[5 + n]  # two equal rows; whole numbers are exact
+    for rows, i, k in ((table, 7 + n, 9), (table, n, 5), (line, 5 + n, 4)):
         found = answer(rows, i, k)
         numbers = as_tensor(found)
         if numbers is not None and i in numbers.flatten().tolist():
@@ -84,8 +84,9 @@ def sinusoids(T: int, D: int) -> Tensor:
 
 @exercise(3, "a tensor (n, D)")
 def check_3(answer):
-    for D, start, k in ((8, 3, 5), (12, 20, -7), (16, 11, 2), (8, 4, 0)):
-        table = sinusoids(64, D)  # (64, D)
+    n = vary(0, 1, 2, 3)
+    for D, start, k in ((8, 3, 5 + n), (12, 20, -7), (16, 11, 2), (8, 4, 0)):
+        table = sinusoids(64, D + 4 * n)[n:]
         rows, expected = table[start : start + 9], table[start + k :][:9]
         agree(answer(rows, k), expected, shift_mistakes(rows, k), 1e-3)
     return "each pair rotates by k times its frequency"

@@ -8,15 +8,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..rmsnorm import rms_norm
-from .judge import agree, exercise
+from .judge import agree, draws, exercise, vary
 
-EPS = 1e-3  # large enough to be seen in the small vectors below
+
+def epsilon() -> float:
+    """Return an ε that is large enough to be seen in the small vectors."""
+    return vary(1e-3, 2e-3, 7e-4, 3e-3)
 
 
 def small_vectors(seed: int) -> Iterator[tuple]:
     """Yield (x, weight, bias) with one to three leading dimensions."""
-    g = torch.Generator().manual_seed(seed)
-    for shape in ((2, 3, 8), (2, 3, 4, 6), (5, 6)):
+    g, n = draws(seed), vary(0, 2, 3, 4)
+    for shape in ((2, 3, 8 + n), (2, 3 + n, 4, 6), (5 + n, 6)):
         x = 0.05 * torch.randn(shape, generator=g) + 0.1  # (..., D)
         yield x, *torch.randn(2, shape[-1], generator=g).unbind()
 
@@ -24,14 +27,14 @@ def small_vectors(seed: int) -> Iterator[tuple]:
 @exercise(1, "a tensor (..., D)")
 def check_1(answer):
     for x, weight, bias in small_vectors(1):
-        found = answer(x, weight, bias, EPS)
-        expected = F.layer_norm(x, weight.shape, weight, bias, EPS)
+        found = answer(x, weight, bias, epsilon())
+        expected = F.layer_norm(x, weight.shape, weight, bias, epsilon())
         agree(found, expected, layer_norm_mistakes(x, weight, bias))
 
 
 def layer_norm_mistakes(x: Tensor, g: Tensor, b: Tensor) -> Iterator[tuple]:
     mean, D = x.mean(-1, keepdim=True), x.shape[-1]
-    var, eps = x.var(-1, keepdim=True, unbiased=False), EPS
+    var, eps = x.var(-1, keepdim=True, unbiased=False), epsilon()
     d, more = x - mean, var * D / (D - 1)
     words = "the variance is divided by D - 1, not D (unbiased=False)"
     yield "ε is outside the root", d / (var.sqrt() + eps) * g + b
@@ -56,9 +59,9 @@ def layer_norm_mistakes(x: Tensor, g: Tensor, b: Tensor) -> Iterator[tuple]:
 def check_2(answer):
     for x, weight, _ in small_vectors(2):
         x = x * torch.arange(1.0, x.shape[-1] + 1)  # later ones are larger
-        for k in (3, 1, x.shape[-1]):
+        for k in (vary(3, 2, 4, 5), 1, x.shape[-1]):
             expected = scaled(x, x[..., :k], weight)
-            found = answer(x, weight, EPS, k)
+            found = answer(x, weight, epsilon(), k)
             agree(found, expected, partial_mistakes(x, weight, k))
     return "with k = D it is RMSNorm"
 
@@ -66,7 +69,8 @@ def check_2(answer):
 def scaled(x: Tensor, part: Tensor, weight: Tensor, by=None) -> Tensor:
     """Divide x by the RMS of a part; `by` replaces the part's length."""
     total = part.pow(2).sum(-1, keepdim=True)  # (..., 1)
-    return x * torch.rsqrt(total / (by or part.shape[-1]) + EPS) * weight
+    mean = total / (by or part.shape[-1])
+    return x * torch.rsqrt(mean + epsilon()) * weight
 
 
 def partial_mistakes(x: Tensor, weight: Tensor, k: int) -> Iterator[tuple]:
@@ -74,27 +78,23 @@ def partial_mistakes(x: Tensor, weight: Tensor, k: int) -> Iterator[tuple]:
     right, whole = scaled(x, part, weight), scaled(x, x, weight)
     rms = part.pow(2).mean(-1, keepdim=True).sqrt()
     yield "the RMS is of all D features; expected the first k", whole
-    yield "the sum is of k squares: divide it by k, not D", scaled(
-        x, part, weight, by=D
-    )
-    words = "the sum is not divided by k"
-    yield words, scaled(x, part, weight, by=1)
+    words = "the sum is of k squares: divide it by k, not D"
+    yield words, scaled(x, part, weight, by=D)
+    yield "the sum is not divided by k", scaled(x, part, weight, by=1)
     yield "these are the last k features", scaled(x, x[..., D - k :], weight)
     words = "only the first k features are returned; scale all D"
     yield words, right[..., :k]
     words = "only the first k features are divided; divide all D"
-    yield words, torch.cat([right[..., :k], (x * weight)[..., k:]], -1)
-    yield words, torch.cat([right[..., :k], x[..., k:]], -1)
-    yield words, torch.cat([right[..., :k], 0 * x[..., k:]], -1)
-    yield "ε is outside the root", x / (rms + EPS) * weight
+    for rest in (x * weight, x, 0 * x):
+        yield words, torch.cat([right[..., :k], rest[..., k:]], -1)
+    yield "ε is outside the root", x / (rms + epsilon()) * weight
     yield "ε is missing", x / rms * weight
     yield "γ is missing", scaled(x, part, torch.ones(D))
 
 
 @exercise(3, "a pair of matrices (F, D)")
 def check_3(answer):
-    g = torch.Generator().manual_seed(3)
-    D = 12
+    g, D = draws(3), vary(12, 10, 14, 9)
     gamma = 1 + 0.3 * torch.randn(D, generator=g)  # (D,)
     for rows in (D, D + 8):  # with F = D the wrong axis raises no error
         w1, w3 = torch.randn(2, rows, D, generator=g)  # (F, D) each

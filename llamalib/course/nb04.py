@@ -4,13 +4,12 @@ import torch
 from torch import Tensor
 
 from ..rope import apply_rotary_emb
-from .judge import agree, exercise
+from .judge import agree, draws, exercise, vary
 
 
 def random(*shape: int, seed: int) -> Tensor:
     """Return normal random numbers."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator)
+    return torch.randn(*shape, generator=draws(seed))
 
 
 def frequencies_of(head_dim: int, theta: float) -> Tensor:
@@ -28,8 +27,9 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 @exercise(1, "a tensor (T, hd)")
 def check_1(answer):
     """Check `rotate(x, freqs)`."""
-    small = random(9, 12, seed=1), frequencies_of(12, 7.0**6)
-    wide = random(6, 64, seed=2), frequencies_of(64, 500000.0)
+    T, hd = vary((9, 12), (7, 16), (10, 20), (8, 10))
+    small = random(T, hd, seed=1), frequencies_of(hd, 7.0**6)
+    wide = random(T - 3, 64, seed=2), frequencies_of(64, 500000.0)
     for x, freqs in (small, wide):
         angles = torch.outer(torch.arange(len(x)).float(), freqs)  # (T, hd/2)
         mistakes = wrong_rotations(x, angles, freqs)
@@ -48,19 +48,15 @@ def wrong_rotations(x, angles, freqs) -> list[tuple]:
     left, right = x.chunk(2, -1)
     halves = left * cos - right * sin, left * sin + right * cos
     alike = angles[:, :1].expand_as(angles)
+    apart = torch.cat((first, second), -1)
+    words = "the new second number was computed from the new first"
     return [
         ("every pair rotates by the first frequency", rotated(x, alike)),
         ("positions are counted from 0", rotated(x, angles + freqs)),
         ("clockwise: a sign", rotated(x, -angles)),
-        (
-            "the new second number was computed from the new first",
-            joined(first, first * sin + b * cos),
-        ),
+        (words, joined(first, first * sin + b * cos)),
         ("a minus is missing", joined(a * cos + b * sin, second)),
-        (
-            "firsts, then seconds: put them back in pairs",
-            torch.cat((first, second), -1),
-        ),
+        ("firsts, then seconds: put them back in pairs", apart),
         ("your pairs are halves, not adjacent", torch.cat(halves, -1)),
     ]
 
@@ -76,7 +72,8 @@ def check_2(answer):
         "rotated by -n alone: the query's own rotation is left out": (0, -1),
         "the query is not rotated": (0, 0),
     }
-    for m, n, width in ((9, 2, 12), (2, 7, 32), (4, 4, 8)):
+    k = vary(0, 1, 2, 3)
+    for m, n, width in ((9 + k, 2, 12 + 2 * k), (2, 7 + k, 32), (4, 4, 8)):
         query, freqs = random(width, seed=m), frequencies_of(width, 7.0**6)
 
         def by(steps):
@@ -90,9 +87,9 @@ def check_2(answer):
 @exercise(3, "a tensor (heads·head_dim, D)")
 def check_3(answer, llama):
     """Check `to_pairs(weight, head_dim)` on a checkpoint's wq and wk."""
-    w, hd = llama.state_dict(), llama.config.head_dim
-    wq, wk = (w[f"layers.0.attention.w{name}.weight"] for name in "qk")
-    for meta, width in ((random(36, 5, seed=3), 12), (wq, hd), (wk, hd)):
+    w, hd, n = llama.state_dict(), llama.config.head_dim, vary(1, 2, 3)
+    wq, wk = (w[f"layers.{n // 2}.attention.w{x}.weight"] for x in "qk")
+    for meta, width in ((random(36, 5, seed=3), 12 // n), (wq, hd), (wk, hd)):
         theirs = halved(meta, width)
         whole = theirs.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
         mistakes = [

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from ..config import LLAMA_1B
-from .judge import agree, exercise
+from .judge import agree, draws, exercise, vary
 
 INF = float("inf")
 
@@ -26,20 +26,22 @@ def check_1(answer):
     def fit(factor=1):  # of the bytes of one token
         return lambda c, free, n: free // (factor * of_token(c, n))
 
+    L, KV = vary((16, 8), (20, 4), (28, 16), (12, 4))
+    config = replace(LLAMA_1B, n_layers=L, n_kv_heads=KV)
     factors = {
-        "you keep keys and values for every query head": 4,
+        "you keep keys and values for every query head": config.n_rep,
         "you count keys or values: both are kept": 1 / 2,
-        "you count one layer: each has its own": 1 / 16,
-        "you count one KV head of n_kv_heads": 1 / 8,
+        "you count one layer: each has its own": 1 / L,
+        "you count one KV head of n_kv_heads": 1 / KV,
         "you take dim // n_heads; expected head_dim": 1 / 32,
         "you count numbers, not their bytes": 1 / 64,
     }
     mistakes = {words: fit(factor) for words, factor in factors.items()}
     unrounded = lambda c, free, n: free / of_token(c, n)  # noqa: E731
     mistakes["a part of a token does not fit: round down"] = unrounded
-    wide = replace(LLAMA_1B, head_width=32 * LLAMA_1B.head_dim)
-    pairs = (LLAMA_1B, 1), (LLAMA_1B, 64), (wide, 1)
-    cases = [(c, 10 * of_token(c, n) - 1, n) for c, n in pairs]
+    wide = replace(config, head_width=32 * config.head_dim)
+    pairs, fits = ((config, 1), (config, 64), (wide, 1)), vary(10, 23, 38, 51)
+    cases = [(c, fits * of_token(c, n) - 1, n) for c, n in pairs]
     compare(answer, cases, fit(), mistakes)
 
 
@@ -87,11 +89,12 @@ def check_2(answer, llama):
         "columns": "your columns sum to 1, not your rows",
     }
     mistakes = {words: head_with(f, *own) for f, words in flaws.items()}
-    g = torch.Generator().manual_seed(0)
-    for S in (6, 9):
-        shapes = (6, 12, 10), (S, 6, 10), (S, 6, 10)  # T or S, heads, hd
+    g = draws()
+    T, H, KV, hd = vary((6, 12, 6, 10), (5, 15, 5, 14), (7, 14, 7, 6))
+    for S in (T, T + 3):
+        shapes = (T, H, hd), (S, KV, hd), (S, KV, hd)
         given = [torch.randn(shape, generator=g) for shape in shapes]
-        cases = [(*given, h) for h in (11, 1, 0, 6, 8)]
+        cases = [(*given, h) for h in (H - 1, 1, 0, H // 2, 2 * H // 3)]
         compare(answer, cases, head_with(), mistakes)
 
 
@@ -152,9 +155,9 @@ def check_3(answer):
     mistakes = {"you keep the pieces, but each is overwritten": kept}
     mistakes["you average the pieces: they do not weigh the same"] = averaged
     mistakes |= {words: online(flaw) for flaw, words in flaws.items()}
-    g, cases = torch.Generator().manual_seed(0), []
+    g, cases, more = draws(), [], vary(0, 1, 2, 4)
     for S, width, size, n in ((12, 8, 1, 4), (13, 8, 3, 5), (9, 16, 300, 2)):
-        k, v = torch.randn(2, S, width, generator=g)
+        k, v = torch.randn(2, S + more, width, generator=g)
         cases.append((torch.randn(width, generator=g) * size, k, v, n))
     q, k, v, n = cases[0]
     cases.append((0 * q + 300, -k.abs(), v, n))  # all scores far below 0

@@ -8,7 +8,7 @@ from ..gqa import causal_mask
 from ..model import transformer_block
 from ..rmsnorm import rms_norm
 from ..swiglu import feed_forward, ffn_hidden_dim
-from .judge import Wrong, agree, close, exercise
+from .judge import Wrong, agree, close, draws, exercise, vary
 
 NAMES = "dim", "n_layers", "multiple_of", "ffn_dim_multiplier"
 CASES = (
@@ -35,19 +35,21 @@ WIDTHS = {  # mistakes in F, from D, multiple_of and ffn_dim_multiplier
 
 @exercise(1)
 def check_1(answer):
-    found = [answer(dict(zip(NAMES, case))) for case in CASES]
-    right = [3 * D * L * width(D, m, t) for D, L, m, t in CASES]
+    k = vary(1, 2, 4, 5)  # with a factor of 3 no fraction would be dropped
+    cases = [(k * D, k * L, m, t) for D, L, m, t in CASES]
+    found = [answer(dict(zip(NAMES, case))) for case in cases]
+    right = [3 * D * L * width(D, m, t) for D, L, m, t in cases]
     wrong = {
-        words: [3 * D * L * f(D, m, t) for D, L, m, t in CASES]
+        words: [3 * D * L * f(D, m, t) for D, L, m, t in cases]
         for words, f in WIDTHS.items()
     }
-    one = [n // case[1] for n, case in zip(right, CASES)]
+    one = [n // case[1] for n, case in zip(right, cases)]
     wrong["you counted one layer"] = one
     wrong["there are three matrices, not two"] = [n * 2 // 3 for n in right]
     for words, counts in wrong.items():
         if close(found, counts, 1e-9):
             raise Wrong(words)
-    for n, expected, case in zip(found, right, CASES):
+    for n, expected, case in zip(found, right, cases):
         agree(n, expected, (), 1e-9, f"the count for {case}")
     c = LLAMA_1B
     return f"the 1B has {3 * c.dim * c.hidden_dim * c.n_layers:,}"
@@ -76,9 +78,9 @@ FORMULAS = {  # mistakes with x, gate, up, down
 
 @exercise(2)
 def check_2(answer):
-    g = torch.Generator().manual_seed(6)
-    square, wide = (8, 8), (6, 20)
-    shapes = [(2, 3, 8), square, square, square], [(5, 6), wide, wide, (20, 6)]
+    g, D, F = draws(6), *vary((8, 20), (10, 18), (7, 24), (12, 15))
+    square, wide = (D, D), (6, F)
+    shapes = [(2, 3, D), square, square, square], [(5, 6), wide, wide, (F, 6)]
     cases = [[torch.randn(s, generator=g) for s in each] for each in shapes]
     found = [answer(*case) for case in cases]
     mistakes = [(words, f(*cases[0])) for words, f in FORMULAS.items()]
@@ -89,12 +91,11 @@ def check_2(answer):
 @exercise(3)
 def check_3(answer, llama):
     w, L = llama.state_dict(), llama.config.n_layers
-    g = torch.Generator().manual_seed(6)
-    embedding = w["tok_embeddings.weight"]
-    ids = torch.randint(len(embedding), (7,), generator=g)  # (T,)
+    embedding, T = w["tok_embeddings.weight"], vary(7, 8, 10, 11)
+    ids = torch.randint(len(embedding), (T,), generator=draws(6))
 
-    def run(layers, mask=causal_mask(7)):
-        freqs_cis, x = llama.freqs_cis_for(0, 7), embedding[ids]
+    def run(layers, mask=causal_mask(T)):
+        freqs_cis, x = llama.freqs_cis_for(0, T), embedding[ids]
         for layer in layers:
             x = transformer_block(x, w, layer, freqs_cis, mask, llama.config)
         return x

@@ -6,15 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .judge import agree, exercise
+from .judge import agree, draws, exercise, vary
 
 
 @exercise(1, expects="probabilities of the shape of the logits")
 def check_1(my_softmax):
     """Rows of very different sizes, then one row alone."""
-    g = torch.Generator().manual_seed(1)
     level = torch.tensor([[1000.0], [0.0], [-1000.0], [0.0]])
-    z = torch.randn(4, 5, generator=g) * 3 + level  # (T, V)
+    z = torch.randn(4, vary(5, 7, 6, 9), generator=draws(1)) * 3 + level
     z[3, 0], z[3, 1:3] = 1000, -1000  # mean and median are far off
     e, low = z.exp(), (z - z.max()).exp()
     one = (z - z.amax(-1, True)).exp()
@@ -29,16 +28,17 @@ def check_1(my_softmax):
         ("subtract the maximum, not the mean", mean / mean.sum(-1, True)),
     ]
     agree(my_softmax(z), z.softmax(-1), mistakes)
-    what = "right for (4, 5), but the result for one row (5,)"
+    T, V = z.shape
+    what = f"right for ({T}, {V}), but the result for one row ({V},)"
     agree(my_softmax(z[1]), z[1].softmax(-1), what=what)
 
 
 @exercise(2, expects="a number")
 def check_2(text_loss):
     """A random text, then one with a token that is almost impossible."""
-    g = torch.Generator().manual_seed(2)
-    z = torch.randn(9, 7, generator=g) * 2  # (T, V)
-    s = torch.arange(9) % 7  # (T,)
+    n, T, V = vary((8, 9, 7), (10, 11, 5), (7, 8, 6))
+    z = torch.randn(T, V, generator=draws(2)) * 2
+    s = torch.arange(T) % V
     p, right = z[:-1].softmax(-1), cross_entropy(z[:-1], s[1:]).item()
     rows = [
         ("no shift: row t is scored on token t, which it has seen", z, s),
@@ -50,8 +50,8 @@ def check_2(text_loss):
     mistakes = [(words, cross_entropy(*given)) for words, *given in rows]
     of_mean = -p.gather(1, s[1:, None]).mean().log()
     mistakes += [
-        ("T tokens give T - 1 terms: your mean divides by T", right * 8 / 9),
-        ("this is the sum; expected the mean", right * 8),
+        ("T tokens give T - 1 terms: your mean divides by T", right * n / T),
+        ("this is the sum; expected the mean", right * n),
         ("these are bits: use the natural logarithm", right / math.log(2)),
         ("the sign: surprisal is -ln p", -right),
         ("this is the perplexity", math.exp(right)),
@@ -66,7 +66,9 @@ def check_2(text_loss):
 @exercise(3, expects="a number")
 def check_3(bits_per_byte, llama):
     """A text with letters of several bytes, then one in ASCII."""
-    for text in ("¿Dónde está la llave? Über den Fluß. 水", "A key is here."):
+    first = "¿Dónde está la llave? Über den Fluß. 水", "Né cet été. 山"
+    second = "A key is here.", "The door was open.", "Two birds sat on it."
+    for text in (vary(*first), vary(*second)):
         ids = llama.tokenizer.encode(text, bos=True, eos=False)
         n, size = len(ids) - 1, len(text.encode())
         nats = -log_probs(llama, ids).sum()  # of the whole text

@@ -3,23 +3,23 @@ r"""Checks of the exercises of notebook 08. A dict has mistakes by name."""
 import torch
 from torch import Tensor
 
-from .judge import agree, as_tensor, exercise
+from .judge import agree, as_tensor, draws, exercise, vary
 
 INF = float("inf")
 
 
 def random_logits(*shape: int, spread: float = 1.0) -> Tensor:
     """Return logits from a normal distribution, the same in each call."""
-    generator = torch.Generator().manual_seed(0)
-    return spread * torch.randn(*shape, generator=generator)
+    return spread * torch.randn(*shape, generator=draws())
 
 
 @exercise(1, "probabilities, one for each token")
 def check_1(answer):
     """Judge top_k_probs(logits, k), which keeps exactly k tokens."""
-    small, large = random_logits(50), random_logits(3000, spread=3)
-    tied = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0, 0.0])
-    cases = [(small, 7), (large, 20), (small, 1), (small, 50)]
+    n, k, steps = vary((50, 7, 0), (40, 5, 1), (60, 9, 2), (35, 6, 3))
+    small, large = random_logits(n), random_logits(3000, spread=3)
+    tied = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0, 0.0]).roll(steps)
+    cases = [(small, k), (large, 3 * k - 1), (small, 1), (small, n)]
     for z, k in [*cases, (tied, 3), (tied, 1)]:
         found = answer(z, k)
         expected, mistakes = judged_1(z, k, as_tensor(found))
@@ -54,7 +54,7 @@ def check_2(answer):
     """Judge retemper(probs, T)."""
     divided = "you divided the probabilities, not the logits"
     for z in (random_logits(50), random_logits(3000, spread=3)):
-        for T in (0.5, 2.0):
+        for T in vary((0.5, 2.0), (0.7, 1.6), (0.4, 3.0)):
             p, expected = z.double().softmax(-1), (z.double() / T).softmax(-1)
             mistakes = {
                 divided: p,
@@ -73,7 +73,7 @@ def check_3(answer):
     """Judge keep_min_p(logits, m)."""
     batch, cube = random_logits(4, 50, spread=1.5), random_logits(2, 3, 60)
     for z in (batch, random_logits(3000, spread=3), cube):
-        for m in (0.03, 0.2, 1.0):
+        for m in vary((0.03, 0.2, 1.0), (0.05, 0.3, 1.0), (0.02, 0.1, 1.0)):
             found = answer(z, m)
             expected, mistakes = judged_3(z, m, as_tensor(found))
             agree(found, expected, mistakes, what=f"m = {m}: the result")

@@ -8,7 +8,7 @@ from numbers import Integral
 
 from ..config import LLAMA_1B
 from ..decoding import generate
-from .judge import Wrong, agree, exercise
+from .judge import Wrong, agree, exercise, vary
 
 
 def collect(function) -> Callable:
@@ -26,7 +26,7 @@ def collect(function) -> Callable:
 @exercise(1, "two whole numbers")
 def check_1(answer):
     """Judge my_positions(t, n): positions without a cache, and with one."""
-    for t, n in ((5, 4), (1, 1), (100, 7)):
+    for t, n in vary(((5, 4), (1, 1), (100, 7)), ((6, 3), (80, 9)), ((8, 5),)):
         grows = "without a cache: the text grows with every new token"
         right, kept = sum(range(t, t + n)), t + n - 1
         more = right + t + n
@@ -47,18 +47,19 @@ def check_1(answer):
 def check_2(answer, llama):
     """Judge my_generate(llama, ids, n, stop)."""
     answer.function = collect(answer.function)
-    for prompt in ("The capital of France is", "Once upon a time there was a"):
-        ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
-        whole = list(generate(llama, ids, max_new_tokens=6, stop=()))
-        found, ran = count_positions(answer, llama, ids)
+    n, land = vary((6, "France"), (5, "Japan"), (8, "Italy"), (7, "Spain"))
+    for text in (f"The capital of {land} is", "Once upon a time there was a"):
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)
+        whole = list(generate(llama, ids, max_new_tokens=n, stop=()))
+        found, ran = count_positions(answer, llama, ids, n)
         mistakes = [("the prompt's ids are given out too", ids + whole)]
-        if isinstance(found, list) and found[:6] == whole:
-            mistakes += [(f"{len(found)} ids; expected 6 at most", found)]
+        if isinstance(found, list) and found[:n] == whole:
+            mistakes += [(f"{len(found)} ids; expected {n} at most", found)]
         agree(found, whole, mistakes, 1e-9, "the list of ids")
         if not all(isinstance(i, Integral) for i in found):
             name = type(found[0]).__name__
             raise Wrong(f"expected ints, found a {name}: use .item()")
-        extra = ran - (len(ids) + 5)
+        extra = ran - (len(ids) + n - 1)
         if extra > 1:
             raise Wrong("old positions run again: run the new id alone")
         if extra == 1:
@@ -69,13 +70,13 @@ def check_2(answer, llama):
                 "it does not stop at an id of stop": whole,
                 "the id that ends the text is given out too": whole[: end + 1],
             }.items()
-            found = answer(llama, ids, 6, {last})
+            found = answer(llama, ids, n, {last})
             agree(found, whole[:end], mistakes, 1e-9, "with a stop: the list")
     return "the ids of llamalib.generate, each position run once"
 
 
-def count_positions(answer, llama, ids: list) -> tuple:
-    """Return the answer's six ids and how many positions ran."""
+def count_positions(answer, llama, ids: list, n: int) -> tuple:
+    """Return the answer's n ids and how many positions ran."""
     ran = []
 
     def note(module, args, options):
@@ -83,7 +84,7 @@ def count_positions(answer, llama, ids: list) -> tuple:
 
     handle = llama.register_forward_pre_hook(note, with_kwargs=True)
     try:
-        return answer(llama, ids, 6, ()), sum(ran)
+        return answer(llama, ids, n, ()), sum(ran)
     finally:
         handle.remove()
 
@@ -92,9 +93,9 @@ def count_positions(answer, llama, ids: list) -> tuple:
 def check_3(answer, llama):
     """Judge my_limit(bandwidth, P, config, n, size)."""
     wide = replace(LLAMA_1B, head_width=3 * LLAMA_1B.head_dim)
-    cases = (LLAMA_1B, 1000, 2), (wide, 1000, 4), (llama.config, 50, 2)
+    P, speed, m = vary((10**6, 10**9, 1000), (98765, 10**8, 90), (777, 99, 60))
+    cases = (LLAMA_1B, m, 2), (wide, m, 4), (llama.config, m // 20, 2)
     for c, n, size in (*cases, (LLAMA_1B, 0, 1)):
-        P, speed = 10**6, 10**9
         cache = 2 * c.n_layers * c.n_kv_heads * c.head_dim * n
         right = speed / size / (P + cache)
         factors = {

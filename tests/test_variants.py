@@ -1,0 +1,262 @@
+"""Each check in its hidden variants: other inputs, the same verdicts.
+
+The notebooks run without the cells that measure for seconds: answers need
+what a notebook defines, not what it measures.
+"""
+
+import ast
+import contextlib
+import copy
+import dataclasses
+import functools
+import io
+import itertools
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot as plt
+
+from llamalib.course.judge import draws, variant, vary
+from tests.helpers import code_cells
+from tests.test_exercises import (
+    COURSE,
+    COURSE_CASES,
+    PATHS,
+    UNUSUAL,
+    WRONG,
+    exercises,
+    name_of,
+    solution,
+)
+
+HIDDEN = 1, 2, 3
+SLOW = r"\b(break_it|held_out_texts|FlopCounterMode)\("
+STEMS = [path.stem for path in COURSE]
+
+
+def run_definitions(path, names):
+    """Run the cells that are not slow; one that needs those may fail."""
+    for tags, source in code_cells(path):
+        exercise = any(re.match("exercise-|check-", tag) for tag in tags)
+        if exercise or "long" in tags or re.search(SLOW, source):
+            source = imports_and_functions(source)
+        with contextlib.suppress(Exception):
+            exec(compile(source, path.name, "exec"), names)
+        plt.close("all")
+
+
+def imports_and_functions(source):
+    tree = ast.parse(source)
+    kept = ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef
+    tree.body = [node for node in tree.body if isinstance(node, kept)]
+    return ast.unparse(tree)
+
+
+@pytest.fixture(scope="module")
+def namespaces():
+    """Each notebook's names, made on demand."""
+    made = {}
+
+    def namespace(stem):
+        if stem not in made:
+            made[stem] = {"__name__": "__main__", "display": lambda *_: None}
+            with contextlib.redirect_stdout(io.StringIO()):
+                run_definitions(PATHS[stem], made[stem])
+        return dict(made[stem])
+
+    return namespace
+
+
+@pytest.fixture(scope="module")
+def judged(namespaces):
+    """Return a function: the verdict on a source, in one variant."""
+
+    def judge(stem, number, source, n, change=lambda function: function):
+        names, name = namespaces(stem), name_of(stem, number)
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(source, stem, "exec"), names)
+            names[name] = change(names[name])
+            _, check = exercises(PATHS[stem])[number]
+            with variant(n):
+                return eval(check.replace("(", ".verdict(", 1), names)
+
+    return judge
+
+
+# -- what a check asks, and an answer that only remembers --
+
+
+def key(value, values=True):
+    """Return what compares two arguments; a tensor may be its shape alone."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        value = torch.as_tensor(value).detach()
+        return tuple(value.shape), str(value.tolist()) if values else ""
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, dict):
+        value = list(value.items())
+    if isinstance(value, (list, tuple, set)):
+        return tuple(key(each, values) for each in value)
+    plain = (str, bytes, int, float, torch.dtype, type(None))
+    if isinstance(value, plain):
+        return repr(value)
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def kept(value):
+    """Return a list of what an iterator gives, each with its own memory."""
+    if not is_iterator(value):
+        return value
+    return [copy.deepcopy(each) for each in value]
+
+
+def is_iterator(value):
+    return isinstance(value, Iterator)
+
+
+def recorder(calls):
+    """Return a change of a function, which notes arguments and result."""
+
+    def change(function):
+        def run(*args):
+            held = [kept(each) for each in args]
+            again = [
+                iter(each) if is_iterator(arg) else each
+                for each, arg in zip(held, args)
+            ]
+            result = kept(function(*again))
+            calls.append((key(held), key(held, False), result))
+            return result
+
+        return run
+
+    return change
+
+
+def table(calls):
+    """Return a change of a function: it knows the recorded calls alone.
+
+    To other arguments it gives the results in the order of the record.
+    """
+    known = {asked: result for asked, _, result in calls}
+    in_order = itertools.cycle([result for _, _, result in calls])
+
+    def change(function):
+        def run(*args):
+            other = next(in_order)
+            return known.get(key([kept(each) for each in args]), other)
+
+        return run
+
+    return change
+
+
+@pytest.fixture(scope="module")
+def recorded(judged):
+    """Return a function: the solution's calls in one variant."""
+
+    @functools.cache
+    def calls(stem, number, n):
+        made = []
+        source = solution(stem, number)
+        right, words = judged(stem, number, source, n, recorder(made))
+        assert right, words
+        return made
+
+    return calls
+
+
+@pytest.mark.parametrize("stem, number", COURSE_CASES)
+def test_a_hidden_check_asks_something_new(recorded, stem, number):
+    asked = [recorded(stem, number, n) for n in (0, *HIDDEN)]
+    values = [{call[0] for call in calls} for calls in asked]
+    for n in HIDDEN:
+        assert values[n] - values[0], f"variant {n} asks what readers see"
+    shapes = {tuple(call[1] for call in calls) for calls in asked}
+    assert len(shapes) >= 3, "two variants with other shapes or numbers"
+
+
+@pytest.mark.parametrize("stem, number", COURSE_CASES)
+def test_a_table_of_answers_is_wrong(judged, recorded, stem, number):
+    calls, source = recorded(stem, number, 0), solution(stem, number)
+    assert judged(stem, number, source, 0, table(calls))[0]
+    for n in HIDDEN:
+        right, words = judged(stem, number, source, n, table(calls))
+        assert right is False, f"variant {n}: {words}"
+
+
+# -- verdicts --
+
+
+@pytest.mark.parametrize("n", HIDDEN)
+@pytest.mark.parametrize("stem, number", COURSE_CASES)
+def test_stub_and_right_answers(judged, stem, number, n):
+    stub, _ = exercises(PATHS[stem])[number]
+    assert judged(stem, number, stub, n) == (None, "not done yet")
+    sources = [solution(stem, number)]
+    sources += [e[-1] for e in UNUSUAL if e[:2] == (stem, number)]
+    for source in sources:
+        right, words = judged(stem, number, source, n)
+        assert right is True, f"{words}\n{source}"
+
+
+@pytest.fixture(scope="module")
+def named(judged):
+    """Return a function: of each mistake, whether its words are kept."""
+
+    @functools.cache
+    def shares(stem):
+        found = []
+        for other, number, words, source in WRONG:
+            if other != stem:
+                continue
+            right, plain = judged(stem, number, source, 0)
+            assert right is False and words in plain, plain
+            for n in HIDDEN:
+                right, said = judged(stem, number, source, n)
+                where = f"exercise {number}, variant {n}: {words}"
+                assert right is False, f"{where}\n{source}"
+                assert "NameError" not in said, f"{where}\n{said}"
+                same = without_numbers(said) == without_numbers(plain)
+                found.append((same, f"{stem}, {where}\n  {said}"))
+        return found
+
+    return shares
+
+
+def without_numbers(words):
+    return re.sub(r"[-+.\de]*\d", "#", words)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_mistake_stays_wrong(named, stem):
+    assert len(named(stem)) >= 6 * len(exercises(PATHS[stem]))
+
+
+def test_most_mistakes_keep_their_words(named, record_property):
+    found = [each for stem in STEMS for each in named(stem)]
+    share = sum(same for same, _ in found) / len(found)
+    record_property("share", share)
+    others = "\n".join(said for same, said in found if not same)
+    print(f"{share:.1%} of {len(found)} keep their words; not:\n{others}")
+    assert share >= 0.9
+
+
+def test_variants():
+    def drawn():
+        return torch.rand(3, generator=draws(2)).tolist()
+
+    seen, plain = vary("a", "b", "c"), drawn()
+    assert seen == "a"
+    assert plain == torch.rand(3, generator=draws(2)).tolist()
+    found = []
+    for n in range(4):
+        with variant(n):
+            found.append((vary("a", "b", "c"), *drawn()))
+    assert [each[0] for each in found] == ["a", "b", "c", "b"]
+    assert list(found[0][1:]) == plain
+    assert len({each[1:] for each in found}) == 4
+    assert vary("a", "b") == "a"
