@@ -5,15 +5,15 @@ that notebook's heading, minutes, aim, and what students get wrong.
 """
 
 import ast
-import json
 import re
 from importlib import import_module
 from inspect import getsource
 from pathlib import Path
 
 from ..course.counts import reading, table
-from ..course.series import NOTEBOOKS, SERIES
+from ..course.series import SERIES
 from ..files import ROOT
+from ..tasks.notebooks import NOTEBOOKS, read_notebook
 
 PAGE, MISTAKES = ROOT / "site" / "guide.md", ROOT / "tests" / "mistakes"
 TITLES = {Path(each.file).stem: each for each in SERIES}
@@ -28,12 +28,10 @@ def guide() -> str:
     """
 
     def fill(line):
-        if line[1] in TITLES:
-            return facts(line[1])
-        if line[1] != "plan":
+        if line[1] not in ("plan", *TITLES):
             known = ", ".join(["plan", *TITLES])
             raise ValueError(f"{PAGE} has {line[0]}; expected one of {known}")
-        return plan()
+        return plan() if line[1] == "plan" else facts(line[1])
 
     text = PAGE.read_text(encoding="utf-8")
     return re.sub(r"^\{(\w+)\}$", fill, text, flags=re.M)
@@ -43,28 +41,22 @@ def plan() -> str:
     """Return the table of weeks, with each notebook's minutes."""
     rows = ["week notebook reading exercises".split(), ["---"] * 4]
     for week, stem in enumerate(WEEKS, 1):
-        times = reading(load(stem))
+        times = reading(read_notebook(NOTEBOOKS / TITLES[stem].file))
         minutes = f"{times.minutes} min", f"{times.practice} min"
         rows.append([str(week), LINK.format(TITLES[stem]), *minutes])
     return table(rows)
 
 
-def load(stem: str) -> dict:
-    """Return a notebook of the series as its JSON."""
-    return json.loads((NOTEBOOKS / TITLES[stem].file).read_text("utf-8"))
-
-
 def facts(stem: str) -> str:
     """Return the head of a notebook's part of the guide."""
-    entry, notebook, wrong = TITLES[stem], load(stem), mistakes(stem)
+    entry, wrong = TITLES[stem], mistakes(stem)
+    notebook = read_notebook(NOTEBOOKS / entry.file)
     week = f"Week {WEEKS.index(stem) + 1}: " if stem in WEEKS else ""
-    text = "\n".join("".join(cell["source"]) for cell in notebook["cells"])
+    text = "\n".join(cell.source for cell in notebook.cells)
     points = dict(re.findall(r"\*\*Exercise (\d+)\*\* \((\d+) min", text))
-    names = re.findall(r"course\.check_(\d+)\((\w+)", text)
     lines = "\n".join(
-        f"- Exercise {n}, `{each}` ({points[n]} points): "
-        + " · ".join(wrong[n])
-        for n, each in names
+        f"- Exercise {n}, `{name}` ({points[n]} points): {wrong[n]}"
+        for n, name in re.findall(r"course\.check_(\d+)\((\w+)", text)
     )
     times = reading(notebook)
     return (
@@ -75,25 +67,23 @@ def facts(stem: str) -> str:
     )
 
 
-def mistakes(stem: str) -> dict[str, list[str]]:
+def mistakes(stem: str) -> dict[str, str]:
     """Return by exercise what its check says of the mistakes in the tests."""
     module = import_module(f"..course.nb{stem.split('_')[0]}", __package__)
     text, found = (MISTAKES / f"{stem}.py").read_text(encoding="utf-8"), {}
     for n, words in re.findall(r"^# %% exercise (\d+): (.*)$", text, re.M):
-        own = texts(getattr(module, f"check_{n}"))
-        whole = max((t for t in own if words in t), key=len, default="")
+        own = texts(getattr(module, f"check_{n}"), words)
+        whole = max(own or texts(module, words), key=len, default="")
         safe = re.sub(r"([\\`*_$<>[\]{}|])", r"\\\1", whole)
-        found.setdefault(n, {})[f"“{safe}”"] = whole
-    return {n: [t for t, w in said.items() if w] for n, said in found.items()}
+        if whole:  # otherwise it is no named mistake
+            found.setdefault(n, {})[f"“{safe}”"] = None
+    return {n: " · ".join(named) for n, named in found.items()}
 
 
-def texts(thing) -> list[str]:
-    """Return the texts in the source of a function, f-strings apart."""
+def texts(thing, words: str) -> list[str]:
+    """Return the plain texts in a function's source that hold some words."""
     nodes = list(ast.walk(ast.parse(getsource(thing))))
-    apart = [v for n in nodes if isinstance(n, ast.JoinedStr) for v in n.values]
-    return [
-        node.value
-        for node in nodes
-        if isinstance(node, ast.Constant) and type(node.value) is str
-        if node not in apart
-    ]
+    skip = [v for n in nodes if isinstance(n, ast.JoinedStr) for v in n.values]
+    skip += [n.value for n in nodes if isinstance(n, ast.Expr)]  # docstrings
+    found = [n for n in nodes if isinstance(n, ast.Constant) and n not in skip]
+    return [n.value for n in found if words in str(n.value)]
