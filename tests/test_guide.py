@@ -13,7 +13,7 @@ from tests.test_exercises import MISTAKES, sections
 
 PATHS = {path.stem: path for path in all_notebooks()}
 TEXT = guide.PAGE.read_text(encoding="utf-8")
-WHOLE = guide.guide()
+WHOLE = guide.guide_page()
 
 
 def parts():
@@ -112,7 +112,7 @@ def test_an_unknown_name_is_refused(tmp_path, monkeypatch):
     page.write_text("# Guide\n\n{03_norm}\n", encoding="utf-8")
     monkeypatch.setattr(guide, "PAGE", page)
     with pytest.raises(ValueError, match="has {03_norm}; expected one of plan"):
-        guide.guide()
+        guide.guide_page()
 
 
 def test_the_guide_knows_the_commands():

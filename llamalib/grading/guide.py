@@ -21,7 +21,7 @@ WEEKS = [stem for stem, each in TITLES.items() if each.step]
 LINK = "[{0.label}](../notebooks/{0.file})"
 
 
-def guide() -> str:
+def guide_page() -> str:
     r"""Return the guide in Markdown; its links start in the folder `site`.
 
     Raises ValueError for a line in braces that names no notebook.
