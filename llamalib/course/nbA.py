@@ -3,15 +3,17 @@ r"""Checks of the exercises of appendix A: a mask, a batch in parts."""
 import torch
 import torch.nn.functional as F
 
-from .judge import Wrong, agree, exercise
+from .judge import Wrong, agree, draws, exercise, vary
 
 NONE = -100  # where there is no label
 
 
 @exercise(1, expects="a tensor (T, T) of booleans")
 def check_1(same_text_mask):
+    up, more = vary((0, []), (1, [1, 9]), (3, [4, 1, 1, 6]), (2, [5, 1, 3]))
     for row, begin in (([1, 5, 6, 1, 7, 1], 1), ([5, 6, 3, 3, 1], 3)):
-        text = (torch.tensor(row) == begin).cumsum(0)  # (T,)
+        row, begin = torch.tensor([i + up for i in row] + more), begin + up
+        text = (row == begin).cumsum(0)  # (T,)
         same = text[:, None] == text  # (T, T)
         causal = torch.ones_like(same).tril()
         right = same & causal
@@ -25,16 +27,17 @@ def check_1(same_text_mask):
             ("text before the first begin is a text too", right & (text > 0)),
             ("expected booleans, not a mask to add to scores", additive),
         ]
-        agree(same_text_mask(torch.tensor(row), begin), right, mistakes)
+        agree(same_text_mask(row, begin), right, mistakes)
 
 
 @exercise(2, expects="a tensor with one number")
 def check_2(loss_of_parts):
-    g = torch.Generator().manual_seed(3)
+    g, (V, more) = draws(3), vary((7, 0), (5, 2), (9, 1), (4, 3))
     parts, sums, counts = [], [], [11, 2, 0, 5]
     for (B, T), n in zip(((2, 6), (3, 4), (1, 5), (2, 3)), counts):
-        z = 3 * torch.randn(B, T, 7, generator=g)
-        y = torch.randint(7, (B, T), generator=g)
+        T += more
+        z = 3 * torch.randn(B, T, V, generator=g)
+        y = torch.randint(V, (B, T), generator=g)
         y.view(-1)[torch.randperm(B * T, generator=g)[n:]] = NONE
         parts.append((z.requires_grad_(), y))
         flat = z.flatten(0, 1), y.flatten()

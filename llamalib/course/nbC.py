@@ -3,7 +3,7 @@ r"""Checks of the exercises of appendix C."""
 import torch
 from torch.nn.functional import one_hot
 
-from .judge import agree, exercise
+from .judge import agree, draws, exercise, vary
 
 CASES = (64, 100, 3, 8, 2, 0), (64, 100, 3, 8, 2, 1), (10, 7, 2, 5, 3, 2)
 
@@ -14,20 +14,22 @@ def check_1(expert_sizes):
         return [(layer or L) * (each * D * F * (n + shared * s)
                                 + router * E * D) for n in (E, k)]  # fmt: skip
 
-    right = [sizes(*c) for c in CASES]
-    agree([expert_sizes(*c) for c in CASES], right, [
-        ("you left out the router", [sizes(*c, router=0) for c in CASES]),
-        ("shared experts are missing", [sizes(*c, shared=0) for c in CASES]),
-        ("an expert has three matrices", [sizes(*c, each=2) for c in CASES]),
-        ("you counted one layer", [sizes(*c, layer=1) for c in CASES]),
+    more = vary((0,) * 6, (6, 20, 1, 4, 1, 0), (2, 9, 4, 3, 2, 1))
+    cases = [tuple(map(sum, zip(c, more))) for c in CASES]
+    right = [sizes(*c) for c in cases]
+    agree([expert_sizes(*c) for c in cases], right, [
+        ("you left out the router", [sizes(*c, router=0) for c in cases]),
+        ("shared experts are missing", [sizes(*c, shared=0) for c in cases]),
+        ("an expert has three matrices", [sizes(*c, each=2) for c in cases]),
+        ("you counted one layer", [sizes(*c, layer=1) for c in cases]),
         ("total comes first, then active", [pair[::-1] for pair in right]),
     ], 1e-9)  # fmt: skip
 
 
 @exercise(2, expects="weights (T, E)")
 def check_2(expert_weights):
-    g = torch.Generator().manual_seed(1)
-    for T, E, k in ((5, 4, 2), (9, 8, 3), (5, 4, 1), (9, 8, 8)):
+    g, e = draws(1), vary(4, 6, 5, 7)
+    for T, E, k in ((e + 1, e, 2), (9, 8, 3), (5, e, 1), (9, e + 4, e + 4)):
         z = torch.randn(T, E, generator=g)  # (T, E)
         p, is_in = z.softmax(-1), z >= z.topk(k)[0][:, -1:]
         right = p * is_in / (p * is_in).sum(-1, keepdim=True)
@@ -41,8 +43,8 @@ def check_2(expert_weights):
 
 @exercise(3, expects="a number")
 def check_3(balance):
-    g = torch.Generator().manual_seed(3)
-    for T, E, k in ((6, 4, 2), (40, 8, 2), (30, 5, 1)):
+    g, e = draws(3), vary(4, 6, 5, 7)
+    for T, E, k in ((e + 2, e, 2), (40, 8, 2), (30, e + 1, 1)):
         z = torch.randn(T, E, generator=g) * 2  # (T, E)
         z[:, -1] -= 50  # the last expert is never chosen
         p, late = z.softmax(-1).mean(0), z.mean(0).softmax(-1)  # (E,)

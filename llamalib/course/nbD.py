@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from .judge import agree, exercise
+from .judge import agree, exercise, vary
 
 
 def frequencies(hd: int, theta: float) -> torch.Tensor:
@@ -15,8 +15,9 @@ def frequencies(hd: int, theta: float) -> torch.Tensor:
 @exercise(1, expects="real angles (length, head_dim/2)")
 def check_1(interpolated):
     """Two longer texts, then a shorter one."""
+    more = vary((0,) * 4, (4, 3, 50.0, 1), (8, 1, 900.0, 2))
     for case in ((8, 12, 100.0, 4), (16, 40, 5e5, 16), (8, 5, 100.0, 8)):
-        hd, n, theta, original = case
+        case = hd, n, theta, original = [*map(sum, zip(case, more))]
         at, freqs, s = torch.arange(n), frequencies(hd, theta), n / original
         at, s = at.double(), max(s, 1)
         kinds = {
@@ -37,11 +38,12 @@ def check_1(interpolated):
 @exercise(2, expects="a number")
 def check_2(factor_for):
     """Pairs that see an arc, and cases where every pair has rotated once."""
-    one_b, wide, narrow = (64, 5e5), (128, 5e5), (8, 100.0)
+    one_b, wide, narrow = (64, 5e5), (128, 5e5), (8, vary(1e2, 90.0, 120.0))
     cases = [(one_b, 8192, 131072), (wide, 8192, 16384), (narrow, 1000, 5000)]
     cases += [(one_b, 8192, 4096), (wide, 256, 1400), (narrow, 300, 1200)]
     cases += [(narrow, 100, 1000), (narrow, 100, 150)]
-    cases = [(frequencies(*each).float(), *rest) for each, *rest in cases]
+    up = vary(0, 10, 5, 7)
+    cases = [(frequencies(*f).float(), c + up, n + up) for f, c, n in cases]
 
     def values(full=math.tau, least=1.0, rule=lambda x: x, far=False):
         pairs = [((n if far else c) * f, rule(n / c)) for f, c, n in cases]

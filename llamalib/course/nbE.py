@@ -1,16 +1,16 @@
 r"""Checks of the exercises of appendix E."""
 
-from torch import Generator, arange, as_tensor, randn
+from torch import arange, as_tensor, randn
 
-from ..config import LLAMA_1B
-from .judge import agree, exercise
+from ..config import LLAMA_1B, ModelArgs
+from .judge import agree, draws, exercise, vary
 
 
 @exercise(1, expects="numbers (T, D)")
 def check_1(partial_result):
-    g = Generator().manual_seed(1)
-    h, W = randn(4, 12, generator=g), randn(5, 12, generator=g)
-    b, y, other = randn(5, generator=g), h @ W.T, h + (arange(12) < 6)
+    g, (T, F, D) = draws(1), vary((4, 12, 5), (3, 24, 7), (6, 18, 2))
+    h, W = randn(T, F, generator=g), randn(D, F, generator=g)
+    b, y, other = randn(D, generator=g), h @ W.T, h + (arange(F) < F // 2)
     for n in (1, 3, 2):
         parts = [partial_result(h, W, b, r, n) for r in range(n)]
         mistakes = [
@@ -27,6 +27,7 @@ def check_1(partial_result):
 @exercise(2, expects="a list of whole numbers")
 def check_2(held_kv_heads):
     for n, H, KV in ((2, 8, 4), (8, 32, 8), (8, 8, 2), (2, 6, 3), (4, 12, 6)):
+        n, H, KV = (vary(1, 3, 2, 5) * each for each in (n, H, KV))
         for r in reversed(range(n)):
             own, even = range(r * H // n, (r + 1) * H // n), r * KV // n
             read, some = [q * KV // H for q in own], max(1, KV // n)
@@ -44,12 +45,14 @@ def check_2(held_kv_heads):
 
 @exercise(3, expects="a number of bytes")
 def check_3(bytes_sent):
-    for T, n, size in ((1, 8, 2), (5, 2, 4), (3, 1, 2)):  # 33 sums in the 1B
-        a, b, ring = 33 * T * 2048, T * 128256, (n - 1) / n * size
+    sums, D = vary((33, 2048), (39, 1024), (21, 4096))
+    c = ModelArgs(**vars(LLAMA_1B) | dict(n_layers=sums // 2, dim=D))
+    for T, n, size in ((1, 8, 2), (5, 2, 4), (3, 1, 2)):
+        a, b, ring = sums * T * D, T * 128256, (n - 1) / n * size
         right = ring * (2 * a + b)
         mistakes = [
-            ("the embedding's sum is missing", right - 2 * ring * a / 33),
-            ("two sums a block", ring * (2 * a * 17 / 33 + b)),
+            ("the embedding's sum is missing", right - 2 * ring * a / sums),
+            ("two sums a block", ring * (a + a / sums + b)),
             ("the logits' gather is missing", ring * 2 * a),
             ("a ring's sum goes around twice: 2(n - 1)/n", ring * (a + b)),
             ("the gather goes around once: (n - 1)/n", ring * 2 * (a + b)),
@@ -57,4 +60,4 @@ def check_3(bytes_sent):
             ("this is the sum over all processes", right * n),
             ("logits of all T positions", ring * (2 * a + 128256)),
         ]
-        agree(bytes_sent(LLAMA_1B, T, n, size), right, mistakes, 1e-6)
+        agree(bytes_sent(c, T, n, size), right, mistakes, 1e-6)

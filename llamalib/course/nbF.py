@@ -3,7 +3,7 @@ r"""Checks of the exercises of appendix F."""
 import torch
 
 from ..rmsnorm import rms_norm
-from .judge import agree, exercise
+from .judge import agree, draws, exercise, vary
 
 
 def score(weights, ids, step=1, which=slice(None), mean_of="position"):
@@ -26,8 +26,9 @@ def check_1(answer):
         "divide by the positions that repeat": dict(mean_of="text"),
         "this is the sum over positions: take the mean": dict(mean_of="sum"),
     }
-    g = torch.Generator().manual_seed(0)
+    g, more = draws(), vary([], [6, 4, 2], [3, 1], [4, 1, 3, 2])
     for ids in ([1, 2, 3, 1, 2], [5, 5, 7, 6, 5, 7, 5], [7, 8, 9]):
+        ids = ids + more
         rows = torch.rand(len(ids), len(ids), generator=g).tril()
         weights = rows / rows.sum(-1, keepdim=True)
         wrong = [(w, score(weights, ids, **f)) for w, f in flaws.items()]
@@ -44,10 +45,10 @@ def settled(hidden, weight, output, eps, t=-1, first=False):
 
 @exercise(2, expects="a whole number, k")
 def check_2(answer):
-    g = torch.Generator().manual_seed(4)
-    shapes = (9, 3, 6), (6,), (4, 6)  # (L+1, T, D), (D,), (V, D)
+    g, (n, T, D, V) = draws(4), vary((9, 3, 6, 4), (12, 5, 8, 5), (7, 2, 5, 6))
+    shapes = (n, T, D), (D,), (V, D)  # n is L+1
     cases = [[torch.randn(s, generator=g) for s in shapes] for _ in range(20)]
-    cases = [(x.cumsum(0), w, u, 1e-5) for x, w, u in cases]
+    cases = [(x.cumsum(0), w, u, vary(1e-5, 1e-6)) for x, w, u in cases]
     right = [settled(*case) for case in cases]
     plain = [(x, 0 * w + 1, *more) for x, w, *more in cases]
     mistakes = [

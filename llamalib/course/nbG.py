@@ -4,8 +4,8 @@ from operator import add
 
 import torch
 
-from ..config import LLAMA_1B
-from .judge import agree, exercise
+from ..config import LLAMA_1B, ModelArgs
+from .judge import agree, exercise, vary
 
 
 def limit(case, cache=1, weights=1, ops=2, size=0, longer=max, made=0):
@@ -19,15 +19,17 @@ def limit(case, cache=1, weights=1, ops=2, size=0, longer=max, made=0):
 @exercise(1, expects="a number")
 def check_1(answer):
     """Judge my_limit: two memory-bound and two compute-bound batches."""
-    rows = (1, 1000, 2), (8, 50_000, 1), (4000, 0, 2), (1000, 10, 4)
-    cases = [(10**12, 10**14, 10**9, LLAMA_1B, *row) for row in rows]
+    up, KV, more = vary((1, 8, 0), (2, 4, 1), (3, 2, 5))
+    c = ModelArgs(**vars(LLAMA_1B) | dict(n_layers=16 * up, n_kv_heads=KV))
+    rows = (1, 1000, 2), (8 + more, 50_000, 1), (4000, 0, 2), (1000, 10, 4)
+    cases = [(up * 10**12, 10**14, 10**9 + more, c, *row) for row in rows]
     wrong = {
         "a step makes a token for every text": lambda B: dict(made=1),
         "the cache is read too": lambda B: dict(cache=0),
         "every text has its own cache": lambda B: dict(cache=1 / B),
         "keys and values: twice as many": lambda B: dict(cache=1 / 2),
         "the weights are read once for all": lambda B: dict(weights=B),
-        "the cache has KV heads, not H": lambda B: dict(cache=LLAMA_1B.n_rep),
+        "the cache has KV heads, not H": lambda B: dict(cache=c.n_rep),
         "a number takes more than one byte: see size": lambda B: dict(size=1),
         "every text has its own operations: see peak": lambda B: dict(ops=0),
         "two operations per weight and text": lambda B: dict(ops=1),
@@ -42,8 +44,9 @@ def check_1(answer):
 @exercise(2, expects="True and False, (B, T, T)")
 def check_2(answer):
     """Judge my_mask, on rows with and without padding."""
-    for padding, T in ((torch.tensor([2, 0, 3]), 5), (torch.tensor([0]), 2)):
-        p, s = padding[:, None, None], torch.arange(T)
+    more = vary([], [1, 4], [0], [3, 1, 0])
+    for padding, T in ([2, 0, 3, *more], 5 + len(more)), ([0], 2):
+        p, s = torch.tensor(padding)[:, None, None], torch.arange(T)
         past, own = s <= s[:, None], s == s[:, None]  # (T, T)
         right = past & (s >= p) | own  # (B, T, T)
         mistakes = [
@@ -56,4 +59,4 @@ def check_2(answer):
             ("True where it may see, False where not", ~right),
             ("True and False, not 0 and -inf", right.float().log()),
         ]
-        agree(answer(padding, T), right, mistakes)
+        agree(answer(torch.tensor(padding), T), right, mistakes)

@@ -1,0 +1,89 @@
+r"""The teacher's guide: site/guide.md, with what the series itself says.
+
+A line `{plan}` becomes the table of weeks; a line like `{04_rope}` becomes
+that notebook's heading, minutes, aim, and what students get wrong.
+"""
+
+import ast
+import re
+from importlib import import_module
+from inspect import getsource
+from pathlib import Path
+
+from ..course.counts import reading, table
+from ..course.series import SERIES
+from ..files import ROOT
+from ..tasks.notebooks import NOTEBOOKS, read_notebook
+
+PAGE, MISTAKES = ROOT / "site" / "guide.md", ROOT / "tests" / "mistakes"
+TITLES = {Path(each.file).stem: each for each in SERIES}
+WEEKS = [stem for stem, each in TITLES.items() if each.step]
+LINK = "[{0.label}](../notebooks/{0.file})"
+
+
+def guide_page() -> str:
+    r"""Return the guide in Markdown; its links start in the folder `site`.
+
+    Raises ValueError for a line in braces that names no notebook.
+    """
+
+    def fill(line):
+        if line[1] not in ("plan", *TITLES):
+            known = ", ".join(["plan", *TITLES])
+            raise ValueError(f"{PAGE} has {line[0]}; expected one of {known}")
+        return plan() if line[1] == "plan" else facts(line[1])
+
+    text = PAGE.read_text(encoding="utf-8")
+    return re.sub(r"^\{(\w+)\}$", fill, text, flags=re.M)
+
+
+def plan() -> str:
+    """Return the table of weeks, with each notebook's minutes."""
+    rows = ["week notebook reading exercises".split(), ["---"] * 4]
+    for week, stem in enumerate(WEEKS, 1):
+        times = reading(read_notebook(NOTEBOOKS / TITLES[stem].file))
+        minutes = f"{times.minutes} min", f"{times.practice} min"
+        rows.append([str(week), LINK.format(TITLES[stem]), *minutes])
+    return table(rows)
+
+
+def facts(stem: str) -> str:
+    """Return the head of a notebook's part of the guide."""
+    entry, wrong = TITLES[stem], mistakes(stem)
+    notebook = read_notebook(NOTEBOOKS / entry.file)
+    week = f"Week {WEEKS.index(stem) + 1}: " if stem in WEEKS else ""
+    text = "\n".join(cell.source for cell in notebook.cells)
+    points = dict(re.findall(r"\*\*Exercise (\d+)\*\* \((\d+) min", text))
+    lines = "\n".join(
+        f"- Exercise {n}, `{name}` ({points[n]} points): {wrong[n]}"
+        for n, name in re.findall(r"course\.check_(\d+)\((\w+)", text)
+    )
+    times = reading(notebook)
+    return (
+        f"### {week}{entry.label}\n\n{LINK.format(entry)}: {times.minutes} "
+        f"minutes of reading, {times.practice} minutes of exercises.\n\n"
+        f"**Aim.** Students can {entry.aims}\n\n**What students get wrong**, "
+        f"in the words of the checks:\n\n{lines}"
+    )
+
+
+def mistakes(stem: str) -> dict[str, str]:
+    """Return by exercise what its check says of the mistakes in the tests."""
+    module = import_module(f"..course.nb{stem.split('_')[0]}", __package__)
+    text, found = (MISTAKES / f"{stem}.py").read_text(encoding="utf-8"), {}
+    for n, words in re.findall(r"^# %% exercise (\d+): (.*)$", text, re.M):
+        own = texts(getattr(module, f"check_{n}"), words)
+        whole = max(own or texts(module, words), key=len, default="")
+        safe = re.sub(r"([\\`*_$<>[\]{}|])", r"\\\1", whole)
+        if whole:  # otherwise it is no named mistake
+            found.setdefault(n, {})[f"“{safe}”"] = None
+    return {n: " · ".join(named) for n, named in found.items()}
+
+
+def texts(thing, words: str) -> list[str]:
+    """Return the plain texts in a function's source that hold some words."""
+    nodes = list(ast.walk(ast.parse(getsource(thing))))
+    skip = [v for n in nodes if isinstance(n, ast.JoinedStr) for v in n.values]
+    skip += [n.value for n in nodes if isinstance(n, ast.Expr)]  # docstrings
+    found = [n for n in nodes if isinstance(n, ast.Constant) and n not in skip]
+    return [n.value for n in found if words in str(n.value)]
