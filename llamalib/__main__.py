@@ -62,6 +62,10 @@ def parser() -> argparse.ArgumentParser:
     lab("--work", type=Path, default=ROOT / "work", help="your copy")
     lab("--copy", action="store_true", help="only bring the copy up to date")
     lab("flags", nargs="*", help="for JupyterLab, after --")
+    course = later("grading.assignments.write_course")
+    course = add("course", course, "write a course's assignments")
+    course("notebooks", nargs="*", help="like 03_rmsnorm (default: all)")
+    course("--out", type=Path, default=ROOT / "build" / "course")
     for name in ("weights", "fetch"):
         model = add(name, fetch_model, "download a model's original files")
         model("model", nargs="?", default="Llama-3.2-1B")

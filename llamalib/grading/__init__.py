@@ -1,0 +1,1 @@
+"""Assignments from the notebooks, and marks for what is handed in."""
