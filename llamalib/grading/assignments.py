@@ -20,6 +20,7 @@ import re
 import tomllib
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from posixpath import dirname, join, normpath
 from tempfile import TemporaryDirectory
@@ -33,7 +34,8 @@ from ..tasks.lab import update_copy
 from ..tasks.notebooks import NOTEBOOKS, all_notebooks, read_notebook, write
 
 SOLUTIONS, MISTAKES = NOTEBOOKS / "solutions", ROOT / "tests" / "mistakes"
-TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
+WORDS = Path(__file__).with_name("texts.toml").read_text(encoding="utf-8")
+TEXTS = tomllib.loads(WORDS)
 TAG = re.compile(r"(exercise|check)-(\d+)")
 TEXT = re.compile(r"\*\*Exercise (\d+)\*\* \((\d+) min")
 SOLUTION = re.compile(r"\n*The solution is in `solutions/\w+\.py`\.")
@@ -46,10 +48,16 @@ LINK = re.compile(
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise: its function, its minutes, the sources of its cells."""
+    """One exercise: its minutes, and the sources of its cells.
+
+    Attributes:
+        name: of the function that a student writes.
+        given: names of what else its check is called with.
+    """
 
     number: int
     name: str
+    given: tuple[str, ...]
     points: int
     text: str
     stub: str
@@ -62,29 +70,29 @@ def exercises(path: Path) -> list[Exercise]:
 
     ValueError: for an exercise without a text, stub, check or solution.
     """
-    file, found = SOLUTIONS / f"{path.stem}.py", defaultdict(dict)
+    found = defaultdict(dict)
     for cell in read_notebook(path).cells:
         kind, n = part(cell)
         found[n][kind] = cell.source
-    for n, _, source in sections(file):
+    for n, _, source in sections(SOLUTIONS / f"{path.stem}.py"):
         found[n]["solution"] = source
-    numbers = sorted(found.keys() - {0})
-    for n in numbers:
-        missing = {"text", "stub", "check", "solution"} - found[n].keys()
-        if missing:
-            raise ValueError(
-                f"exercise {n} of {path} has no {' and no '.join(missing)}; "
-                f"expected a text **Exercise {n}** (… minutes), the tags "
-                f"exercise-{n} and check-{n}, and # %% exercise {n} in {file}"
-            )
-    return [exercise(n, **found[n]) for n in numbers]
+    return [exercise(path, n, found[n]) for n in sorted(found.keys() - {0})]
 
 
-def exercise(n: int, text: str, stub: str, **sources: str) -> Exercise:
+def exercise(path: Path, n: int, sources: dict[str, str]) -> Exercise:
     """Return an exercise, given the sources of its cells."""
-    points, name = int(TEXT.search(text)[2]), re.search(r"def (\w+)", stub)[1]
-    text = SOLUTION.sub("", text)
-    return Exercise(n, name, points, text, stub, **sources)
+    missing = {"text", "stub", "check", "solution"} - sources.keys()
+    if missing:
+        raise ValueError(
+            f"exercise {n} of {path} has no {' and no '.join(missing)}; "
+            f"expected a text **Exercise {n}** (… minutes), the tags "
+            f"exercise-{n} and check-{n}, and # %% exercise {n} in {SOLUTIONS}"
+        )
+    text, call = sources["text"], ast.parse(sources["check"]).body[0].value
+    name, *given = map(ast.unparse, call.args)
+    points = int(TEXT.search(text)[2])
+    sources = sources | {"text": SOLUTION.sub("", text)}
+    return Exercise(n, name, tuple(given), points, **sources)
 
 
 def part(cell) -> tuple[str, int]:
@@ -127,20 +135,20 @@ def find_notebook(name: str) -> Path:
 
 def build(chosen: list[Path], folder: Path) -> None:
     """Write the three versions of the notebooks, and the points."""
-    points, index = [], NOTEBOOKS / series.INDEX
+    rows, index = [], NOTEBOOKS / series.INDEX
     handed = {p.relative_to(NOTEBOOKS).as_posix() for p in (index, *chosen)}
     for version in ("student", "teacher"):
         save(read_notebook(index), series.INDEX, folder / version, handed)
     for path in chosen:
         found, file = exercises(path), path.relative_to(NOTEBOOKS).as_posix()
-        keys = "notebook", "number", "name", "points"
-        rows = [(path.stem, e.number, e.name, e.points) for e in found]
-        points += [dict(zip(keys, row)) for row in rows]
+        for e in found:
+            row = dict(number=e.number, name=e.name, points=e.points)
+            rows.append({"notebook": path.stem} | row)
         for version in ("student", "teacher", "otter"):
             made = changed(path, file, found, version)
             links = handed if version != "otter" else ()
             save(made, file, folder / version, links)
-    text = json.dumps(points, indent=1) + "\n"
+    text = json.dumps(rows, indent=1) + "\n"
     write(folder / "points.json", text.encode())
 
 
@@ -162,22 +170,20 @@ def changed(path: Path, file: str, found: list[Exercise], version: str):
     """Return a version of a notebook of the series."""
     notebook, texts = read_notebook(path), TEXTS[version]
     (entry,) = (each for each in series.SERIES if each.file == file)
-    words = dict(
+    words = vars(entry) | dict(
         names=", ".join(f"`{e.name}` ({e.points} points)" for e in found),
         total=sum(e.points for e in found),
         minutes=reading(notebook).minutes,
-        file=path.name,
         stem=path.stem,
         label=entry.label,
-        aims=entry.aims,
         navigation=series.navigation(entry),
         footer=series.footer(entry).split("\n\n**Solutions")[0],
     )
     words["words"] = texts["words"].strip().format(**words)
     words["header"] = TEXTS["header"].strip().format(**words)
     gaps = {0: words} | {e.number: gaps_of(e, path.stem) for e in found}
-    cells = [new for c in notebook.cells for new in cells_of(c, texts, gaps)]
-    notebook.cells = cells
+    cells = (cells_of(cell, texts, gaps) for cell in notebook.cells)
+    notebook.cells = list(chain.from_iterable(cells))
     return notebook
 
 
@@ -188,11 +194,9 @@ def gaps_of(each: Exercise, stem: str) -> dict[str, str | int]:
         for n, words, code in sections(MISTAKES / f"{stem}.py")
         if n == each.number
     ]
-    nodes = ast.walk(ast.parse(each.check))
-    names = {node.id for node in nodes if isinstance(node, ast.Name)}
     return vars(each) | dict(
         mistakes=re.sub(r"\n\s*\n", "\n", "".join(rows)).strip(),
-        given=", ".join(sorted(names - {"course"})),
+        given=", ".join((each.name, *each.given)),
         module="nb" + stem.split("_")[0],
         verdict=each.check.replace("(", ".verdict(", 1),
     )
@@ -207,9 +211,7 @@ def cells_of(cell, texts: dict, gaps: dict[int, dict]) -> list:
         cell.outputs, cell.execution_count = [], None
     for i, (type, text) in enumerate(texts.get(kind, [("", f"{{{kind}}}")])):
         source = text.strip("\n").format(**gaps[n])
-        new = cell
-        if type:
-            new = getattr(v4, f"new_{type}_cell")(id=f"{kind}-{n}-{i}")
-        new.source = source
-        cells.append(new)
+        make = getattr(v4, f"new_{type}_cell", lambda id: cell)
+        cells.append(make(id=f"{kind}-{n}-{i}"))
+        cells[-1].source = source
     return cells
