@@ -17,7 +17,7 @@ LLAMALIB = @'$(VENV)/bin/python' -m llamalib
 unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
 
 .DEFAULT_GOAL := help
-.PHONY: help run lab test test-slow test-browser notebooks pocket bench \
+.PHONY: help run lab course test test-slow test-browser notebooks pocket bench \
   bench-gpu weights verify clean
 
 help: ## print this list
@@ -31,6 +31,9 @@ run: $(VENV)/base.done ## continue a prompt: make run PROMPT="…"
 
 lab: $(VENV)/base.done ## open the series in JupyterLab, in your own copy
 	$(LLAMALIB) lab --work '$(WORK)' -- $(LAB_FLAGS)
+
+course: $(VENV)/base.done ## write the assignments of a course, for students and teachers
+	$(LLAMALIB) course
 
 test: $(VENV)/dev.done ## run all tests, then compare all notebooks' outputs
 	$(LLAMALIB) test

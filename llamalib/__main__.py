@@ -73,13 +73,13 @@ def parser() -> argparse.ArgumentParser:
     verify("folder", nargs="?", type=Path, help="(default: as for `run`)")
     verify("--dtype", default="float32", help="float32, or 16 bits")
     verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
-    add_chat(add)
+    add_chat_and_course(add)
     add_project(add)
     return whole
 
 
-def add_chat(add) -> None:
-    """Add the command that talks to a model."""
+def add_chat_and_course(add) -> None:
+    """Add the commands that talk to a model and write a course."""
     chat = add("chat", later("tasks.chat.talk"), "talk to an Instruct model")
     chat("folder", nargs="?", help="(default: $LLAMA_DIR, the 1B, the pocket)")
     chat("--system", default="", help="what the model is told before you ask")
@@ -88,6 +88,10 @@ def add_chat(add) -> None:
     chat("--seed", type=int, help="gives the same answers again")
     chat("--max-new-tokens", type=int, default=512, help="per answer")
     chat("--context", type=int, help="tokens it remembers (default: 4096)")
+    course = later("grading.assignments.write_course")
+    course = add("course", course, "write a course's assignments")
+    course("notebooks", nargs="*", help="like 03_rmsnorm (default: all)")
+    course("--out", type=Path, default=ROOT / "build" / "course")
 
 
 def add_project(add) -> None:

@@ -43,12 +43,15 @@ def lab_flags(work: Path, settings: Path = SETTINGS) -> list[str]:
     return flags + ["--allow-root"] * root
 
 
-def update_copy(source: Path, work: Path) -> None:
-    """Copy what is new in `source`; keep what the learner typed in `work`."""
+def update_copy(source: Path, work: Path, option: str = "--work") -> None:
+    """Copy what is new in `source`; keep what the learner typed in `work`.
+
+    option: of the command, which names another folder.
+    """
     ours = work.resolve().is_relative_to(source.resolve())
     if ours or os.path.lexists(work) and not work.is_dir():
         what = "in the project's notebooks" if ours else "no folder"
-        raise ValueError(f"{work} is {what}: name another, as in --work mine")
+        raise ValueError(f"{work} is {what}: name another, as in {option} mine")
     state = read_state(work / STATE)
     try:
         for file in sorted(source.rglob("*")):
@@ -58,7 +61,7 @@ def update_copy(source: Path, work: Path) -> None:
         if state != read_state(work / STATE):  # work may be read-only
             write(work / STATE, json.dumps(state, indent=1).encode())
     except OSError as error:
-        raise OSError(f"{error}: move it away, or take --work mine") from None
+        raise OSError(f"{error}: move it away, or take {option} mine") from None
 
 
 def update_file(file: Path, name: str, work: Path, state: dict) -> None:

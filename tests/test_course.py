@@ -1,0 +1,352 @@
+"""The course: what students, teachers and otter-grader get."""
+
+import functools
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+from llamalib.__main__ import main
+from llamalib.files import ROOT
+from llamalib.grading import assignments
+from llamalib.grading.assignments import exercises, sections
+from llamalib.tasks.notebooks import NOTEBOOKS, all_notebooks, executed
+
+PATHS = all_notebooks()
+FEW = "03_rmsnorm", "G_speed"
+FOUND = {path.stem: exercises(path) for path in PATHS}
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """A folder with the course of all notebooks."""
+    folder = tmp_path_factory.mktemp("course")
+    assert main(["course", "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(params=PATHS, ids=lambda path: path.stem)
+def path(request):
+    return request.param
+
+
+@functools.cache
+def read(course, version, path):
+    """Return a notebook of the course, if it is a valid one."""
+    file = course / version / path.relative_to(NOTEBOOKS)
+    notebook = nbformat.read(file, 4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def tagged(notebook, tag):
+    """Return the one cell with a tag."""
+    (cell,) = (c for c in notebook.cells if tag in c.metadata.get("tags", ()))
+    return cell
+
+
+# -- what students get --
+
+
+def test_students_get_open_exercises(course, path):
+    """The stubs are unchanged, the checks have no output, nothing spoils."""
+    notebook = read(course, "student", path)
+    original = nbformat.read(path, 4)
+    text = source_of(notebook)
+    assert "solutions/" not in text and "Hint" in text
+    for each in FOUND[path.stem]:
+        for kind in ("exercise", "check"):
+            tag = f"{kind}-{each.number}"
+            cell, before = tagged(notebook, tag), tagged(original, tag)
+            assert cell.source == before.source and not cell.outputs
+        lines = set(each.solution.splitlines())
+        lines -= set(source_of(original).splitlines())
+        assert lines and not lines & set(text.splitlines())
+
+
+def source_of(notebook):
+    return "\n".join(cell.source for cell in notebook.cells)
+
+
+def test_the_explanation_keeps_its_outputs(course, path):
+    notebook, original = read(course, "student", path), nbformat.read(path, 4)
+    before = {
+        c.id: c.outputs
+        for c in original.cells
+        if c.cell_type == "code" and not re.search("check-", str(c.metadata))
+    }
+    after = {c.id: c.outputs for c in notebook.cells if c.id in before}
+    assert after == before
+
+
+def test_the_header_says_what_to_do(course, path):
+    header = read(course, "student", path).cells[0].source
+    total = sum(each.points for each in FOUND[path.stem])
+    assert f"{total} minutes, {total} points" in header
+    for each in FOUND[path.stem]:
+        assert f"`{each.name}` ({each.points} points)" in header
+    assert "pip install -e ." in header and f"`{path.name}`" in header
+
+
+@pytest.mark.parametrize("version", ["student", "teacher"])
+def test_every_link_is_in_the_folder(course, version):
+    files = sorted((course / version).rglob("*.ipynb"))
+    assert len(files) == len(PATHS) + 1
+    links = [(f, link) for f in files for link in links_of(f)]
+    assert len(links) > 150
+    for file, link in links:
+        assert (file.parent / link).is_file(), (file.name, link)
+
+
+def links_of(file):
+    """Return the files that a notebook links to."""
+    cells = nbformat.read(file, 4).cells
+    text = "".join(c.source for c in cells if c.cell_type == "markdown")
+    found = re.findall(r'\]\(([^)\s]+)\)|href="([^"]+)"', text)
+    links = {a or b for a, b in found}
+    return [link for link in links if not link.startswith("http")]
+
+
+def test_a_link_to_what_is_not_handed_out_is_text(tmp_path):
+    out = tmp_path / "out"
+    assert main(["course", "03", "G_speed.ipynb", "--out", str(out)]) == 0
+    files = list((out / "student").rglob("*.ipynb"))
+    names = {file.name for file in files}
+    assert names == {"index.ipynb", "03_rmsnorm.ipynb", "G_speed.ipynb"}
+    for file in files:
+        for link in links_of(file):
+            assert (file.parent / link).is_file(), (file.name, link)
+    text = nbformat.read(out / "student" / "03_rmsnorm.ipynb", 4).cells[0]
+    assert "← 02 · Embed · [Contents](index.ipynb) · 04 " in text.source
+
+
+# -- points --
+
+
+def test_points_are_the_announced_minutes(course):
+    rows = json.loads((course / "points.json").read_text("utf-8"))
+    assert [row["notebook"] for row in rows] == [
+        path.stem for path in PATHS for _ in FOUND[path.stem]
+    ]
+    for path in PATHS:
+        header = nbformat.read(path, 4).cells[0].source
+        announced = re.search(r"\*\*exercises:\*\* (\d+) minutes", header)[1]
+        own = [row for row in rows if row["notebook"] == path.stem]
+        assert sum(row["points"] for row in own) == int(announced)
+        assert [(row["number"], row["name"]) for row in own] == [
+            (each.number, each.name) for each in FOUND[path.stem]
+        ]
+
+
+# -- what the teacher gets --
+
+
+@pytest.mark.parametrize("stem", FEW)
+def test_the_teachers_checks_are_all_right(course, stem):
+    """Executed, it shows a tick for each visible and each hidden check."""
+    (file,) = (course / "teacher").rglob(f"{stem}.ipynb")
+    lines = "".join(
+        output.get("text", "")
+        for cell in executed(file).cells
+        for output in cell.get("outputs", ())
+    )
+    said = re.findall(r"^Exercise (\d+): (.)", lines, re.M)
+    numbers = [str(each.number) for each in FOUND[stem] for _ in range(4)]
+    assert said == [(number, "✓") for number in numbers]
+
+
+def test_a_hidden_check_draws_otherwise(course):
+    """Its cell runs the same check in variants 1, 2 and 3."""
+    (file,) = (course / "teacher").rglob("03_rmsnorm.ipynb")
+    (cell,) = (c for c in nbformat.read(file, 4).cells if c.id == "check-1-1")
+    seen = []
+
+    class Course:
+        def check_1(answer):
+            from llamalib.course.judge import VARIANT
+
+            seen.append((answer, VARIANT.get()))
+
+    exec(cell.source, {"course": Course, "my_layer_norm": "mine"})
+    assert seen == [("mine", n) for n in (1, 2, 3)]
+
+
+def test_teachers_see_every_mistake(course, path):
+    text = nbformat.writes(read(course, "teacher", path))
+    mistakes = sections(ROOT / "tests" / "mistakes" / f"{path.stem}.py")
+    assert len(mistakes) == text.count("<tr><td>") > 0
+    for each in FOUND[path.stem]:
+        cell = tagged(read(course, "teacher", path), f"exercise-{each.number}")
+        assert cell.source == each.solution
+
+
+def test_a_table_has_no_empty_line():
+    """An empty line would end the table in Markdown."""
+    for path in PATHS:
+        for each in FOUND[path.stem]:
+            rows = assignments.gaps_of(each, path.stem)["mistakes"]
+            assert rows and "" not in map(str.strip, rows.split("\n"))
+
+
+# -- what otter-grader gets --
+
+
+def test_otters_format(course, path):
+    """Raw cells nest in pairs, and their settings are YAML."""
+    cells = read(course, "otter", path).cells
+    raw = [cell.source for cell in cells if cell.cell_type == "raw"]
+    config = yaml.safe_load(raw[0])
+    assert raw[0].startswith("# ASSIGNMENT CONFIG\n")
+    assert config["name"] == path.stem and not config["tests"]["ok_format"]
+    marks = ["BEGIN QUESTION", "BEGIN SOLUTION", "END SOLUTION"]
+    marks += ["BEGIN TESTS", "END TESTS", "END QUESTION"]
+    found = [text.split("\n")[0].removeprefix("# ") for text in raw[1:]]
+    assert found == marks * len(FOUND[path.stem])
+    questions = [yaml.safe_load(text) for text in raw[1::6]]
+    assert [(q["name"], q["points"]) for q in questions] == [
+        (f"exercise_{each.number}", each.points) for each in FOUND[path.stem]
+    ]
+
+
+def test_otters_tests_fail_with_the_checks_words(course, path):
+    """Not done; and each says what it is called with."""
+    cells = read(course, "otter", path).cells
+    tests = [c.source for c in cells if "\ndef test_" in "\n" + c.source]
+    assert len(tests) == 2 * len(FOUND[path.stem])
+    assert [t.startswith("# HIDDEN\n") for t in tests[:2]] == [False, True]
+    for number, each in enumerate(FOUND[path.stem]):
+        for source in tests[2 * number : 2 * number + 2]:
+            names = {}
+            exec(source, names)
+            test = next(v for k, v in names.items() if k.startswith("test_"))
+            given = test.__code__.co_varnames[: test.__code__.co_argcount]
+            assert each.name in given
+            stub = dict.fromkeys(given) | {each.name: lambda *_, **__: None}
+            if len(given) == 1:  # the others need the notebook's model
+                with pytest.raises(AssertionError, match="not done yet"):
+                    test(**stub)
+
+
+def test_otter_hands_out_the_stub(course, path):
+    """Its rule for what is between the marks of the solution's cell."""
+    for each in FOUND[path.stem]:
+        cell = tagged(read(course, "otter", path), f"exercise-{each.number}")
+        prompt, solution = re.fullmatch(
+            r'""" # BEGIN PROMPT\n(.*)\n"""; # END PROMPT\n'
+            r"# BEGIN SOLUTION NO PROMPT\n(.*)\n# END SOLUTION",
+            cell.source,
+            re.S,
+        ).groups()
+        assert (prompt, solution) == (each.stub, each.solution)
+        names = {}
+        exec("import torch, math\n" + cell.source, names)
+        assert each.name in names
+
+
+@pytest.mark.skipif(
+    not importlib.util.find_spec("otter"),
+    reason="needs otter-grader: pip install -c constraints.txt -e .[course]",
+)
+def test_otter_grades_the_solution_the_stub_and_a_mistake(course, tmp_path):
+    from otter.api import grade_submission
+
+    (master,) = (course / "otter").rglob("G_speed.ipynb")
+    (tmp_path / master.name).write_bytes(master.read_bytes())
+    command = [sys.executable, "-m", "otter", "assign", master.name, "dist"]
+    subprocess.run([*command, "--no-run-tests"], cwd=tmp_path, check=True)
+    folder = tmp_path / "dist"
+    (tests,) = (folder / "autograder").glob("*.zip")
+    solved = folder / "autograder" / master.name
+    mistake = nbformat.read(solved, 4)
+    words, source = sections(ROOT / "tests/mistakes/G_speed.py")[0][1:]
+    tagged(mistake, "exercise-1").source = source
+    nbformat.write(mistake, tmp_path / "mistake.ipynb")
+    hand_ins = solved, folder / "student" / master.name, "mistake.ipynb"
+    results = [
+        grade_submission(str(tmp_path / each), str(tests), quiet=True)
+        for each in hand_ins
+    ]
+    assert [each.total for each in results] == [35, 0, 20]
+    assert words in results[2].summary()
+
+
+# -- the files --
+
+
+def contents(folder):
+    files = sorted(f for f in Path(folder).rglob("*") if f.is_file())
+    return {f.relative_to(folder).as_posix(): f.read_bytes() for f in files}
+
+
+def test_building_twice_gives_the_same_bytes(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for out in (one, two, two):
+        assert main(["course", *FEW, "--out", str(out)]) == 0
+    assert contents(one) == contents(two)
+
+
+def test_an_edited_file_is_kept(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert main(["course", "03", "--out", str(out)]) == 0
+    file = out / "teacher" / "03_rmsnorm.ipynb"
+    other = out / "student" / "03_rmsnorm.ipynb"
+    mine = file.read_text("utf-8").replace("# 03 · RMSNorm", "# Our week 3")
+    file.write_text(mine, encoding="utf-8")
+    (out / "own.txt").write_text("mine")
+    monkeypatch.setitem(assignments.TEXTS, "header", "today {words}")
+    assert main(["course", "03", "--out", str(out)]) == 0
+    assert file.read_text("utf-8") == mine
+    assert (out / "own.txt").read_text() == "mine"
+    new = file.with_name("03_rmsnorm.new.ipynb")
+    assert "today " in new.read_text("utf-8")
+    assert "today " in other.read_text("utf-8")
+    said = capsys.readouterr().out
+    assert "You have changed teacher/03_rmsnorm.ipynb" in said
+
+
+# -- clear errors --
+
+
+def failed(capsys, *arguments):
+    assert main(["course", *arguments]) == 1
+    return capsys.readouterr().err
+
+
+def test_an_unknown_notebook(tmp_path, capsys):
+    said = failed(capsys, "3", "--out", str(tmp_path / "out"))
+    assert said.startswith("ValueError: 3 is no notebook of the series")
+    assert "03_rmsnorm" in said and not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, capsys):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for out in (file, file / "inside"):
+        said = failed(capsys, "03", "--out", str(out))
+        assert str(out) in said and "--out mine" in said
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("missing", ["solution", "check", "text"])
+def test_an_exercise_that_lacks_a_part(tmp_path, monkeypatch, missing):
+    notebook = nbformat.read(NOTEBOOKS / "03_rmsnorm.ipynb", 4)
+    solutions = (NOTEBOOKS / "solutions" / "03_rmsnorm.py").read_text("utf-8")
+    if missing == "solution":
+        solutions = solutions.replace("%% exercise 2", "%% exercise two")
+    elif missing == "check":
+        tagged(notebook, "check-2").metadata["tags"] = []
+    else:
+        (text,) = (c for c in notebook.cells if "**Exercise 2**" in c.source)
+        text.source = text.source.replace("15 minutes", "a while")
+    path = tmp_path / "03_rmsnorm.ipynb"
+    nbformat.write(notebook, path)
+    (tmp_path / "03_rmsnorm.py").write_text(solutions, encoding="utf-8")
+    monkeypatch.setattr(assignments, "SOLUTIONS", tmp_path)
+    with pytest.raises(ValueError, match=f"exercise 2 .* has no {missing};"):
+        exercises(path)
