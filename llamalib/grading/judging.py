@@ -21,12 +21,12 @@ from ..course.judge import variant
 from ..files import ROOT
 from ..loading import load
 from .sandbox import Sandbox, write_package
-from .wire import Failed, Lost
+from .wire import Failed, Lost, masked
 from .worker import limit
 
 CELL, START, RESTARTS = 60, 120, 3  # seconds, seconds, for cells that hang
 SIZE = 30 * 2**20  # bytes of a notebook
-MEMORY = 16 * 2**30  # address space of the judge
+MEMORY = 8 * 2**30  # address space of the judge
 HIDDEN = 3  # checks with other seeds and shapes
 
 
@@ -131,7 +131,7 @@ class Submission:
                         with box.within(CELL):
                             error = box.run(name, source)
                         if error and not ours:
-                            self.notes[name] = error
+                            self.notes[name] = masked(str(error))
                 self.box = box
             except Lost as lost:
                 box.close()
@@ -155,16 +155,24 @@ def judged(submission, exercise, check, given, variants, seconds) -> tuple:
         try:
             with submission.ready().within(seconds), variant(n):
                 answer = submission.box.find(exercise.name)
-                right, said = check.verdict(answer, *given)
+                right, said = verdict_on(answer, check, given)
         except Lost as lost:
             submission.close()
-            right, said = False, f"your code: {lost}"
+            right, said = False, str(lost)
         except Failed:
             return False, f"the notebook defines no {exercise.name}"
         words = words or said
         if not right:
             return False, f"in a hidden check: {said}" if n else said
     return True, words
+
+
+def verdict_on(answer, check, given) -> tuple[bool | None, str]:
+    """Return a check's verdict; an answer that breaks the check is wrong."""
+    try:
+        return check.verdict(answer, *given)
+    except Exception as error:
+        return False, f"the check cannot read it: {type(error).__name__}"
 
 
 def judge(path: Path, stem: str, variants, seconds=20, unsafe=False) -> dict:

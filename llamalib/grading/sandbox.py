@@ -69,6 +69,7 @@ def refuse_unless_isolated() -> None:
     if not shutil.which("bwrap") or platform.machine() not in CALLS:
         raise RuntimeError(f"answers need bwrap, on Linux; {advice}")
     with tempfile.TemporaryDirectory() as folder, calls_file() as calls:
+        write_package(Path(folder))
         command = [*isolated(Path(folder), calls.fileno()), "true"]
         how = dict(pass_fds=[calls.fileno()], capture_output=True)
         done = subprocess.run(command, **how)
@@ -157,7 +158,8 @@ class Sandbox:
     def end(self, reason: str = "") -> None:
         """Kill the worker and all that it has started."""
         self.reason = reason
-        with contextlib.suppress(ProcessLookupError):
+        self.process.kill()
+        with contextlib.suppress(AttributeError, OSError):  # Windows
             os.killpg(self.process.pid, signal.SIGKILL)
 
     @contextlib.contextmanager

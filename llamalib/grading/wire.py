@@ -114,7 +114,7 @@ class Wire:
 
     def __init__(self, read, write, objects=()):
         self.read, self.write = read, write
-        self.objects, self.given = list(objects), {}
+        self.objects, self.given, self.weights = list(objects), {}, {}
 
     def ask(self, *question) -> list:
         """Return the other end's answer; answer its questions meanwhile."""
@@ -162,6 +162,12 @@ class Wire:
         return len(self.objects) - 1
 
 
+def importable(value) -> bool:
+    """Return whether the worker has this function, too."""
+    module, name = value.__module__, getattr(value, "__qualname__", "<")
+    return "<" not in name and not module.startswith("llamalib.course.nb")
+
+
 class Judge(Wire):
     """The judge's end."""
 
@@ -169,10 +175,13 @@ class Judge(Wire):
         """Return a message with numbers in place of functions."""
 
         def number(value):
-            name = getattr(value, "__qualname__", "")
-            own = isinstance(value, types.FunctionType) and "<" in name
-            if own or isinstance(value, functools.partial):
+            own = isinstance(value, (types.FunctionType, functools.partial))
+            if own and not importable(value):
                 return Function.__name__, self.kept(value), repr(value)
+            if isinstance(value, torch.nn.Parameter):  # sent once
+                sent = id(value) in self.weights
+                self.weights[id(value)] = value
+                return "weight", id(value), None if sent else value.data
             if isinstance(value, Iterator):
                 return Steps.__name__, self.kept(value), repr(value)
 
@@ -205,7 +214,7 @@ class Judge(Wire):
 
     def error(self, kind: str, text: str) -> Failed:
         """Return an error of the worker."""
-        return Failed(masked(text))
+        return Failed(masked(str(text)))
 
     def unpacked(self, tree, depth=0):
         """Return the value; raise one error or another for a forged tree."""
@@ -261,7 +270,13 @@ class Worker(Wire):
         """Read a message, or raise Lost at the end."""
 
         def far(given):
-            return globals()[given[0]](self, *given[1:])
+            kind, number, rest = given
+            if kind != "weight":
+                return globals()[kind](self, number, rest)
+            if rest is not None:
+                weight = torch.nn.Parameter(rest, requires_grad=False)
+                self.weights[number] = weight
+            return self.weights[number]
 
         unpickler = pickle.Unpickler(self.read)
         unpickler.persistent_load = far

@@ -23,7 +23,7 @@ def limit(memory: int = MEMORY) -> None:
     for name, most in limits.items():
         try:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most,) * 2)
-        except (OSError, ValueError):  # macOS has no limit of memory
+        except (AttributeError, OSError, ValueError):  # macOS has no limit of memory
             pass
 
 
