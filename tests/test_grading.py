@@ -128,7 +128,6 @@ def test_each_answer_gets_its_marks(stem, package):
              if any(t.startswith("exercise-") for t in tags)]  # fmt: skip
     cells = needed(stem, [source for _, _, source in right + wrong])
     with closing(Bench(stem, package, cells)) as bench:
-        assert all("long" not in tags for tags, _ in cells)
         for number, source in enumerate(stubs, 1):
             assert bench.attempt(number, source) == (False, "not done yet")
         for number, _, source in right:
@@ -138,7 +137,6 @@ def test_each_answer_gets_its_marks(stem, package):
         for number, words, source in wrong:
             right, said = bench.attempt(number, source)
             assert not right and words in said, (number, words, said)
-        assert not bench.work.notes
 
 
 # -- attacks: each on exercise 1 of 05, tokens_that_fit(config, free, size) --
@@ -167,16 +165,16 @@ ATTACKS = [
     ("takes all memory in torch", "return torch.ones(2**38)", "alloc"),
     ("exits with 0", "os._exit(0)", "exited early, with status 0"),
     ("asks to exit", "sys.exit(0)", "your code raises SystemExit"),
-    ("interrupts", "raise KeyboardInterrupt", "exited early, with status"),
+    ("interrupts", "raise KeyboardInterrupt", "ended with signal 2"),
     ("crashes", "ctypes.string_at(0)", "ended with signal 11"),
     ("kills itself", "os.kill(os.getpid(), 9)", "ended with signal 9"),
-    ("kills its parent", "os.kill(1, 9); os.kill(-1, 9); return 0", "result"),
+    ("kills its parent", "os.kill(1, 9); os.kill(-1, 9); return 0", "No such"),
     ("closes its pipes", "os.closerange(0, 99); time.sleep(99)", "no answer"),
-    ("forges a result", FORGE.format(""), "the result is True, a bool"),
+    ("forges a result", FORGE.format(""), "is True; expected another"),
     ("sends rubbish", FORGE.format("b'x' * 16 + "), "sent "),
     ("forges a call",
      FORGE.format("").replace('"value", true', '"call", 0, ["list"]')
-     .replace('["list"]]', '["dict"]]'), "result is"),
+     .replace('["list"]]', '["dict"]]'), "not done yet"),
     ("returns a liar", """class Liar:
     __eq__ = __le__ = __ge__ = __float__ = __bool__ = lambda *a: True
 return Liar()""", "a Liar; expected"),
@@ -236,7 +234,8 @@ def test_an_attack_earns_nothing(bench, name, text, words):
     seconds = 2 if "no answer" in words else 20
     right, said = bench.attempt(1, body(text), seconds)
     assert not right and re.search(words, said), said
-    bench.close() if name.startswith("changes") else None
+    if name.startswith(("changes", "forges", "sends")):
+        bench.close()
     assert bench.attempt(1, SOLUTION) == (True, "right")
 
 
@@ -254,13 +253,11 @@ for folder, folders, files in os.walk("/"):
     folders[:] = [f for f in folders if f not in ("proc", "sys")]
     for name in files:
         path = os.path.join(folder, name)
-        if re.fullmatch(r"nb\w\.?.*|test_\w+\.py|.*\.ipynb|marks.*", name):
-            if "packages" in path or "/lib/python3" in path: continue
-            text = open(path, "rb").read()
-            if len(text) > 400 and "/viz/" not in path: found.append(path)
         if name in NAMES: found.append(path)
+        if re.fullmatch(r"nb.*\.pyc?", name):
+            if b"agree" in open(path, "rb").read(): found.append(path)
 raise Exception(f"{found}"[:900])
-""".replace("NAMES", str([f"{stem}.py" for stem in PATHS]))
+""".replace("NAMES", str([f"{s}{end}" for s in PATHS for end in (".py", ".ipynb")]))
 
 
 @isolated
@@ -349,7 +346,7 @@ def test_answers_by_heart_fail_a_hidden_check(bench):
 def hand_in(folder, *sources, stem="05_attention"):
     """Write a submission with the cells that the answers need."""
     folder.mkdir(parents=True, exist_ok=True)
-    cells = [s for _, s in needed(stem, sources)]
+    cells = [s for _, s in needed(stem, solutions(stem))]
     path = folder / f"{stem}.ipynb"
     path.write_text(code_notebook(*cells, *sources), encoding="utf-8")
     return path

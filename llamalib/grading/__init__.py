@@ -1,1 +1,1 @@
-"""Assignments from the notebooks, a sandbox for their answers, and marks."""
+"""Assignments from the notebooks, and marks for what is handed in."""

@@ -35,7 +35,7 @@ def __getattr__(name):
 """
 SYSTEM = "/usr /bin /lib /lib64 /nix /etc/ld.so.cache /etc/alternatives "
 SYSTEM = (SYSTEM + "/sys/devices/system/cpu").split()
-POCKET = "/course/data/pocket-llama"
+DATA = "data/pocket-llama", "data/recipe", "bench/results"
 TMP = 64 * 2**20  # bytes of the one folder that may be written
 # Linux's numbers of calls: its architecture, clone, clone3, and what is refused:
 # new processes and namespaces, other processes' memory, kernel interfaces.
@@ -101,14 +101,14 @@ def isolated(package: Path, calls: int) -> list[str]:
         if inside and folder.is_dir() and folder not in views:
             views[folder] = ["--tmpfs", str(folder)]
     views = [word for path in sorted(views) for word in views[path]]
-    pocket = ROOT / "data" / "pocket-llama"
+    data = [("--ro-bind", str(ROOT / each), f"/course/{each}") for each in DATA]
     return [
         *("bwrap", "--unshare-all", "--unshare-user", "--die-with-parent"),
         *("--new-session", "--cap-drop", "ALL", "--uid", "65534"),
         *("--gid", "65534", "--hostname", "sandbox"),
         *(*views, "--proc", "/proc", "--dev", "/dev"),
         *("--ro-bind", str(package), "/course"),
-        *("--ro-bind", str(pocket), POCKET),
+        *(word for bind in data for word in bind),
         *("--size", str(TMP), "--tmpfs", "/tmp", "--chdir", "/tmp"),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
         *("--seccomp", str(calls), "--"),
@@ -121,7 +121,8 @@ def write_package(folder: Path) -> None:
     shutil.copytree(ROOT / "llamalib", folder / "llamalib", ignore=without)
     for path in (folder / "llamalib" / "course").glob("nb*.py"):
         path.write_text(STUB)
-    (folder / "data" / "pocket-llama").mkdir(parents=True)
+    for each in DATA:
+        (folder / each).mkdir(parents=True)
 
 
 class Sandbox:
@@ -132,11 +133,9 @@ class Sandbox:
 
     def __init__(self, package: Path, unsafe=False):
         where = str(package) if unsafe else "/course"
-        pocket = ROOT / "data" / "pocket-llama" if unsafe else ""
-        environment = dict(
-            PYTHONPATH=where, LLAMA_DIR=str(pocket) if unsafe else POCKET,
-            MPLBACKEND="agg", OMP_NUM_THREADS="1", HOME="/tmp",
-        )  # fmt: skip
+        pocket = str((ROOT if unsafe else Path("/course")) / DATA[0])
+        environment = dict(PYTHONPATH=where, LLAMA_DIR=pocket, HOME="/tmp")
+        environment |= dict(MPLBACKEND="agg", OMP_NUM_THREADS="1")
         command = [sys.executable, "-PsB", "-m", "llamalib.grading.worker"]
         how = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
         with contextlib.ExitStack() as opened:
