@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def main(argv=None) -> int:
-    """Mark the submissions in a folder and return the exit status."""
+    """Mark submissions and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m llamalib.course")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     add = commands.add_parser("grade", help="mark submissions").add_argument
@@ -17,9 +17,8 @@ def main(argv=None) -> int:
     add("--seconds", type=float, default=20, help="for one answer")
     add("--seed", type=int, default=0, help="of the hidden checks")
     add("--unsafe", action="store_true", help="without a sandbox")
-    from ..grading.marks import grade
-
     try:
+        from ..grading.marks import grade
         grade(**vars(parser.parse_args(argv)))
         return 0
     except (OSError, ValueError, RuntimeError) as error:

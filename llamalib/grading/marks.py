@@ -81,7 +81,8 @@ def grade(
     ours = {path.stem: path for path in all_notebooks()}
     for stem in notebook or ():
         if stem not in ours:
-            raise ValueError(f"no notebook {stem!r}; expected {', '.join(ours)}")
+            names = ", ".join(ours)
+            raise ValueError(f"no notebook {stem!r}; expected {names}")
     if unsafe:
         print("no sandbox: the answers run with all your rights")
     else:
@@ -92,7 +93,8 @@ def grade(
     for name in others:
         if Path(name).parts[0] not in own:
             print(f"ignored: {shown(name)}; expected {FORMS}")
-    found = {k: v for k, v in found.items() if not notebook or k[1] in notebook}
+    some = notebook or ours
+    found = {key: path for key, path in found.items() if key[1] in some}
     variants = [0, *(HIDDEN * seed + n for n in range(1, HIDDEN + 1))]
     options = ["--seconds", str(seconds), "--variants", *map(str, variants)]
     options += ["--unsafe"] * unsafe
@@ -151,20 +153,21 @@ def write_results(results: dict, out: Path) -> None:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     save(out, text.getvalue())
-    print(f"ready: {out}, and a page for each student in {out.with_suffix('')}")
+    pages = out.with_suffix("")
+    print(f"ready: {out}, and a page for each student in {pages}")
 
 
 def page(student: str, results: dict) -> str:
     """Return a student's page in HTML."""
     parts = []
     for stem, result in results.items():
-        points, most = total(result)
+        heading = "{}: {} of {}".format(stem, *total(result))
         rows = [
-            f"<tr><td>{n}<td>{m[0]} of {m[1]}<td><pre>{html.escape(m[2])}</pre>"
-            for n, m in result["marks"].items()
+            f"<tr><td>{n}<td>{found} of {most}<td><pre>{html.escape(words)}"
+            f"</pre>"
+            for n, (found, most, words) in result["marks"].items()
         ]
-        parts += [f"<h2>{stem}: {points} of {most}</h2>"]
-        parts += [TABLE.format("\n".join(rows))]
+        parts += [f"<h2>{heading}</h2>", TABLE.format("\n".join(rows))]
         for cell, words in result["notes"].items():
             parts.append(f"<pre>{html.escape(f'{cell}: {words}')}</pre>")
     return PAGE.format(html.escape(shown(student)), "\n".join(parts))
@@ -174,9 +177,10 @@ def save(path: Path, text: str) -> None:
     """Write a file; keep another one that is there under a new name."""
     data = text.encode(errors="backslashreplace")
     if path.exists() and path.read_bytes() != data:
-        n = 1
-        while (old := path.with_name(f"{path.stem}.{n}{path.suffix}")).exists():
+        n, old = 0, path
+        while old.exists():
             n += 1
+            old = path.with_name(f"{path.stem}.{n}{path.suffix}")
         path.rename(old)
         print(f"{path.name} differed: it is now {old.name}")
     write(path, data)

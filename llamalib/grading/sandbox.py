@@ -37,8 +37,8 @@ SYSTEM = "/usr /bin /lib /lib64 /nix /etc/ld.so.cache /etc/alternatives "
 SYSTEM = (SYSTEM + "/sys/devices/system/cpu").split()
 DATA = "data/pocket-llama", "data/recipe", "bench/results"
 TMP = 64 * 2**20  # bytes of the one folder that may be written
-# Linux's numbers of calls: its architecture, clone, clone3, and what is refused:
-# new processes and namespaces, other processes' memory, kernel interfaces.
+# Linux's numbers: of the architecture, of the calls clone and clone3, and of
+# what is refused: new processes and namespaces, the memory of others.
 CALLS = {
     "x86_64": (0xC000003E, 56, 435, "57 58 101 165 248 249 250 272 298 308 "
                "310 311 321 323 425"),
@@ -91,7 +91,7 @@ def isolated(package: Path, calls: int) -> list[str]:
 
     package: the folder that is seen as /course; calls: of an open file.
     """
-    libraries = {p for p in sys.path if p.endswith(("t-packages",))}
+    libraries = {p for p in sys.path if p.endswith("-packages")}
     seen = {*SYSTEM, sys.prefix, sys.base_prefix, *libraries}
     views = {Path(p): ["--ro-bind", p, p] for p in seen if Path(p).exists()}
     for path in (p for p in map(Path, SYSTEM) if p.is_symlink()):
@@ -101,7 +101,7 @@ def isolated(package: Path, calls: int) -> list[str]:
         if inside and folder.is_dir() and folder not in views:
             views[folder] = ["--tmpfs", str(folder)]
     views = [word for path in sorted(views) for word in views[path]]
-    data = [("--ro-bind", str(ROOT / each), f"/course/{each}") for each in DATA]
+    data = [("--ro-bind", str(ROOT / d), f"/course/{d}") for d in DATA]
     return [
         *("bwrap", "--unshare-all", "--unshare-user", "--die-with-parent"),
         *("--new-session", "--cap-drop", "ALL", "--uid", "65534"),

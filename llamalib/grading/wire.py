@@ -290,7 +290,7 @@ class Worker(Wire):
         return getattr(builtins, kind, RuntimeError)(text.split(": ", 1)[-1])
 
     def packed(self, message: tuple) -> bytes:
-        """Return a message as bytes, or raise ValueError if it is too large."""
+        """Return a message as bytes; ValueError if it is too large."""
         self.data = bytearray()
         text = json.dumps(self.tree(message)).encode()
         sizes = len(text), len(self.data)
@@ -299,7 +299,7 @@ class Worker(Wire):
         return struct.pack("<QQ", *sizes) + text + self.data
 
     def tree(self, value, depth=0):
-        """Return a value as JSON: a scalar, or a list that begins with a tag."""
+        """Return a value as JSON: a scalar, or a list with a tag first."""
         if depth > DEPTH:
             raise ValueError(f"the result is nested more than {DEPTH} deep")
         if value is None or type(value) in (bool, int, float, str):

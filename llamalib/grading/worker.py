@@ -22,9 +22,19 @@ def limit(memory: int = MEMORY) -> None:
     limits = dict(AS=memory, FSIZE=FILE, CPU=SECONDS, CORE=0)
     for name, most in limits.items():
         try:
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most,) * 2)
-        except (AttributeError, OSError, ValueError):  # macOS has no limit of memory
-            pass
+            kind = getattr(resource, f"RLIMIT_{name}")
+            resource.setrlimit(kind, (most, most))
+        except (AttributeError, OSError, ValueError):
+            pass  # macOS has no limit of memory
+
+
+def without_magics(source: str) -> str:
+    """Return a cell without IPython's own: %magic, !command, ?help."""
+    try:
+        ast.parse(source)
+        return source
+    except SyntaxError:
+        return re.sub(r"(?m)^(\s*)[%!?].*", r"\1pass", source)
 
 
 def serve() -> None:
@@ -33,8 +43,6 @@ def serve() -> None:
     for number in range(3):
         os.dup2(os.open(os.devnull, os.O_RDWR), number)
     limit()
-    from matplotlib import pyplot as plt
-
     from ..course.judge import explain
     from .wire import Lost, Worker
 
@@ -44,10 +52,7 @@ def serve() -> None:
 
     def run(name: str, source: str) -> str | None:
         """Run a cell; return None, or its error."""
-        try:
-            ast.parse(source)
-        except SyntaxError:  # IPython's own: %magic, !command, ?help
-            source = re.sub(r"(?m)^(\s*)[%!?].*", r"\1pass", source)
+        source = without_magics(source)
         lines = source.splitlines(keepends=True)
         linecache.cache[name] = len(source), None, lines, name
         try:
@@ -55,7 +60,8 @@ def serve() -> None:
         except (Exception, SystemExit) as error:
             return explain(error)
         finally:
-            plt.close("all")
+            if pyplot := sys.modules.get("matplotlib.pyplot"):
+                pyplot.close("all")  # which the next cell does not need
 
     def find(name: str):
         """Return what the notebook calls by a name."""
