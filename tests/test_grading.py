@@ -372,9 +372,9 @@ def test_what_dies_costs_its_own_exercise_alone(tmp_path):
 def test_a_cell_that_dies_or_fails_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(judging, "CELL", 8)
     bad = "import os; os._exit(0)", "while True: pass", "1 / 0", "x = ("
-    path = hand_in(tmp_path, *bad, "%time 1\n!ls\n" + SOLUTION)
-    cells = hand_in(tmp_path / "b", SOLUTION)
-    assert cells
+    path = tmp_path / "05_attention.ipynb"
+    cells = code_notebook(*bad, "%time 1\n!ls\n" + SOLUTION)
+    path.write_text(cells, encoding="utf-8")
     found = judging.judge(path, "05_attention", [0])
     assert found["marks"][1] == (10, 10, "right")
     assert found["marks"][2] == (0, 25, "the notebook defines no one_head")

@@ -24,7 +24,7 @@ from .sandbox import Sandbox, write_package
 from .wire import Failed, Lost, masked
 from .worker import limit
 
-CELL, START, RESTARTS = 60, 120, 3  # seconds, seconds, for cells that hang
+CELL, START, RESTARTS = 120, 120, 3  # seconds, seconds, for cells that hang
 SIZE = 30 * 2**20  # bytes of a notebook
 MEMORY = 8 * 2**30  # address space of the judge
 HIDDEN = 3  # checks with other seeds and shapes
