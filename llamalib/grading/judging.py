@@ -1,0 +1,217 @@
+r"""Judge one submission: run it in a sandbox, and our checks outside it.
+
+`python -m llamalib.grading.judging` does so in a process of its own, with
+limits, and prints the result as JSON.
+"""
+
+import argparse
+import ast
+import contextlib
+import json
+import re
+import sys
+import tempfile
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import torch
+
+from ..course.judge import variant
+from ..files import ROOT
+from ..loading import load
+from .sandbox import Sandbox, write_package
+from .wire import Failed, Lost, masked
+from .worker import limit
+
+CELL, START, RESTARTS = 120, 120, 3  # seconds, seconds, for cells that hang
+SIZE = 30 * 2**20  # bytes of a notebook
+MEMORY = 8 * 2**30  # address space of the judge
+HIDDEN = 3  # checks with other seeds and shapes
+
+
+@dataclass(frozen=True)
+class Exercise:
+    r"""One exercise of our notebook.
+
+    Attributes:
+        name: of the function that a learner writes.
+        given: names of what else the check is given.
+        points: its announced minutes.
+    """
+
+    number: int
+    name: str
+    given: tuple[str, ...]
+    points: int
+
+
+def code_of(notebook: dict) -> list[tuple[list, str]]:
+    """Return (tags, source) of the code cells of a notebook's JSON."""
+    found = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            tags = cell.get("metadata", {}).get("tags", ())
+            found.append(([*tags], "".join(cell["source"])))
+    return found
+
+
+def exercises(notebook: dict) -> list[Exercise]:
+    """Return the exercises of one of our notebooks, given as its JSON."""
+    found = []
+    texts = "\n".join("".join(c["source"]) for c in notebook["cells"])
+    spans = r"\*\*Exercise (\d+)\*\* \((\d+) min"
+    points = {int(n): int(m) for n, m in re.findall(spans, texts)}
+    for tags, source in code_of(notebook):
+        for tag in tags:
+            if match := re.fullmatch(r"check-(\d+)", tag):
+                call = ast.parse(source).body[0].value
+                name, *given = (ast.unparse(each) for each in call.args)
+                n = int(match[1])
+                found.append(Exercise(n, name, tuple(given), points[n]))
+    return found
+
+
+def value_of(name: str, notebook: dict):
+    """Return what our notebook's check is given by this name."""
+    if name == "llama":
+        folder = ROOT / "data" / "pocket-llama"
+        return load(folder, device="cpu", dtype=torch.float32)
+    names = {"torch": torch, "F": torch.nn.functional}
+    for _, source in code_of(notebook):
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.Assign):
+                if ast.unparse(node.targets[0]) == name:
+                    return eval(ast.unparse(node.value), names)
+    raise ValueError(f"no cell of the notebook assigns {name}")
+
+
+def read_cells(path: Path) -> list[tuple[list, str]]:
+    """Return a submission's code cells; ValueError if it is no notebook."""
+    if path.is_symlink() or not path.is_file():
+        raise ValueError("not a file but a link or a folder: hand in the file")
+    if path.stat().st_size > SIZE:
+        raise ValueError(f"larger than {SIZE:,} bytes: clear its outputs")
+    try:
+        return code_of(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        words = f"{type(error).__name__}: {error}"[:100]
+        raise ValueError(f"not a notebook that Jupyter can open ({words})")
+    except RecursionError:
+        raise ValueError("not a notebook: nested too deep") from None
+
+
+class Submission:
+    r"""A learner's cells, run in a sandbox that is started when needed.
+
+    Attributes:
+        notes: errors of the learner's cells.
+    """
+
+    def __init__(self, cells, ours, package: Path, unsafe=False):
+        self.package, self.unsafe, self.box = package, unsafe, None
+        own = {source for _, source in ours}
+        long = {source for tags, source in ours if "long" in tags}
+        self.cells = [
+            (f"code cell {n}", source, source in own)
+            for n, (tags, source) in enumerate(cells, 1)
+            if "long" not in tags and source not in long
+        ]
+        self.notes, self.skipped = {}, set()
+
+    def ready(self) -> Sandbox:
+        """Return the sandbox in which the cells have run."""
+        while self.box is None:
+            box, name = Sandbox(self.package, self.unsafe), "the sandbox"
+            try:
+                with box.within(START):
+                    box.run("start", "")
+                for name, source, ours in self.cells:
+                    if name not in self.skipped:
+                        with box.within(CELL):
+                            error = box.run(name, source)
+                        if error and not ours:
+                            self.notes[name] = masked(str(error))
+                self.box = box
+            except Lost as lost:
+                box.close()
+                self.notes[name] = str(lost)
+                self.skipped.add(name)
+                if len(self.skipped) > RESTARTS:
+                    raise Lost("its cells do not run to the end") from None
+        return self.box
+
+    def close(self) -> None:
+        """End the sandbox; the next `ready` starts another."""
+        if self.box:
+            self.box.close()
+            self.box = None
+
+
+def judged(submission, exercise, check, given, variants, seconds) -> tuple:
+    """Return (whether the answer is right, words) of one exercise."""
+    words = ""
+    for n in variants:
+        try:
+            with submission.ready().within(seconds), variant(n):
+                answer = submission.box.find(exercise.name)
+                right, said = verdict_on(answer, check, given)
+        except Lost as lost:
+            submission.close()
+            right, said = False, str(lost)
+        except Failed:
+            return False, f"the notebook defines no {exercise.name}"
+        words = words or said
+        if not right:
+            return False, f"in a hidden check: {said}" if n else said
+    return True, words
+
+
+def verdict_on(answer, check, given) -> tuple[bool | None, str]:
+    """Return a check's verdict; an answer that breaks the check is wrong."""
+    try:
+        return check.verdict(answer, *given)
+    except Exception as error:
+        return False, f"the check cannot read it: {type(error).__name__}"
+
+
+def judge(path: Path, stem: str, variants, seconds=20, unsafe=False) -> dict:
+    """Return a submission's marks, words and notes, by exercise."""
+    (source,) = (ROOT / "notebooks").rglob(f"{stem}.ipynb")
+    notebook = json.loads(source.read_text(encoding="utf-8"))
+    checks = f"llamalib.course.nb{stem.split('_')[0]}"
+    checks, marks = import_module(checks), {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_package(Path(folder))
+        try:
+            cells, problem = read_cells(path), ""
+        except (OSError, ValueError) as error:
+            cells, problem = [], str(error)
+        work = Submission(cells, code_of(notebook), Path(folder), unsafe)
+        with contextlib.closing(work):
+            for each in exercises(notebook):
+                check = getattr(checks, f"check_{each.number}")
+                given = [value_of(name, notebook) for name in each.given]
+                right, words = False, problem
+                if not problem:
+                    case = work, each, check, given, variants, seconds
+                    right, words = judged(*case)
+                points = each.points * right
+                marks[each.number] = points, each.points, words
+    return dict(marks=marks, notes=work.notes)
+
+
+def main() -> None:
+    """Print the result of one submission as JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path", type=Path)
+    parser.add_argument("stem")
+    parser.add_argument("--variants", type=int, nargs="+")
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--unsafe", action="store_true")
+    limit(MEMORY)
+    json.dump(judge(**vars(parser.parse_args())), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
