@@ -117,6 +117,8 @@ def add_project(add) -> None:
     add("frame", frames, "write every notebook's header and footer")
     address = later("tasks.rooms.write_address")
     add("address", address, "write the address where it is shown")
+    site = add("site", later("tasks.site.build_site"), "build the site")
+    site("--out", type=Path, default=ROOT / "build" / "site")
     clean = later("tasks.project.clean")
     add("clean", clean, "remove .venv and what was built")
 

@@ -38,6 +38,11 @@ def link(notebook, inside: str, label="") -> str:
     return f'<a href="{address}" aria-label="{name}"><title>{name}</title>{inside}</a>'
 
 
+def number(notebook) -> str:
+    """Return the number or letter of a notebook."""
+    return notebook.label.split(" · ")[0]
+
+
 def text(x, y, words, style="", anchor="middle") -> str:
     """Return text at a point."""
     place = f'x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}"'
@@ -100,9 +105,11 @@ def wide() -> str:
     label = f"{WHOLE.label}: token by token"
     parts.append(link(WHOLE, text(*at(8.4, 1.92), label, "name"), "the loop"))
     for key, (words, x, y, width) in BOXES.items():
-        x, y = at(x, y)
-        box = rect(x, y - 15, width * UNIT, 30, "box")
-        box += text(x + width * UNIT / 2, y + 4, words)
+        x, y = at(x, y + 0.13 * (y > 1))
+        middle = x + width * UNIT / 2
+        box = rect(x, y - 18, width * UNIT, 36, "box")
+        box += text(middle, y - 1, words)
+        box += text(middle, y + 12, number(OPENS[key]), "note")
         parts.append(link(OPENS[key], box, words))
     for i, each in enumerate(APPENDICES):
         y = (TOP + 0.55) * UNIT + i * ROW
@@ -150,8 +157,8 @@ def tall() -> str:
     parts.append(link(WHOLE, label, "the loop"))
     for key, y in heights.items():
         box = rect(left, y, WIDTH, HEIGHT, "box")
-        number = OPENS[key].label.split(" · ")[0]
-        box += text(middle, y + 20, f"{number} {BOXES[key][0]}")
+        words = f"{number(OPENS[key])} {BOXES[key][0]}"
+        box += text(middle, y + 20, words)
         parts.append(link(OPENS[key], box, BOXES[key][0]))
     for i, each in enumerate(APPENDICES):
         parts.append(column(i, each, heights, last))
@@ -168,7 +175,7 @@ def column(i: int, notebook, heights: dict, last) -> str:
         y = heights[box] + HEIGHT / 2
         found += f'<circle cx="{x}" cy="{y}" r="6" class="bar"/>'
     y = last + 80 + 24 * i
-    found += text(0, y, f"{notebook.label}: {applies(notebook)}", "name", "start")
+    found += text(0, y, notebook.label, "name", "start")
     return link(notebook, found, applies(notebook))
 
 

@@ -257,11 +257,13 @@ class Pages:
         others = ["glossary.md", "names.md", "guide.md", "solutions/index.md"]
         others = [o for o in (*others, "data.md", "setup_colab.ipynb")
                   if (self.folder / o).exists()]
+        numbers = [file.split("_")[0] for file in PARTS]
         trees = (("Main road", main), ("Appendices", more), ("More", others))
         return text.format(
             map=flow.picture(),
             series=series_table(times),
             routes=routes_table(times),
+            parts=f"{', '.join(numbers[:-1])} and {numbers[-1]}",
             trees="\n\n".join(tree(*each) for each in trees),
         )
 
