@@ -97,7 +97,7 @@ def add_project(add) -> None:
     slow = later("tasks.project.run_slow_tests")
     add("test-slow", slow, "test what needs gigabytes or minutes")
     browser = later("tasks.project.run_browser_tests")
-    add("test-browser", browser, "test the widgets in Chromium")
+    add("test-browser", browser, "test widgets and site in Chromium")
     for name in ("notebooks", "execute"):
         execute = later("tasks.notebooks.execute_all")
         execute = add(name, execute, "execute notebooks in place")

@@ -7,7 +7,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 project = "Llama, notebook by notebook"
-extensions = ["myst_nb", "sphinx_copybutton", "book", "book.maths"]
+extensions = ["myst_nb", "sphinx_copybutton", "book.extension"]
 source_suffix = {".ipynb": "myst-nb", ".md": "myst-nb"}
 exclude_patterns = ["_*"]
 language = "en"
@@ -27,7 +27,9 @@ html_title = project
 html_math_renderer = "mathml"
 html_favicon = "favicon.svg"
 html_css_files = ["site.css"]
-html_use_index = html_copy_source = html_show_sourcelink = html_show_sphinx = False
+html_use_index = html_copy_source = html_show_sourcelink = html_show_sphinx = (
+    False
+)
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": False}
 # of code, never of what it printed

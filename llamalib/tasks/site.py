@@ -54,8 +54,9 @@ def make(sources: Path, out: Path) -> int:
 
     pages.Pages(sources).write()
     words = {
-        path.relative_to(sources).with_suffix(".html").as_posix():
-            check.source_text(path)
+        path.relative_to(sources)
+        .with_suffix(".html")
+        .as_posix(): check.source_text(path)
         for path in (*sources.rglob("*.md"), *sources.rglob("*.ipynb"))
         if "_extra" not in path.parts
     }

@@ -35,7 +35,8 @@ def link(notebook, inside: str, label="") -> str:
     address = notebook.file.replace(".ipynb", ".html")
     name = f"{label}: {notebook.label}" if label else notebook.label
     name = escape(name)
-    return f'<a href="{address}" aria-label="{name}"><title>{name}</title>{inside}</a>'
+    title = f"<title>{name}</title>"
+    return f'<a href="{address}" aria-label="{name}">{title}{inside}</a>'
 
 
 def number(notebook) -> str:
@@ -114,7 +115,9 @@ def wide() -> str:
     for i, each in enumerate(APPENDICES):
         y = (TOP + 0.55) * UNIT + i * ROW
         row = text(0, y + 4, each.label, "name", "start")
-        row += path(f"{LEFT * UNIT - 8:.0f},{y} {at(14.2, 0)[0]:.0f},{y}", "rule")
+        row += path(
+            f"{LEFT * UNIT - 8:.0f},{y} {at(14.2, 0)[0]:.0f},{y}", "rule"
+        )
         for box in lit(each):
             _, x, _, width = BOXES[box]
             row += rect(at(x, 0)[0], y - 5, width * UNIT, 10, "bar")
@@ -153,7 +156,9 @@ def tall() -> str:
     back = heights["embed"] + HEIGHT / 2
     loop = f"{left},{last + 15} 6,{last + 15} 6,{back} {left},{back}"
     parts.append(path(loop, arrow=name))
-    label = text(0, last + 52, f"{WHOLE.label}: token by token", "name", "start")
+    label = text(
+        0, last + 52, f"{WHOLE.label}: token by token", "name", "start"
+    )
     parts.append(link(WHOLE, label, "the loop"))
     for key, y in heights.items():
         box = rect(left, y, WIDTH, HEIGHT, "box")

@@ -8,9 +8,7 @@ tidied before it is written.
 import re
 from xml.etree import ElementTree
 
-from docutils import nodes
 from latex2mathml.converter import convert
-from sphinx.errors import ExtensionError
 
 # What latex2mathml does not know, as what it does.
 INSTEAD = {
@@ -66,7 +64,12 @@ def tidy(parent, display: bool) -> None:
         if name and child.tag == f"{SPACE}mo":
             child.tag = f"{SPACE}mi"  # without an operator's wide spaces
         if kind in ("math", "mrow", "mtd"):
-            if name and is_operand(before) or is_name(before) and is_operand(child):
+            if (
+                name
+                and is_operand(before)
+                or is_name(before)
+                and is_operand(child)
+            ):
                 thin = ElementTree.Element(f"{SPACE}mspace", width="0.1667em")
                 parent.insert([*parent].index(child), thin)
         before = child
@@ -99,31 +102,3 @@ def is_operand(element) -> bool:
     """Return whether an element is a value, which needs a space at a name."""
     kinds = [SPACE + kind for kind in OPERAND]
     return element is not None and element.tag in kinds
-
-
-def visit(self, node, display=False):
-    """Write a formula into the page, or stop the build with its place."""
-    tex, tag = node.astext(), ""
-    if found := re.search(r"\\tag\{(.*?)\}", tex):
-        tex = tex.replace(found[0], "")
-        tag = f'<span class="tag">({found[1]})</span>'
-    try:
-        formula = mathml(tex, display)
-    except ValueError as error:
-        page = self.builder.current_docname
-        raise ExtensionError(f"{page}: formula not set: {error}") from None
-    block = f'<div class="math" tabindex="0">{formula}{tag}</div>'
-    self.body.append(block if display else formula)
-    raise nodes.SkipNode
-
-
-def visit_block(self, node):
-    """Write a formula on a line of its own."""
-    visit(self, node, display=True)
-
-
-def setup(app):
-    """Register the renderer."""
-    both = (visit, None), (visit_block, None)
-    app.add_html_math_renderer("mathml", *both)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

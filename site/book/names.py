@@ -68,12 +68,16 @@ class Package:
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     here = f"{module}.{alias.asname or alias.name}"
-                    self.aliases[here] = f"{origin(node, package)}.{alias.name}"
+                    self.aliases[here] = (
+                        f"{origin(node, package)}.{alias.name}"
+                    )
             for name in defined(node):
                 if name == "_ROOMS":
                     rooms = ast.literal_eval(node.value)
                     for each, room in rooms.items():
-                        self.aliases[f"{module}.{each}"] = f"{module}{room}.{each}"
+                        self.aliases[f"{module}.{each}"] = (
+                            f"{module}{room}.{each}"
+                        )
                 elif not name.startswith("_"):
                     found = Name(module, name, about(node, text))
                     self.names[found.anchor] = found
@@ -161,7 +165,9 @@ class Reader(ast.NodeVisitor):
 
     def visit_Name(self, node):
         if isinstance(node.ctx, ast.Load):
-            self.note(node.lineno, node.col_offset, self.env.get(node.id) or "")
+            self.note(
+                node.lineno, node.col_offset, self.env.get(node.id) or ""
+            )
         else:
             self.bind(node.id)
 
@@ -240,17 +246,22 @@ def read_series(notebooks: dict[str, dict], package: Package) -> dict:
             for name in names if "llamalib" in tags else ():
                 if name in inner:
                     inner[name].cell = inner[name].cell or (file, key)
-    return {file: read(file, cells, package) for file, cells in code(notebooks)}
+    return {
+        file: read(file, cells, package) for file, cells in code(notebooks)
+    }
 
 
 def code(notebooks: dict[str, dict]):
     """Yield each file with its code cells: (id, source, tags)."""
     for file, notebook in notebooks.items():
         cells = (c for c in notebook["cells"] if c["cell_type"] == "code")
-        yield file, [
-            (c["id"], "".join(c["source"]), c["metadata"].get("tags", ()))
-            for c in cells
-        ]
+        yield (
+            file,
+            [
+                (c["id"], "".join(c["source"]), c["metadata"].get("tags", ()))
+                for c in cells
+            ],
+        )
 
 
 def read(file: str, cells, package: Package) -> Links:
@@ -277,4 +288,6 @@ def read(file: str, cells, package: Package) -> Links:
     words = {w: n for w, n in words.items() if n.inner or w in exported}
     clear = {w: n for w, n in exported.items() if "_" in w}
     words = {**package.exported(), **clear, **words}
-    return Links(links, {w: n for w, n in words.items() if w not in reader.own})
+    return Links(
+        links, {w: n for w, n in words.items() if w not in reader.own}
+    )

@@ -17,8 +17,12 @@ import torch
 from safetensors.torch import save_file
 
 from llamalib.course.counts import table
-from llamalib.course.series import SERIES, routes_table
-from llamalib.course.series import series_table, todays_times
+from llamalib.course.series import (
+    SERIES,
+    routes_table,
+    series_table,
+    todays_times,
+)
 from llamalib.files import ROOT
 from llamalib.loading import load
 
@@ -90,13 +94,16 @@ class Pages:
             self.copy(path, file)
         for each in SERIES:
             self.solutions(each)
-        self.put("solutions/index.md", listed("Solutions", [
-            f"{Path(n.solutions).stem}" for n in SERIES
-        ]))
+        self.put(
+            "solutions/index.md",
+            listed("Solutions", [f"{Path(n.solutions).stem}" for n in SERIES]),
+        )
         self.put("glossary.md", self.glossary())
         self.put("names.md", self.names())
-        for source, target in (("data/README.md", "data.md"),
-                               ("site/guide.md", "guide.md")):
+        for source, target in (
+            ("data/README.md", "data.md"),
+            ("site/guide.md", "guide.md"),
+        ):
             if source in PLACES:
                 text = (ROOT / source).read_text(encoding="utf-8")
                 self.put(target, self.linked(text, source))
@@ -140,7 +147,9 @@ class Pages:
         if re.match(r"[a-z]+:|#|$", href):
             return href
         path, mark, anchor = href.partition("#")
-        file = posixpath.normpath(posixpath.join(posixpath.dirname(start), path))
+        file = posixpath.normpath(
+            posixpath.join(posixpath.dirname(start), path)
+        )
         to = PLACES.get(file)
         if to is None:
             if not (ROOT / file).is_file():
@@ -191,9 +200,7 @@ class Pages:
         name = posixpath.basename(file)
         download = f'<a class="download" href="{name}" download>'
         download += "Download this notebook</a>"
-        cells[0]["source"] = "\n\n".join(
-            [title, download, *frame[1:2], *rest]
-        )
+        cells[0]["source"] = "\n\n".join([title, download, *frame[1:2], *rest])
         if frame[2:]:
             cells.append(markdown("frame", f"---\n\n{frame[2]}"))
         notebook["cells"] = cells
@@ -228,23 +235,15 @@ class Pages:
         """Return the page of all public names."""
         titles = {n.file: n.label for n in SERIES}
         titles["setup_colab.ipynb"] = "Set up Colab"
-        parts = [(SITE / "names.md").read_text(encoding="utf-8")]
-        rooms = {}
+        exported = {n.anchor: n for n in self.package.exported().values()}
+        rooms = {"llamalib": sorted(exported.values(), key=lambda n: n.name)}
         for name in self.package.names.values():
-            if name.inner or name.first:
+            if (name.inner or name.first) and name.anchor not in exported:
                 rooms.setdefault(name.module, []).append(name)
+        parts = [(SITE / "names.md").read_text(encoding="utf-8")]
         for module in sorted(rooms, key=lambda m: (m.count("."), m)):
-            rows = [("name", "what it is", "taught, or first used"), ("---",) * 3]
-            for name in rooms[module]:
-                where = name.cell or name.first
-                word = "" if name.cell else "used in "
-                about = re.sub(r"([$<|])", r"\\\1", name.about)
-                link = where and (
-                    f'{word}<a href="{where[0].replace(".ipynb", ".html")}'
-                    f'#{where[1]}">{titles[where[0]]}</a>'
-                )
-                mark = f'<span id="{name.anchor}"></span>`{name.name}`'
-                rows.append((mark, about, link or "–"))
+            rows = [("name", "what it is", "taught, or first used")]
+            rows += [("---",) * 3, *(row(n, titles) for n in rooms[module])]
             parts.append(f"## `{module}`\n\n{table(rows)}")
         return "\n\n".join(parts)
 
@@ -255,8 +254,11 @@ class Pages:
         main = [n.file for n in SERIES if n.step]
         more = [n.file for n in SERIES if not n.step]
         others = ["glossary.md", "names.md", "guide.md", "solutions/index.md"]
-        others = [o for o in (*others, "data.md", "setup_colab.ipynb")
-                  if (self.folder / o).exists()]
+        others = [
+            o
+            for o in (*others, "data.md", "setup_colab.ipynb")
+            if (self.folder / o).exists()
+        ]
         numbers = [file.split("_")[0] for file in PARTS]
         trees = (("Main road", main), ("Appendices", more), ("More", others))
         return text.format(
@@ -266,6 +268,18 @@ class Pages:
             parts=f"{', '.join(numbers[:-1])} and {numbers[-1]}",
             trees="\n\n".join(tree(*each) for each in trees),
         )
+
+
+def row(name, titles: dict[str, str]) -> tuple[str, str, str]:
+    """Return a name's row in the page of all names."""
+    found = name.cell or name.first
+    link = "–"
+    if found:
+        file, key = found
+        link = f'<a href="{file.replace(".ipynb", ".html")}#{key}">'
+        link += f"{titles[file]}</a>{'' if name.cell else ' (used)'}"
+    about = re.sub(r"([$<|])", r"\\\1", name.about)
+    return f'<span id="{name.anchor}"></span>`{name.name}`', about, link
 
 
 def tree(caption: str, files: list[str]) -> str:
