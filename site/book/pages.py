@@ -56,6 +56,15 @@ PLACES |= {"site/guide.md": "guide.md"} if (SITE / "guide.md").exists() else {}
 TITLES = {"data": "The pocket Llama <data>"}
 
 
+def read_text(name: str) -> str:
+    """Return a file of the project; of the teacher's guide, all of it."""
+    if name == "site/guide.md":
+        from llamalib.grading.guide import guide
+
+        return guide()
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
 def read_notebooks() -> dict[str, dict]:
     """Return the notebooks' JSON, by file."""
     return {
@@ -100,13 +109,9 @@ class Pages:
         )
         self.put("glossary.md", self.glossary())
         self.put("names.md", self.names())
-        for source, target in (
-            ("data/README.md", "data.md"),
-            ("site/guide.md", "guide.md"),
-        ):
-            if source in PLACES:
-                text = (ROOT / source).read_text(encoding="utf-8")
-                self.put(target, self.linked(text, source))
+        for name, to in PLACES.items():
+            if name.endswith(".md"):
+                self.put(to, self.linked(read_text(name), name))
         self.put("index.md", self.first_page())
         self.static(self.folder / "_static")
 
