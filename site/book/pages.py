@@ -59,9 +59,9 @@ TITLES = {"data": "The pocket Llama <data>"}
 def read_text(name: str) -> str:
     """Return a file of the project; of the teacher's guide, all of it."""
     if name == "site/guide.md":
-        from llamalib.grading.guide import guide
+        from llamalib.grading.guide import guide_page
 
-        return guide()
+        return guide_page()
     return (ROOT / name).read_text(encoding="utf-8")
 
 
