@@ -238,7 +238,10 @@ def built(tmp_path):
     (tmp_path / "a.html").write_text(GOOD)
     (tmp_path / "b.html").write_text('<article id="two">One two</article>')
     (tmp_path / "a.css").write_text("p { background: url(a.html) }")
-    sources = {"a.html": "# One two\n\nthree LLAMA DIR $x_i$", "b.html": "one two"}
+    sources = {
+        "a.html": "# One two\n\nthree LLAMA DIR $x_i$",
+        "b.html": "one two",
+    }
     assert check.problems(tmp_path, sources) == []
     return tmp_path, sources
 
@@ -362,7 +365,9 @@ def address(folder):
 def driver(tmp_path_factory):
     from selenium import webdriver
 
-    found = map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+    found = map(
+        shutil.which, ("chromium", "chromium-browser", "google-chrome")
+    )
     options = webdriver.ChromeOptions()
     options.binary_location = next(filter(None, found))
     profile = tmp_path_factory.mktemp("profile")
@@ -499,6 +504,13 @@ def test_names_lead_to_where_they_are_taught(folder):
     book = check.read_pages(folder)
     assert "03_rmsnorm.html#c11" in book["05_attention.html"].links
     assert "../05_attention.html#c36" in book["appendix/A_training.html"].links
+
+
+@pytest.mark.browser
+def test_the_site_is_small(folder):
+    """Less than 40 MB, of which the pocket Llama is 13."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert 13e6 < sum(path.stat().st_size for path in files) < 40e6
 
 
 @pytest.mark.browser

@@ -13,7 +13,8 @@ QUIET = "script", "style", "math"
 # A word in a page or a notebook: two letters or more.
 WORD = re.compile(r"[^\W\d_]{2,}")
 SCRIPTED = re.compile(
-    r"(?:fetch|import|importScripts|Worker|open)\s*\(\s*[\"'`](https?://[^\"'`]+)"
+    r"(?:fetch|import|importScripts|Worker|open)\s*\(\s*"
+    r"[\"'`](https?://[^\"'`]+)"
     r"|\.(?:src|href)\s*=\s*[\"'`](https?://[^\"'`]+)"
 )
 STYLED = re.compile(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\"')]+)")

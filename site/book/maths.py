@@ -13,7 +13,7 @@ from latex2mathml.converter import convert
 # What latex2mathml does not know, as what it does.
 INSTEAD = {
     r"\arg": r"\operatorname{arg}",
-    **dict(zip((r"\lceil", r"\rceil", r"\lfloor", r"\rfloor"), "⌈⌉⌊⌋")),
+    **dict(zip(r"\lceil \rceil \lfloor \rfloor".split(), "⌈⌉⌊⌋")),
 }
 OPERAND = "mi", "mn", "msub", "msup", "msubsup", "mfrac", "mover", "mrow"
 LIMITS = "max", "min"  # in a line of its own, what is below them

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from llamalib.files import ROOT
 
 SCOPES = ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef
-LOOPS = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp
 TAKE_NAMES = "break_it", "replaced"  # keywords: llamalib's functions
 OUTER = "viz", "course", "tasks", "grading"  # rooms that no cell teaches
 
@@ -84,23 +83,14 @@ class Package:
 
     def exported(self) -> dict[str, Name]:
         """Return what `import llamalib` gives, as {"llamalib.load": …}."""
-        found = (a for a in self.aliases if a.count(".") == 1)
-        found = {alias: self.find(alias) for alias in found}
-        return {alias: pair[0] for alias, pair in found.items() if pair}
+        found = {a: self.find(a) for a in self.aliases if a.count(".") == 1}
+        return {alias: name for alias, name in found.items() if name}
 
-    def find(self, dotted: str) -> tuple[Name, int] | None:
-        """Return a name of llamalib, and how many parts of `dotted` it has.
-
-        "llamalib.Tokenizer.from_file" gives the class, and 2.
-        """
-        parts = dotted.split(".")
-        for n in range(len(parts), 1, -1):
-            full = ".".join(parts[:n])
-            for _ in range(4):  # an import of an import
-                full = self.aliases.get(full, full)
-            if full in self.names:
-                return self.names[full], n
-        return None
+    def find(self, dotted: str) -> Name | None:
+        """Return what a dotted name is, if it is a name of llamalib."""
+        while dotted in self.aliases:  # an import of an import
+            dotted = self.aliases[dotted]
+        return self.names.get(dotted)
 
 
 def origin(node: ast.ImportFrom, package: str) -> str:
@@ -275,8 +265,7 @@ def read(file: str, cells, package: Package) -> Links:
         reader.visit(ast.parse(source))
         lines, links[key] = source.encode().split(b"\n"), []
         for line, byte, dotted in sorted(reader.found):
-            name, parts = package.find(dotted) or (None, 0)
-            if parts == len(dotted.split(".")):
+            if name := package.find(dotted):
                 column = len(lines[line - 1][:byte].decode())
                 links[key].append((line, column, name))
                 words[name.name] = name
