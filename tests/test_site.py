@@ -220,7 +220,7 @@ def test_links_lead_into_the_site(tmp_path):
         assert made.linked(f"[a]({link}) `](b)`", start) == (
             f"[a]({page}) `](b)`"
         )
-    assert (tmp_path / "_extra" / "files" / "LICENSE").exists()
+    assert (tmp_path / "files" / "LICENSE").exists()
     with pytest.raises(ValueError, match="leads to no file"):
         made.linked("[a](../none.ipynb)", start)
 

@@ -159,7 +159,7 @@ class Pages:
         if to is None:
             if not (ROOT / file).is_file():
                 raise ValueError(f"{start}: the link {href} leads to no file")
-            to = self.copy(ROOT / file, f"files/{file}")
+            to = self.copy(ROOT / file, f"../files/{file}")[3:]
         here = posixpath.dirname(PLACES[start])
         to = posixpath.relpath(to, here or ".")
         return to + mark + anchor
@@ -171,8 +171,8 @@ class Pages:
             if match[1]:  # code
                 return match[0]
             to = self.target(match[3], start)
-            html = match[2] == 'href="' or "files/" in to
-            to = re.sub(r"\.(ipynb|md)(?=#|$)", ".html", to) if html else to
+            if match[2] == 'href="':  # which Sphinx leaves as it is
+                to = re.sub(r"\.(ipynb|md)(?=#|$)", ".html", to)
             return match[2] + to
 
         code = r"(```.*?```|`[^`\n]+`)"
