@@ -17,8 +17,8 @@ LLAMALIB = @'$(VENV)/bin/python' -m llamalib
 unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
 
 .DEFAULT_GOAL := help
-.PHONY: help run lab course test test-slow test-browser notebooks pocket bench \
-  bench-gpu weights verify clean
+.PHONY: help run lab course site test test-slow test-browser notebooks \
+  pocket bench bench-gpu weights verify clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
@@ -41,7 +41,7 @@ test: $(VENV)/dev.done ## run all tests, then compare all notebooks' outputs
 test-slow: $(VENV)/dev.done ## run the tests that need gigabytes or minutes
 	$(LLAMALIB) test-slow
 
-test-browser: $(VENV)/browser.done ## test the widgets in JupyterLab with headless Chromium
+test-browser: $(VENV)/browser.done $(VENV)/site.done ## test the widgets and the site in headless Chromium
 	$(LLAMALIB) test-browser
 
 notebooks: $(VENV)/dev.done ## execute all notebooks in place
@@ -49,6 +49,9 @@ notebooks: $(VENV)/dev.done ## execute all notebooks in place
 
 pocket: $(VENV)/dev.done ## train the pocket Llama from scratch
 	$(LLAMALIB) pocket
+
+site: $(VENV)/site.done ## build the site of the series into build/site
+	$(LLAMALIB) site
 
 bench: $(VENV)/bench.done ## measure the speed on the CPU, compared with other libraries
 	$(LLAMALIB) bench
@@ -70,5 +73,5 @@ clean: ## remove the virtual environment and what was built
 $(VENV)/%.done: pyproject.toml constraints.txt
 	$(ENVIRONMENT) $*
 
-$(VENV)/dev.done: | $(VENV)/base.done
+$(VENV)/dev.done $(VENV)/site.done: | $(VENV)/base.done
 $(VENV)/browser.done $(VENV)/bench.done: | $(VENV)/dev.done

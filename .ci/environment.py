@@ -3,7 +3,7 @@
 The Makefile runs this file by itself, before anything is installed, so it
 needs the standard library only:
 
-    python -I .ci/environment.py FOLDER base|dev|browser|bench
+    python -I .ci/environment.py FOLDER base|dev|browser|site|bench
     python -I .ci/environment.py FOLDER clean
 """
 
@@ -19,6 +19,7 @@ WORDS = {
     "base": "installing into {}, once: a minute or more",
     "dev": "installing into {} what the tests need, once",
     "browser": "installing into {} what controls a browser, once",
+    "site": "installing into {} what builds the site, once",
     "bench": "installing into {} what is measured, once: llama.cpp compiles "
     "for minutes",
 }
@@ -134,7 +135,8 @@ def clean(folder: Path) -> int:
         shutil.rmtree(folder)
     elif folder.exists():
         print(f"{folder} was not made by this project: it stays as it is")
-    shutil.rmtree(ROOT / "data" / "build", ignore_errors=True)
+    for built in (ROOT / "data" / "build", ROOT / "build" / "site"):
+        shutil.rmtree(built, ignore_errors=True)
     return 0
 
 

@@ -101,7 +101,7 @@ def add_project(add) -> None:
     slow = later("tasks.project.run_slow_tests")
     add("test-slow", slow, "test what needs gigabytes or minutes")
     browser = later("tasks.project.run_browser_tests")
-    add("test-browser", browser, "test the widgets in Chromium")
+    add("test-browser", browser, "test widgets and site in Chromium")
     for name in ("notebooks", "execute"):
         execute = later("tasks.notebooks.execute_all")
         execute = add(name, execute, "execute notebooks in place")
@@ -121,6 +121,8 @@ def add_project(add) -> None:
     add("frame", frames, "write every notebook's header and footer")
     address = later("tasks.rooms.write_address")
     add("address", address, "write the address where it is shown")
+    site = add("site", later("tasks.site.build_site"), "build the site")
+    site("--out", type=Path, default=ROOT / "build" / "site")
     clean = later("tasks.project.clean")
     add("clean", clean, "remove .venv and what was built")
 

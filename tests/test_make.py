@@ -234,13 +234,16 @@ def test_clean_deletes_what_was_made(tmp_path, monkeypatch):
         (folder / "bin").mkdir(parents=True)
         (folder / "pyvenv.cfg").touch()
     (ours / environment.OURS).write_text("complete")
-    (tmp_path / "data" / "build").mkdir(parents=True)
+    for built in ("data/build", "build/site", "build/course"):
+        (tmp_path / built).mkdir(parents=True)
     (tmp_path / "work").mkdir()
     for folder in (theirs, ours, tmp_path / "absent"):
         assert environment.clean(folder) == 0
     left = sorted(path.name for path in tmp_path.iterdir())
-    assert left == ["data", "theirs", "work"]
+    assert left == ["build", "data", "theirs", "work"]
     assert list((tmp_path / "data").iterdir()) == []
+    (kept,) = (tmp_path / "build").iterdir()
+    assert kept.name == "course"  # it may hold marks
 
 
 def test_clean_spares_the_python_that_runs_it_on_windows(

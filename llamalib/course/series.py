@@ -163,8 +163,8 @@ def series_table(times: dict[str, tuple[int, int]], folder="") -> str:
     return table(rows)
 
 
-def contents(times: dict[str, tuple[int, int]]) -> str:
-    """Return the map, the table of notebooks and the routes, in Markdown."""
+def routes_table(times: dict[str, tuple[int, int]]) -> str:
+    """Return the table of routes through the series, in Markdown."""
     rows = [("route", "notebooks", "time", ""), ("---", "---", "---:", "---")]
     for name, which, words in ROUTES:
         files = [SERIES[i].file for i in which]
@@ -175,8 +175,13 @@ def contents(times: dict[str, tuple[int, int]]) -> str:
             numbers = [numbers[0], "…", numbers[-1]]
         hours = f"{minutes / 60:.0f} hours"
         rows.append((name, " ".join(numbers), hours, words))
-    parts = clickable_map(), series_table(times), "## Routes", table(rows)
-    return "\n\n".join(("## Contents", *parts))
+    return table(rows)
+
+
+def contents(times: dict[str, tuple[int, int]]) -> str:
+    """Return the map, the table of notebooks and the routes, in Markdown."""
+    parts = series_table(times), "## Routes", routes_table(times)
+    return "\n\n".join(("## Contents", clickable_map(), *parts))
 
 
 def todays_times() -> dict[str, tuple[int, int]]:

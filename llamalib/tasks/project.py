@@ -73,8 +73,9 @@ def run_slow_tests() -> int:
 
 
 def run_browser_tests() -> int:
-    """Test the widgets in JupyterLab with headless Chromium."""
+    """Test the widgets in JupyterLab, and the site, in Chromium."""
     require("selenium", "browser")
+    require("furo", "site")
     return run_pytest("tests", "-m", "browser", processes=4, **TESTED)
 
 

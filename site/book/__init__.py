@@ -1,0 +1,1 @@
+"""How the notebooks become the pages of a site."""

@@ -1,0 +1,66 @@
+"""The extension of Sphinx: formulas, links from names, the Llama's script."""
+
+import re
+
+from docutils import nodes
+from sphinx.errors import ExtensionError
+
+from .marks import linked_page
+from .maths import mathml
+from .pages import SITE, read_links
+
+
+def visit(self, node, display=False):
+    """Write a formula into the page, or stop the build with its place."""
+    tex, tag = node.astext(), ""
+    if found := re.search(r"\\tag\{(.*?)\}", tex):
+        tex = tex.replace(found[0], "")
+        tag = f'<span class="tag">({found[1]})</span>'
+    try:
+        formula = mathml(tex, display)
+    except ValueError as error:
+        page = self.builder.current_docname
+        raise ExtensionError(f"{page}: formula not set: {error}") from None
+    block = f'<div class="math" tabindex="0">{formula}{tag}</div>'
+    self.body.append(block if display else formula)
+    raise nodes.SkipNode
+
+
+def visit_block(self, node):
+    """Write a formula on a line of its own."""
+    visit(self, node, display=True)
+
+
+def finish(app, pagename, templatename, context, doctree):
+    """Add to a page what Sphinx does not know."""
+    if doctree is None:
+        return
+    body, root = context["body"], "../" * pagename.count("/")
+    file = f"{pagename}.ipynb"
+    if file in app.llama_cells:
+        links = app.llama_links[file]
+        try:
+            body = linked_page(body, app.llama_cells[file], links, root)
+        except ValueError as error:
+            raise ExtensionError(f"{pagename}: {error}") from None
+    if '<section class="llama"' in body:
+        if (SITE / "llama.js").exists():
+            app.add_js_file("llama.js", loading_method="defer")
+        if (SITE / "llama.css").exists():
+            app.add_css_file("llama.css")
+    context["body"] = body
+
+
+def place(app, config):
+    """Name the folders, next to the sources, of files that are only copied."""
+    config.html_static_path = [str(app.srcdir / "_static")]
+    config.html_extra_path = [str(app.srcdir / "_extra")]
+
+
+def setup(app):
+    """Register the extension."""
+    app.llama_cells, app.llama_links = read_links()
+    app.add_html_math_renderer("mathml", (visit, None), (visit_block, None))
+    app.connect("config-inited", place)
+    app.connect("html-page-context", finish)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

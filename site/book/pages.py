@@ -1,0 +1,324 @@
+"""The pages, as sources for Sphinx: made from the notebooks, never stored.
+
+A link in a source names a file of the project. In a page it leads to the
+page of that file, or to a copy of it.
+"""
+
+import ast
+import json
+import posixpath
+import re
+import shutil
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from llamalib.course.counts import table
+from llamalib.course.series import (
+    SERIES,
+    routes_table,
+    series_table,
+    todays_times,
+)
+from llamalib.files import ROOT
+from llamalib.loading import load
+
+from . import flow
+from .names import Package, read_series
+
+NOTEBOOKS = {n.file: ROOT / "notebooks" / n.file for n in SERIES}
+NOTEBOOKS["setup_colab.ipynb"] = ROOT / "notebooks" / "setup_colab.ipynb"
+# The cell whose widget needs a kernel, and the part of llama.js for it.
+PARTS = {
+    "01_tokenize.ipynb": ("c81", "tokens"),
+    "04_rope.ipynb": ("c43", "rotation"),
+    "05_attention.ipynb": ("c99", "attention"),
+    "07_lm_head.ipynb": ("c73", "next"),
+    "08_sampling.ipynb": ("c90", "sampling"),
+    "09_generate.ipynb": ("c34", "generate"),
+}
+SITE = ROOT / "site"
+POCKET = ROOT / "data" / "pocket-llama"
+FONT = "STIXTwoMath-Regular.ttf"  # SIL Open Font License, version 1.1
+# Where a file of the project is in the site.
+PLACES = {f"notebooks/{file}": file for file in NOTEBOOKS}
+PLACES |= {
+    f"notebooks/{n.solutions}": n.solutions.replace(".py", ".md")
+    for n in SERIES
+}
+PLACES |= {"notebooks/index.ipynb": "index.md", "data/README.md": "data.md"}
+PLACES |= {"site/guide.md": "guide.md"} if (SITE / "guide.md").exists() else {}
+
+# In the sidebar, where the page's own title says too little.
+TITLES = {"data": "The pocket Llama <data>"}
+
+
+def read_text(name: str) -> str:
+    """Return a file of the project; of the teacher's guide, all of it."""
+    if name == "site/guide.md":
+        from llamalib.grading.guide import guide_page
+
+        return guide_page()
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def read_notebooks() -> dict[str, dict]:
+    """Return the notebooks' JSON, by file."""
+    return {
+        file: json.loads(path.read_text(encoding="utf-8"))
+        for file, path in NOTEBOOKS.items()
+    }
+
+
+def read_links():
+    """Return by file the code cells (id, source), and their links."""
+    notebooks = read_notebooks()
+    cells = {
+        file: [
+            (c["id"], "".join(c["source"]))
+            for c in notebook["cells"]
+            if c["cell_type"] == "code"
+        ]
+        for file, notebook in notebooks.items()
+    }
+    return cells, read_series(notebooks, Package())
+
+
+class Pages:
+    """The folder of sources that Sphinx reads."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.copies = folder, folder / "_extra"
+        self.notebooks = read_notebooks()
+        self.package = Package()
+        read_series(self.notebooks, self.package)
+
+    def write(self) -> None:
+        """Write all sources into the empty folder."""
+        for file, path in NOTEBOOKS.items():
+            self.put(file, json.dumps(self.page(file), ensure_ascii=False))
+            self.copy(path, file)
+        for each in SERIES:
+            self.solutions(each)
+        self.put(
+            "solutions/index.md",
+            listed("Solutions", [f"{Path(n.solutions).stem}" for n in SERIES]),
+        )
+        self.put("glossary.md", self.glossary())
+        self.put("names.md", self.names())
+        for name, to in PLACES.items():
+            if name.endswith(".md"):
+                self.put(to, self.linked(read_text(name), name))
+        self.put("index.md", self.first_page())
+        self.static(self.folder / "_static")
+
+    def static(self, folder: Path) -> None:
+        """Copy the scripts and styles, the font, and the pocket Llama."""
+        (folder / "pocket").mkdir(parents=True)
+        (folder / "fonts").mkdir()
+        for file in (*SITE.glob("*.js"), *SITE.glob("*.css")):
+            shutil.copyfile(file, folder / file.name)
+        with resources.as_file(resources.files("ziamath") / "fonts") as fonts:
+            shutil.copyfile(fonts / FONT, folder / "fonts" / FONT)
+        for name in ("params.json", "tokenizer.model"):
+            shutil.copyfile(POCKET / name, folder / "pocket" / name)
+        llama = load(POCKET, device="cpu", dtype=torch.bfloat16)
+        assert llama.tied  # llama.js multiplies with the embedding again
+        tensors = dict(llama.weights())
+        tensors.pop("output.weight")
+        save_file(tensors, folder / "pocket" / "model.safetensors")
+
+    def put(self, name: str, text: str) -> None:
+        """Write one source."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def copy(self, path: Path, name: str) -> str:
+        """Copy a file of the project into the site; return its address."""
+        to = self.copies / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, to)
+        return name
+
+    def target(self, href: str, start: str) -> str:
+        """Return a link of the project's file `start` as the page's.
+
+        Raises ValueError for a file that does not exist.
+        """
+        if re.match(r"[a-z]+:|#|$", href):
+            return href
+        path, mark, anchor = href.partition("#")
+        file = posixpath.normpath(
+            posixpath.join(posixpath.dirname(start), path)
+        )
+        to = PLACES.get(file)
+        if to is None:
+            if not (ROOT / file).is_file():
+                raise ValueError(f"{start}: the link {href} leads to no file")
+            to = self.copy(ROOT / file, f"../files/{file}")[3:]
+        here = posixpath.dirname(PLACES[start])
+        to = posixpath.relpath(to, here or ".")
+        return to + mark + anchor
+
+    def linked(self, text: str, start: str) -> str:
+        """Return Markdown of the project's file `start` with page's links."""
+
+        def replace(match):
+            if match[1]:  # code
+                return match[0]
+            to = self.target(match[3], start)
+            if match[2] == 'href="':  # which Sphinx leaves as it is
+                to = re.sub(r"\.(ipynb|md)(?=#|$)", ".html", to)
+            return match[2] + to
+
+        code = r"(```.*?```|`[^`\n]+`)"
+        link = r"(\]\(|href=\")([^)\"\s]+)"
+        return re.sub(f"{code}|{link}", replace, text, flags=re.S)
+
+    def page(self, file: str) -> dict:
+        """Return a notebook as a page: the frame's cells as the theme's."""
+        notebook = json.loads(json.dumps(self.notebooks[file]))
+        frame, cells = [""], []
+        start = f"notebooks/{file}"
+        for cell in notebook["cells"]:
+            tags = cell["metadata"].setdefault("tags", [])
+            text = "".join(cell["source"])
+            if cell["cell_type"] == "markdown":
+                cell["source"] = text = self.linked(text, start)
+            if "frame" in tags:  # without the links that the theme has
+                frame.append("\n\n".join(text.split("\n\n")[1:]))
+                continue
+            if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+                tags.append("hide-input")
+            for output in cell.get("outputs", ()):
+                if found := output.get("data", {}).get("text/markdown"):
+                    found = self.linked("".join(found), start)
+                    output["data"]["text/markdown"] = found
+            cells.append(cell)
+            if cell["id"] == PARTS.get(file, ("",))[0]:
+                cells.append(markdown("llama", section(notebook, file)))
+        title, *rest = cells[0]["source"].split("\n", 1)
+        name = posixpath.basename(file)
+        download = f'<a class="download" href="{name}" download>'
+        download += "Download this notebook</a>"
+        cells[0]["source"] = "\n\n".join([title, download, *frame[1:2], *rest])
+        if frame[2:]:
+            cells.append(markdown("frame", f"---\n\n{frame[2]}"))
+        notebook["cells"] = cells
+        return notebook
+
+    def solutions(self, notebook) -> None:
+        """Write the page of a notebook's solutions, and their file."""
+        path = ROOT / "notebooks" / notebook.solutions
+        code = path.read_text(encoding="utf-8")
+        name = Path(notebook.solutions).name
+        self.put(
+            notebook.solutions.replace(".py", ".md"),
+            f"# Solutions of {notebook.label}\n\n"
+            f'<a class="download" href="{name}" download>Download this file'
+            f"</a>\n\nBack to [{notebook.label}](../{notebook.file}).\n\n"
+            f"````python\n{code.rstrip()}\n````\n",
+        )
+        self.copy(path, notebook.solutions)
+
+    def index_cell(self, key: str) -> str:
+        """Return the text of a cell of the index, with page's links."""
+        path = ROOT / "notebooks" / "index.ipynb"
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        (cell,) = (c for c in cells if c["id"] == key)
+        return self.linked("".join(cell["source"]), "notebooks/index.ipynb")
+
+    def glossary(self) -> str:
+        """Return the glossary of the index, as a page."""
+        return self.index_cell("glossary").replace("## ", "# ", 1)
+
+    def names(self) -> str:
+        """Return the page of all public names."""
+        titles = {n.file: n.label for n in SERIES}
+        titles["setup_colab.ipynb"] = "Set up Colab"
+        exported = {n.anchor: n for n in self.package.exported().values()}
+        rooms = {"llamalib": sorted(exported.values(), key=lambda n: n.name)}
+        for name in self.package.names.values():
+            if (name.inner or name.first) and name.anchor not in exported:
+                rooms.setdefault(name.module, []).append(name)
+        parts = [(SITE / "names.md").read_text(encoding="utf-8")]
+        for module in sorted(rooms, key=lambda m: (m.count("."), m)):
+            rows = [("name", "what it is", "taught, or first used")]
+            rows += [("---",) * 3, *(row(n, titles) for n in rooms[module])]
+            parts.append(f"## `{module}`\n\n{table(rows)}")
+        return "\n\n".join(parts)
+
+    def first_page(self) -> str:
+        """Return the page that the site opens with."""
+        times = todays_times()
+        text = (SITE / "index.md").read_text(encoding="utf-8")
+        main = [n.file for n in SERIES if n.step]
+        more = [n.file for n in SERIES if not n.step]
+        others = ["glossary.md", "names.md", "guide.md", "solutions/index.md"]
+        others = [
+            o
+            for o in (*others, "data.md", "setup_colab.ipynb")
+            if (self.folder / o).exists()
+        ]
+        numbers = [file.split("_")[0] for file in PARTS]
+        trees = (("Main road", main), ("Appendices", more), ("More", others))
+        return text.format(
+            map=flow.picture(),
+            series=series_table(times),
+            routes=routes_table(times),
+            parts=f"{', '.join(numbers[:-1])} and {numbers[-1]}",
+            trees="\n\n".join(tree(*each) for each in trees),
+        )
+
+
+def row(name, titles: dict[str, str]) -> tuple[str, str, str]:
+    """Return a name's row in the page of all names."""
+    found = name.cell or name.first
+    link = "–"
+    if found:
+        file, key = found
+        link = f'<a href="{file.replace(".ipynb", ".html")}#{key}">'
+        link += f"{titles[file]}</a>{'' if name.cell else ' (used)'}"
+    about = re.sub(r"([$<|])", r"\\\1", name.about)
+    return f'<span id="{name.anchor}"></span>`{name.name}`', about, link
+
+
+def tree(caption: str, files: list[str]) -> str:
+    """Return a list of pages for the sidebar."""
+    names = [Path(file).with_suffix("").as_posix() for file in files]
+    names = "\n".join(TITLES.get(name, name) for name in names)
+    return f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```"
+
+
+def listed(title: str, names: list[str]) -> str:
+    """Return a page that lists others."""
+    lines = "\n".join(names)
+    return f"# {title}\n\n```{{toctree}}\n:maxdepth: 1\n\n{lines}\n```\n"
+
+
+def markdown(key: str, text: str) -> dict:
+    """Return a cell of Markdown."""
+    kind = dict(cell_type="markdown", metadata={}, source=text)
+    return kind | {"id": f"site-{key}"}
+
+
+def section(notebook: dict, file: str) -> str:
+    """Return the place that llama.js fills, with the widget's own prompt."""
+    key, part = PARTS[file]
+    (cell,) = (c for c in notebook["cells"] if c["id"] == key)
+    shown = "".join(cell["outputs"][0]["data"]["text/plain"])
+    given = re.search(r"(?:text|prompt)=('.*?'|\".*?\")", shown)
+    prompt = ast.literal_eval(given[1]) if given else first_prompt(notebook)
+    data = f'data-part="{part}" data-prompt="{escape(prompt)}"'
+    return f'<section class="llama" {data}></section>'
+
+
+def first_prompt(notebook: dict) -> str:
+    """Return the text that a notebook calls `prompt`."""
+    code = (c for c in notebook["cells"] if c["cell_type"] == "code")
+    text = "\n".join("".join(cell["source"]) for cell in code)
+    return ast.literal_eval(re.search(r'^prompt = (".*")$', text, re.M)[1])
