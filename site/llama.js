@@ -411,7 +411,9 @@ async function fetch_bytes(name) {
     throw new UserError(`${name} could not be fetched: the server ${problem}. Check the ` +
       "connection, then press the button again.");
   }
-  return new Uint8Array(await new Blob(chunks).arrayBuffer());
+  const bytes = new Uint8Array(size);
+  for (let at = 0; chunks.length; at += chunks.shift().length) bytes.set(chunks[0], at);
+  return bytes;
 }
 
 const text_of = (bytes) => new TextDecoder().decode(bytes);
@@ -421,7 +423,7 @@ function read_safetensors(bytes) {
   const header = JSON.parse(text_of(bytes.subarray(8, start)));
   delete header.__metadata__;
   for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(header)) {
-    const bits = new Uint16Array(bytes.buffer.slice(start + from, start + to));
+    const bits = new Uint16Array(bytes.buffer, start + from, (to - from) / 2);
     const size = shape.reduce((product, n) => product * n, 1);
     if (dtype !== "BF16" || bits.length !== size) throw new Error(`${name} is ${dtype}`);
     w[name] = new Float32Array(size);
@@ -432,10 +434,8 @@ function read_safetensors(bytes) {
 }
 
 /** Return a function that runs make() once; after an error, again at the next call. */
-function once(make) {
-  let made;
-  return () => made ??= make().catch((error) => { made = undefined; throw error; });
-}
+const once = (make, made) => () =>
+  made ??= make().catch((error) => { made = undefined; throw error; });
 
 /** Fetch a file, and return read(its bytes). */
 async function fetch_and_read(name, read) {
@@ -456,7 +456,7 @@ const load = once(async () => {
   const params = await fetch_and_read("params.json", (bytes) => JSON.parse(text_of(bytes)));
   const w = await fetch_and_read("model.safetensors", read_safetensors);
   const llama = new Llama(params, w, tokenizer);
-  llama.forward([tokenizer.bos_id], new KVCache(llama.config, 1)); // compiles the loops
+  llama.forward(Array(5).fill(tokenizer.bos_id), new KVCache(llama.config, 5)); // compiles loops
   loaded = true;
   announce("llama-loaded");
   return llama;
@@ -496,9 +496,8 @@ const html = maker("http://www.w3.org/1999/xhtml"), svg = maker("http://www.w3.o
 function visible(text) {
   const shown = text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/^\p{M}/u, "◌$&")
     .replace(/[\p{C}\p{Z}]/gu, (c) => `⟨${c.codePointAt(0).toString(16).toUpperCase()}⟩`);
-  const all = [...shown];
-  const short = all.length > 14 ? [...all.slice(0, 8), "…", ...all.slice(-5)].join("") : shown;
-  return short || "∅";
+  const all = [...shown], long = all.length > 14;
+  return (long ? [...all.slice(0, 8), "…", ...all.slice(-5)].join("") : shown) || "∅";
 }
 
 /** Return a rounded probability that reads neither 0 nor 1, unless it is. */
@@ -507,9 +506,10 @@ function probability_text(p) {
   return p < 0.0001 ? "<0.0001" : p > 0.9999 ? ">0.9999" : p.toFixed(4);
 }
 
-/** Return a table's cell with a probability and its bar. */
-function bar_cell(p, background) {
-  const fill = html("span", { class: "llama-fill", style: { width: `${100 * p}%`, background } });
+/** Return a table's cell with a probability and its bar, of full width at `longest`. */
+function bar_cell(p, background, longest = 1) {
+  const width = `${100 * p / longest}%`, style = { width, background };
+  const fill = html("span", { class: "llama-fill", style });
   return html("td", {}, html("div", { class: "llama-bar" },
     html("span", {}, probability_text(p)), html("span", { class: "llama-track" }, fill)));
 }
@@ -696,12 +696,13 @@ const sampling = {
       counts[id] = (counts[id] ?? 0) + 1;
     }
     const top = new Set([...ranked(before).slice(0, 11), ...Object.keys(counts).map(Number)]);
-    const row = (name, p, q, n) => [name, bar_cell(p, COLOURS.other),
-      q ? bar_cell(q, COLOURS.probability) : "cut off", n];
+    const rest = (probs) => probs.reduce((sum, p, i) => sum + (top.has(i) ? 0 : p), 0);
+    const others = [rest(before), rest(after)], longest = Math.max(...before, ...after, ...others);
+    const row = (name, p, q, n) => [name, bar_cell(p, COLOURS.other, longest),
+      q ? bar_cell(q, COLOURS.probability, longest) : "cut off", n];
     const rows = Array.from(top, (id) => row(visible(llama.tokenizer.decode([id])), before[id],
       after[id], counts[id] ?? 0));
-    const rest = (probs) => probs.reduce((sum, p, i) => sum + (top.has(i) ? 0 : p), 0);
-    rows.push(row("all others", rest(before), rest(after), 0));
+    rows.push(row("all others", ...others, 0));
     const settings = `T ${temperature}, k ${k || "off"}, p ${top_p}`;
     part.show(table(end_of(text), ["next token", "as it is", settings, "drawn"], rows));
     return `${after.filter((p) => p > 0).length} of ${after.length} tokens can be drawn; ` +
@@ -891,8 +892,7 @@ for (const section of document.querySelectorAll("section.llama")) {
   const kind = PARTS[section.dataset.part];
   if (kind && !missing.length) new Part(section, kind);
   else section.replaceChildren(html("p", { class: "llama-message llama-error" },
-    kind ? `This part needs a newer browser: this one has no ${missing.join(", no ")}. Take ` +
-      "Chrome, Edge, Firefox or Safari of 2022 or later."
+    kind ? `This part needs a browser of 2022 or later: this one has no ${missing.join(", no ")}.`
     : `There is no part named ${section.dataset.part}.`));
 }
 

@@ -414,8 +414,8 @@ def test_a_part_by_keyboard(opened, part):
 def test_a_text_is_stopped_by_keyboard(opened):
     fill(opened, "generate", "Once upon a time there was a")
     fill(opened, "generate", "500", "new tokens")
-    fill(opened, "generate", "3", "temperature")  # it hardly ever ends
-    fill(opened, "generate", "1", "top-p")
+    # slow, so that the text does not end before the keys are pressed
+    opened.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": 20})
     tab_to(opened, "generate", "[type=submit]")
     press(opened, Keys.ENTER)
     text = ".llama-text > span + span"
@@ -665,7 +665,7 @@ def test_an_old_browser_and_an_unknown_part(server, driver):  # noqa: F811
     script = driver.execute_cdp_cmd(how, {"source": code})
     driver.get(f"{server.address}/index.html")
     for part in PARTS:
-        assert "no TextDecoder. Take Chrome" in section(driver, part).text
+        assert "of 2022 or later: this one has no TextDecoder." in section(driver, part).text
     how = "Page.removeScriptToEvaluateOnNewDocument"
     driver.execute_cdp_cmd(how, script)
     driver.get(f"{server.address}/unknown.html")
@@ -733,7 +733,7 @@ def test_texts_have_contrast(opened, theme):
 def test_names_for_screen_readers(opened):
     draw_all(opened)
     controls = ".llama button, .llama input, .llama select, .llama textarea, "
-    controls += ".llama svg, .llama progress, .llama fieldset"
+    controls += ".llama svg, .llama fieldset"
     found = elements(opened, controls)
     assert len(found) > 80
     assert [e.tag_name for e in found if not e.accessible_name.strip()] == []
