@@ -191,7 +191,7 @@ def report(results: dict) -> str:
         if f"{key}, processor" in rounds[0]:
             own = spread([f[f"{key}, processor"] for f in rounds], unit)
         sign, limit = bound or ("–", "")
-        met = middle <= limit if sign == "≤" else sign == "–" or middle >= limit
+        met = bound and (middle <= limit if sign == "≤" else middle >= limit)
         verdict = ("yes" if met else "**no**") if bound else "–"
         limit = f"{sign} {limit} {unit}" if bound else "–"
         lines.append(f"| {name} | {shown} | {own} | {limit} | {verdict} |")
@@ -208,7 +208,8 @@ def main() -> None:
     if not Path("/proc/pressure/cpu").exists():
         why = "it needs Linux, which shows a process's memory"
         return print(f"the page is not measured: {why}", file=sys.stderr)
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # the browser's, too
+    core = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})  # of all that this process starts, too
     start, before = os.times().elapsed, waited()
     with served() as address:
         rounds = [measure(address) for _ in range(ROUNDS)]

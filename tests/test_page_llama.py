@@ -177,7 +177,8 @@ PIECES = [
     *("0", "42", "12345678", "٣٤", "½", "Ⅷ", "²", "三"),
     *("é", "e\u0301", "ñ", "Å", "\u0301", "\u20dd", "नमस्ते", "ก็", "ไทย"),
     *("你好", "日本語", "かな", "한국어", "العربية", "שלום", "\u200f", "مرحبا"),
-    *("🦙", "👩‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇫🇷", "𝔘", "𠜎", "\U000e0001", "\U0010ffff"),
+    *("🦙", "👩‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇫🇷"),
+    *("𝔘", "𠜎", "\U000e0001", "\U0010ffff"),
     *(" ", "  ", "\t", "\n", "\r\n", "\r", "\n\n\n", "\v", "\f", "\x85"),
     *("\xa0", "\u1680", "\u2003", "\u2028", "\u2029", "\u202f", "\u3000"),
     *("\ufeff", "\u200b", "\u200d", "\u180e", "\x00", "\x1c", "\x1f", "\x7f"),
@@ -215,6 +216,27 @@ def test_ids_of_texts(opened, pocket):
         assert len(texts) >= 1000 and wrong == []
 
 
+def test_texts_are_split_alike(opened):
+    """With a token for each two bytes, a wrong split shows in the ids."""
+    texts, ranks = many_texts(), {bytes([b]): b for b in range(256)}
+    texts += ["'ſx 'Sx 'Lx", "  \ufeff", " \x85 \x85x", "\x1c\x1cx"]
+    for data in map(str.encode, texts):
+        for pair in zip(data, data[1:]):
+            ranks.setdefault(bytes(pair), len(ranks))
+    ours = llamalib.Tokenizer(ranks)
+    found = call(
+        opened,
+        "const {constructor} = await llama.load_tokenizer();"
+        "const t = new constructor(new Map(given[1].map((x, i) => [x, i])));"
+        "return given[0].map(text => t.encode(text))",
+        texts,
+        [token.decode("latin-1") for token in ranks],
+    )
+    pairs = zip(texts, found, strict=True)
+    how = dict(bos=False, eos=False)
+    assert [t for t, ids in pairs if ids != ours.encode(t, **how)] == []
+
+
 def test_lone_surrogates_are_an_error(opened, pocket):
     code = "return (await llama.load_tokenizer()).encode('a' + given[0] + 'b')"
     code = code.replace("given[0]", "String.fromCharCode(given[0])")
@@ -247,10 +269,10 @@ def test_texts_of_ids(opened, pocket):
 
 PROMPTS = [
     *("Once upon a time there was a", "The capital of France is"),
-    *("The capital of Spain is", "The capital of Japan is", "Monday, Tuesday,"),
+    *("The capital of Spain is", "The capital of Japan is", "Monday,"),
     *("12 + 7 =", "Berlin is the capital of", "One day, a girl named Lily"),
     *("The language of Brazil is", "Hello", "\n\n", "🦙", "What is 3 + 4?"),
-    *("Peru is a country in", "Tom was a sad boy.", '"Good," said', "1, 2, 3,"),
+    *("Peru is a country in", "Tom was sad.", '"Good," said', "1, 2, 3,"),
     *("Kenya is in", "abc", "Once upon a time " * 12),
 ]
 
@@ -665,7 +687,8 @@ def test_an_old_browser_and_an_unknown_part(server, driver):  # noqa: F811
     script = driver.execute_cdp_cmd(how, {"source": code})
     driver.get(f"{server.address}/index.html")
     for part in PARTS:
-        assert "of 2022 or later: this one has no TextDecoder." in section(driver, part).text
+        words = "of 2022 or later: this one has no TextDecoder."
+        assert words in section(driver, part).text
     how = "Page.removeScriptToEvaluateOnNewDocument"
     driver.execute_cdp_cmd(how, script)
     driver.get(f"{server.address}/unknown.html")
@@ -751,7 +774,8 @@ def test_names_for_screen_readers(opened):
 @pytest.mark.parametrize("wish", ["reduce", "no-preference"])
 def test_motion(opened, wish):
     features = [{"name": "prefers-reduced-motion", "value": wish}]
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    how = {"features": features}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", how)
     submit(opened, "next")
     said(opened, "next", DONE["next"])
     (bar, *_) = inside(opened, "next", ".llama-fill")

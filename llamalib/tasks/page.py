@@ -25,8 +25,10 @@ def write_pocket(folder: Path) -> None:
     for name, weight in weights.items():
         data.append(weight.detach().view(torch.uint8).numpy().tobytes())
         end = sum(map(len, data))
-        place = dict(shape=weight.shape, data_offsets=[end - len(data[-1]), end])
-        header[name] = dict(dtype="BF16") | place
+        place = [end - len(data[-1]), end]
+        header[name] = dict(
+            dtype="BF16", shape=weight.shape, data_offsets=place
+        )
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # aligned, as the format asks
     folder.mkdir(parents=True, exist_ok=True)
