@@ -481,8 +481,10 @@ def test_tokens_are_shown(opened, pocket):
 
 
 def cells(driver, part):  # noqa: F811
-    rows = inside(driver, part, "tbody tr")
-    return [[e.text for e in elements(row, "th, td")] for row in rows]
+    """Return the texts of a table's rows, at one moment."""
+    code = "const rows = [...arguments[0].querySelectorAll('tbody tr')];"
+    code += "return rows.map(row => [...row.cells].map(e => e.textContent))"
+    return driver.execute_script(code, section(driver, part))
 
 
 def test_next_tokens_are_shown(opened, pocket):
