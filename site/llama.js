@@ -1,0 +1,900 @@
+/* A Llama in the page: the pocket's weights and tokenizer, run by the browser.
+
+The first half is llamalib once more, with the same names. The second half fills each <section
+class="llama" data-part="…" data-prompt="…">, where the part is tokens, rotation, attention,
+next, sampling or generate. A page has one model, which is fetched when a reader first asks for it.
+
+Letters: T query positions, S key positions, D model dim, H query heads, KV key/value heads,
+hd head dim, F hidden dim of the FFN, V vocabulary, L layers. A matrix is a Float32Array, row
+after row: entry (t, i) of (T, D) is x[t * D + i]. Sums are float64, JavaScript's numbers.
+
+For scripts: `llama.load_tokenizer()` and `llama.load()` return promises of a Tokenizer (encode,
+decode) and of a Llama (logits, generate); `llama.next_token_probs(logits, T, k, p)`. */
+"use strict";
+(() => {
+
+const FOLDER = new URL("pocket/", document.currentScript.src);
+const LONGEST = 512; // positions of a text in this page; the pocket was trained on 256
+const LONGEST_TEXT = 10000; // characters that are encoded at once
+
+/** A mistake or a failure that the page explains to its reader. */
+class UserError extends Error {}
+
+// ---- tokenizer (notebook 01) ----
+
+// JavaScript's \s is another set of spaces; without case, 's matches ſ (U+017F), too.
+const SPLIT_PATTERN = new RegExp([
+  "'(?:[sSſ]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])",
+  String.raw`[^\r\n\p{L}\p{N}]?\p{L}+`,
+  String.raw`\p{N}{1,3}`,
+  String.raw` ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*`,
+  String.raw`\p{White_Space}*[\r\n]+`,
+  String.raw`\p{White_Space}+(?!\P{White_Space})`,
+  String.raw`\p{White_Space}+`,
+].join("|"), "gu");
+
+const RESERVED = Array.from({ length: 248 }, (_, i) => `<|reserved_special_token_${i}|>`);
+const SPECIAL_TOKENS = [
+  "<|begin_of_text|>", "<|end_of_text|>", ...RESERVED.slice(0, 2), "<|finetune_right_pad_id|>",
+  RESERVED[2], "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>",
+  "<|python_tag|>", ...RESERVED.slice(3)];
+
+/** Read tokenizer.model: lines of a token in base64, a space and its rank.
+    Returns a Map from a token's bytes, as a string with one character each, to its rank. */
+function read_ranks(text) {
+  const ranks = new Map();
+  for (const line of text.trimEnd().split("\n")) {
+    const [token, rank] = line.split(" ");
+    if (Number(rank) !== ranks.size) throw new Error(`${line} is not rank ${ranks.size}`);
+    ranks.set(atob(token), ranks.size);
+  }
+  return ranks;
+}
+
+/** Llama 3's tokenizer: byte-level BPE. */
+class Tokenizer {
+  constructor(ranks) {
+    const id = (name) => ranks.size + SPECIAL_TOKENS.indexOf(`<|${name}|>`);
+    Object.assign(this, { ranks, bos_id: id("begin_of_text") });
+    this.special_tokens = new Map(SPECIAL_TOKENS.map((name, i) => [name, ranks.size + i]));
+    this.tokens = [...ranks.keys(), ...SPECIAL_TOKENS];
+    this.stop_tokens = new Set([id("end_of_text"), id("eot_id"), id("eom_id")]);
+  }
+  /** Return the token ids of a text. Names of special tokens are plain text, unless `special`
+      is true. Throws if UTF-8 cannot hold the text. */
+  encode(text, { bos = false, special = false } = {}) {
+    const half = text.search(/\p{Surrogate}/u);
+    if (half >= 0) throw new UserError(`Character ${half + 1} is half of a character (a lone ` +
+      "surrogate), which has no UTF-8 bytes. Delete it.");
+    const ids = bos ? [this.bos_id] : [];
+    for (const part of special ? text.split(/(<\|[^|]+\|>)/) : [text]) {
+      const control = special ? this.special_tokens.get(part) : undefined;
+      if (control !== undefined) ids.push(control);
+      else for (const [piece] of part.matchAll(SPLIT_PATTERN)) {
+        const bytes = Array.from(new TextEncoder().encode(piece), (b) => String.fromCharCode(b));
+        this.merge(bytes, ids);
+      }
+    }
+    return ids;
+  }
+  /** Append the ids of one pre-token, a list of its bytes: merge the pair of lowest rank, the
+      first of equals, until no pair is a token. */
+  merge(parts, ids) {
+    const whole = this.ranks.get(parts.join(""));
+    if (whole !== undefined) return void ids.push(whole);
+    const rank_at = (i) => this.ranks.get(parts[i] + parts[i + 1]) ?? Infinity;
+    const pairs = parts.map((_, i) => rank_at(i));
+    for (;;) {
+      let first = 0;
+      for (let i = 1; i < pairs.length; i++) if (pairs[i] < pairs[first]) first = i;
+      if (pairs[first] === Infinity) break;
+      parts.splice(first, 2, parts[first] + parts[first + 1]);
+      pairs.splice(first, 1);
+      pairs[first] = rank_at(first);
+      if (first) pairs[first - 1] = rank_at(first - 1);
+    }
+    for (const part of parts) ids.push(this.ranks.get(part));
+  }
+  /** Return the bytes of a token; none for an id without a token. */
+  decode_bytes(id) { return Uint8Array.from(this.tokens[id] ?? "", (c) => c.charCodeAt(0)); }
+  /** Return a function from an id to its piece of text, "" until a character is complete. Called
+      without an id, it returns what is left: half an emoji is U+FFFD. */
+  decode_stream() {
+    const utf8 = new TextDecoder("utf-8", { ignoreBOM: true });
+    return (id) => utf8.decode(this.decode_bytes(id), { stream: id !== undefined });
+  }
+  decode(ids) { return [...ids, undefined].map(this.decode_stream()).join(""); }
+}
+
+// ---- the steps of the model (notebooks 02 to 07) ----
+
+/** Multiply x (T, n) by the transpose of w (m, n). Returns (T, m); m is a multiple of 4.
+    Four rows of x share each number of w, and two of w each of x: loading a number takes longer
+    than multiplying it. */
+function linear(x, w, T) {
+  const n = x.length / T, m = w.length / n, out = new Float32Array(T * m);
+  let t = 0;
+  for (; t + 4 <= T; t += 4) {
+    const x0 = t * n, x1 = x0 + n, x2 = x1 + n, x3 = x2 + n;
+    for (let j = 0; j < m; j += 2) {
+      const w0 = j * n, w1 = w0 + n, o = t * m + j;
+      let a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0;
+      for (let i = 0; i < n; i++) {
+        const p = w[w0 + i], q = w[w1 + i];
+        a += x[x0 + i] * p; b += x[x1 + i] * p; c += x[x2 + i] * p; d += x[x3 + i] * p;
+        e += x[x0 + i] * q; f += x[x1 + i] * q; g += x[x2 + i] * q; h += x[x3 + i] * q;
+      }
+      out[o] = a; out[o + m] = b; out[o + 2 * m] = c; out[o + 3 * m] = d;
+      out[o + 1] = e; out[o + m + 1] = f; out[o + 2 * m + 1] = g; out[o + 3 * m + 1] = h;
+    }
+  }
+  for (; t < T; t++) { // a single row, as in decoding, with four of w
+    for (let j = 0, row = t * n; j < m; j += 4) {
+      const w0 = j * n, w1 = w0 + n, w2 = w1 + n, w3 = w2 + n, o = t * m + j;
+      let a = 0, b = 0, c = 0, d = 0;
+      for (let i = 0; i < n; i++) {
+        const p = x[row + i];
+        a += p * w[w0 + i]; b += p * w[w1 + i]; c += p * w[w2 + i]; d += p * w[w3 + i];
+      }
+      out[o] = a; out[o + 1] = b; out[o + 2] = c; out[o + 3] = d;
+    }
+  }
+  return out;
+}
+
+/** Scale each row of x (T, D) to a root mean square of 1, then by weight (D). */
+function rms_norm(x, weight, eps) {
+  const D = weight.length, out = new Float32Array(x.length);
+  for (let row = 0; row < x.length; row += D) {
+    let squares = 0;
+    for (let i = 0; i < D; i++) squares += x[row + i] ** 2;
+    const scale = 1 / Math.sqrt(squares / D + eps);
+    for (let i = 0; i < D; i++) out[row + i] = x[row + i] * scale * weight[i];
+  }
+  return out;
+}
+
+/** Return radians per position of each pair (hd/2), float32. Low frequencies are scaled down, as
+    Llama 3.1 and 3.2's configs say; by how much, as published. */
+function rope_frequencies({ head_dim, rope_theta, use_scaled_rope, rope_scaling_factor, dim }) {
+  const factor = use_scaled_rope ? rope_scaling_factor ?? (dim < 4096 ? 32 : 8) : 1;
+  return Float32Array.from({ length: head_dim / 2 }, (_, k) => {
+    const freq = rope_theta ** (-2 * k / head_dim), wavelength = 2 * Math.PI / freq;
+    const blend = Math.min(1, Math.max(0, (8192 / wavelength - 1) / (4 - 1)));
+    return (1 - blend) * freq / factor + blend * freq;
+  });
+}
+
+/** Return cos and sin (end, hd/2, 2) of every position's angle by pair. */
+function precompute_freqs_cis(freqs, end) {
+  const out = new Float32Array(2 * end * freqs.length);
+  for (let m = 0, i = 0; m < end; m++) {
+    for (const freq of freqs) {
+      out[i++] = Math.cos(Math.fround(m * freq));
+      out[i++] = Math.sin(Math.fround(m * freq));
+    }
+  }
+  return out;
+}
+
+/** Rotate the pairs of x (T, heads, hd) in place; row 0 is at position `start`. */
+function apply_rotary_emb(x, freqs_cis, start, T, head_dim) {
+  const width = x.length / T;
+  for (let i = 0; i < x.length; i += 2) {
+    const at = (start + Math.floor(i / width)) * head_dim + i % head_dim;
+    const cos = freqs_cis[at], sin = freqs_cis[at + 1], a = x[i], b = x[i + 1];
+    x[i] = a * cos - b * sin;
+    x[i + 1] = a * sin + b * cos;
+  }
+}
+
+/** Replace the first n scores by their softmax. */
+function softmax(scores, n = scores.length) {
+  let largest = -Infinity, sum = 0;
+  for (let i = 0; i < n; i++) largest = Math.max(largest, scores[i]);
+  for (let i = 0; i < n; i++) sum += scores[i] = Math.exp(scores[i] - largest);
+  for (let i = 0; i < n; i++) scores[i] /= sum;
+  return scores;
+}
+
+/** Average the values by each query's weights, softmax(QKᵀ / √hd). Returns (T, H·hd).
+    xq (T, H, hd); xk, xv (S, KV, hd), of which query t sees the first start + t + 1.
+    see(h, t, weights): called with each row of weights, if given. */
+function attention(xq, xk, xv, start, T, { head_dim: hd, n_heads: H, n_kv_heads: KV }, see) {
+  const out = new Float32Array(T * H * hd), root = Math.sqrt(hd), n_rep = H / KV;
+  const weights = new Float32Array(start + T);
+  for (let t = 0; t < T; t++) {
+    const S = start + t + 1; // the causal mask: later keys are not read
+    for (let h = 0; h < H; h++) {
+      const query = (t * H + h) * hd, kv = Math.floor(h / n_rep) * hd;
+      for (let s = 0, key = kv; s < S; s++, key += KV * hd) {
+        let score = 0;
+        for (let i = 0; i < hd; i++) score += xq[query + i] * xk[key + i];
+        weights[s] = score / root;
+      }
+      softmax(weights, S);
+      for (let s = 0, value = kv; s < S; s++, value += KV * hd) {
+        for (let i = 0; i < hd; i++) out[query + i] += weights[s] * xv[value + i];
+      }
+      see?.(h, t, weights.slice(0, S));
+    }
+  }
+  return out;
+}
+
+/** Compute SwiGLU of x (T, D): gate by w1, up by w3, down by w2. */
+function feed_forward(x, w1, w2, w3, T) {
+  const gate = linear(x, w1, T), up = linear(x, w3, T); // (T, F)
+  for (let i = 0; i < gate.length; i++) gate[i] *= up[i] / (1 + Math.exp(-gate[i])); // silu
+  return linear(gate, w2, T); // (T, D)
+}
+
+const add = (x, y) => { for (let i = 0; i < x.length; i++) x[i] += y[i]; };
+/** Keys and values (S, KV·hd) of every layer, for the positions seen. */
+class KVCache {
+  constructor({ n_layers, n_kv_heads, head_dim }, max_seq_len = LONGEST) {
+    const size = max_seq_len * n_kv_heads * head_dim;
+    const empty = () => Array.from({ length: n_layers }, () => new Float32Array(size));
+    Object.assign(this, { k: empty(), v: empty(), length: 0 });
+  }
+  update(layer, xk, xv, T) {
+    this.k[layer].set(xk, this.length * xk.length / T);
+    this.v[layer].set(xv, this.length * xv.length / T);
+    return [this.k[layer], this.v[layer]];
+  }
+}
+
+const BLOCK_WEIGHTS = ["attention_norm", "attention.wq", "attention.wk", "attention.wv",
+  "attention.wo", "ffn_norm", "feed_forward.w1", "feed_forward.w2", "feed_forward.w3"];
+
+/** A Llama. w: each tensor, a Float32Array, by Meta's name. */
+class Llama {
+  constructor(params, w, tokenizer) {
+    const head_dim = params.head_width ?? params.dim / params.n_heads;
+    Object.assign(this, { config: { ...params, head_dim }, w, tokenizer });
+    this.freqs = rope_frequencies(this.config); // (hd/2)
+    this.freqs_cis = precompute_freqs_cis(this.freqs, LONGEST); // (LONGEST, hd/2, 2)
+  }
+  /** Run one block on the residual stream x (T, D), in place. watch: may have query(layer, xq),
+      called before the rotation, and weights(layer, head, t, row), with attention weights. */
+  transformer_block(x, layer, cache, T, watch) {
+    const { head_dim, norm_eps } = this.config, start = cache.length;
+    const [norm1, wq, wk, wv, wo, norm2, w1, w2, w3] = BLOCK_WEIGHTS.map(
+      (name) => this.w[`layers.${layer}.${name}.weight`]);
+    let x_norm = rms_norm(x, norm1, norm_eps); // (T, D)
+    const xq = linear(x_norm, wq, T); // (T, H·hd)
+    const xk = linear(x_norm, wk, T), xv = linear(x_norm, wv, T); // (T, KV·hd)
+    watch?.query?.(layer, xq);
+    apply_rotary_emb(xq, this.freqs_cis, start, T, head_dim);
+    apply_rotary_emb(xk, this.freqs_cis, start, T, head_dim);
+    const [keys, values] = cache.update(layer, xk, xv, T); // (S, KV·hd)
+    const see = watch?.weights?.bind(watch, layer);
+    add(x, linear(attention(xq, keys, values, start, T, this.config, see), wo, T));
+    x_norm = rms_norm(x, norm2, norm_eps);
+    add(x, feed_forward(x_norm, w1, w2, w3, T));
+  }
+  /** Run ids through the model and append them to the cache.
+      Returns the logits (V) of the token after the last. */
+  forward(ids, cache, watch) {
+    const { dim: D, n_layers, norm_eps } = this.config, T = ids.length;
+    const embedding = this.w["tok_embeddings.weight"], x = new Float32Array(T * D);
+    ids.forEach((id, t) => x.set(embedding.subarray(id * D, (id + 1) * D), t * D));
+    for (let l = 0; l < n_layers; l++) this.transformer_block(x, l, cache, T, watch);
+    cache.length += T;
+    const last = rms_norm(x.subarray((T - 1) * D), this.w["norm.weight"], norm_eps); // (1, D)
+    return linear(last, this.w["output.weight"] ?? embedding, 1);
+  }
+  /** Run a prompt in pieces, so that the page stays responsive; return the last logits (V). */
+  async prefill(ids, cache) {
+    const extra = ids.length - LONGEST;
+    if (extra > 0) throw new UserError(`The text has ${ids.length} tokens; this page holds at ` +
+      `most ${LONGEST}. Shorten it by ${extra} tokens or more.`);
+    let logits;
+    for (let start = 0; start < ids.length; start += 32) {
+      if (start) await tick();
+      logits = this.forward(ids.slice(start, start + 32), cache);
+    }
+    return logits;
+  }
+  /** Return the logits (V) of the token after ids, at least one id. */
+  logits(ids) { return this.prefill(ids, new KVCache(this.config)); }
+  /** Continue a prompt, one id at a time. It ends before a stop token and at LONGEST positions.
+      options: max_new_tokens, stop, temperature, top_k, top_p, seed. */
+  async * generate(ids, options = {}) {
+    const { max_new_tokens = LONGEST, stop = this.tokenizer.stop_tokens, seed } = options;
+    const cache = new KVCache(this.config), random = generator(seed);
+    let logits = await this.prefill(ids, cache);
+    for (let n = 1; n <= max_new_tokens; n++) {
+      const id = pick(logits, random, options);
+      if (stop.has(id)) return;
+      yield id;
+      await tick();
+      if (cache.length === LONGEST) return;
+      if (n < max_new_tokens) logits = this.forward([id], cache);
+    }
+  }
+}
+
+// lets the browser draw and handle clicks; a timer would wait 4 ms
+const tick = () => new Promise((resolve) => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = () => resolve(port1.close());
+  port2.postMessage(0);
+});
+
+// ---- sampling (notebook 08) ----
+
+const argmax = (x) => x.reduce((best, v, i) => (v > x[best] ? i : best), 0);
+const ranked = (x) => Array.from(x.keys()).sort((i, j) => x[j] - x[i]); // largest first
+
+/** Return the distribution (V) that the next token is sampled from: logits divided by the
+    temperature, then cut by top-k, then by top-p; null skips a step. At temperature 0 the most
+    likely token has probability 1. */
+function next_token_probs(logits, temperature = 1, top_k = null, top_p = null) {
+  const T = temperature, k = top_k, p = top_p;
+  for (const [name, value, ok, expected] of [
+    ["temperature", T, T === 0 || T >= 1e-20 && T <= 1e20, "0 (greedy) or a positive number"],
+    ["top-k", k, k === null || Number.isInteger(k) && k >= 1, "a whole number from 1"],
+    ["top-p", p, p === null || p >= 1e-20 && p <= 1, "over 0, and at most 1"],
+  ]) if (!ok) throw new UserError(`${name} is ${value}; expected ${expected}.`);
+  const best = argmax(logits);
+  if (T === 0) return logits.map((_, i) => Number(i === best));
+  const scaled = logits.map((x) => x / T);
+  if (k !== null) keep_top_k(scaled, k);
+  if (p !== null && p < 1) keep_top_p(scaled, p);
+  return softmax(scaled);
+}
+
+/** Set all but the k largest logits to -Infinity; ties with the k-th are kept. */
+function keep_top_k(logits, k) {
+  const least = logits.slice().sort()[Math.max(0, logits.length - k)];
+  logits.forEach((x, i) => { if (x < least) logits[i] = -Infinity; });
+}
+
+/** Set logits outside the smallest set of probability p to -Infinity. */
+function keep_top_p(logits, p) {
+  const probs = softmax(logits.slice());
+  let before = 0; // of more probable tokens
+  for (const i of ranked(probs)) {
+    if (before >= p) logits[i] = -Infinity;
+    before += probs[i];
+  }
+}
+
+/** Return the next token: the argmax at temperature 0, else a sample. */
+function pick(logits, random, { temperature = 0, top_k = null, top_p = null }) {
+  const probs = next_token_probs(logits, temperature, top_k, top_p);
+  let rest = random(), id = 0;
+  for (let i = 0; i < probs.length && rest >= 0; i++) {
+    if (probs[i] > 0) id = i; // never a token that was cut off
+    rest -= probs[i];
+  }
+  return id;
+}
+
+/** Return a generator of numbers from 0 to 1, the same for the same seed: a counter whose bits
+    are mixed by the last step of MurmurHash3. */
+function generator(seed = Math.floor(Math.random() * 2 ** 31)) {
+  let counter = seed >>> 0;
+  return () => {
+    counter = (counter + 0x9e3779b9) >>> 0;
+    const y = Math.imul(counter ^ (counter >>> 16), 0x85ebca6b);
+    const x = Math.imul(y ^ (y >>> 13), 0xc2b2ae35);
+    return ((x ^ (x >>> 16)) >>> 0) / 2 ** 32;
+  };
+}
+
+// ---- files ----
+
+// "llama-progress", with a share, or "llama-loaded", to all parts of the page
+const announce = (name, detail) => document.dispatchEvent(new CustomEvent(name, { detail }));
+
+/** Fetch a file of the pocket Llama as bytes. */
+async function fetch_bytes(name) {
+  if (location.protocol === "file:") throw new UserError("A page opened as a file cannot read " +
+    "the model. In its folder, run `python -m http.server`, then open http://localhost:8000.");
+  const chunks = [];
+  let size = 0, problem = "gave no answer";
+  try {
+    const response = await fetch(new URL(name, FOLDER)), { headers } = response;
+    problem = `answered with status ${response.status}`;
+    if (!response.ok) throw new Error(problem);
+    problem = "stopped before the end";
+    const all = headers.has("Content-Encoding") ? 0 : Number(headers.get("Content-Length"));
+    const reader = response.body.getReader();
+    for (let part; !(part = await reader.read()).done;) {
+      chunks.push(part.value);
+      size += part.value.length;
+      if (all) announce("llama-progress", size / all);
+    }
+  } catch {
+    throw new UserError(`${name} could not be fetched: the server ${problem}. Check the ` +
+      "connection, then press the button again.");
+  }
+  const bytes = new Uint8Array(size);
+  for (let at = 0; chunks.length; at += chunks.shift().length) bytes.set(chunks[0], at);
+  return bytes;
+}
+
+const text_of = (bytes) => new TextDecoder().decode(bytes);
+/** Return the tensors of a safetensors file by name, widened from bfloat16 to float32. */
+function read_safetensors(bytes) {
+  const start = 8 + Number(new DataView(bytes.buffer).getBigUint64(0, true)), w = {};
+  const header = JSON.parse(text_of(bytes.subarray(8, start)));
+  delete header.__metadata__;
+  for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(header)) {
+    const bits = new Uint16Array(bytes.buffer, start + from, (to - from) / 2);
+    const size = shape.reduce((product, n) => product * n, 1);
+    if (dtype !== "BF16" || bits.length !== size) throw new Error(`${name} is ${dtype}`);
+    w[name] = new Float32Array(size);
+    const words = new Uint32Array(w[name].buffer);
+    for (let i = 0; i < size; i++) words[i] = bits[i] << 16; // the upper half of a float32
+  }
+  return w;
+}
+
+/** Return a function that runs make() once; after an error, again at the next call. */
+const once = (make, made) => () =>
+  made ??= make().catch((error) => { made = undefined; throw error; });
+
+/** Fetch a file, and return read(its bytes). */
+async function fetch_and_read(name, read) {
+  const bytes = await fetch_bytes(name);
+  try {
+    return read(bytes);
+  } catch {
+    throw new UserError(`${name} is damaged or incomplete. Reload the page.`);
+  }
+}
+
+const load_tokenizer = once(async () =>
+  new Tokenizer(await fetch_and_read("tokenizer.model", (bytes) => read_ranks(text_of(bytes)))));
+
+let loaded = false;
+const load = once(async () => {
+  const tokenizer = await load_tokenizer();
+  const params = await fetch_and_read("params.json", (bytes) => JSON.parse(text_of(bytes)));
+  const w = await fetch_and_read("model.safetensors", read_safetensors);
+  const llama = new Llama(params, w, tokenizer);
+  llama.forward(Array(5).fill(tokenizer.bos_id), new KVCache(llama.config, 5)); // compiles loops
+  loaded = true;
+  announce("llama-loaded");
+  return llama;
+});
+
+// ---- the page: elements, colours, controls ----
+
+// The colours of the notebooks' pictures (llamalib/viz/base.py).
+const COLOURS = { query: "#0072B2", key: "#D55E00", value: "#009E73", token: "#CC79A7",
+  probability: "#E69F00", residual: "#56B4E9", other: "#999999" };
+const GROUPS = Object.values(COLOURS).slice(0, 6); // of query heads that share a KV head
+const AMOUNT = [[255, 255, 255], [158, 202, 225], [0, 114, 178], [8, 48, 107]];
+
+/** Return the colour of an amount from 0 to 1, as red, green and blue. */
+function amount(weight) {
+  const at = Math.min(weight, 1) * (AMOUNT.length - 1);
+  const low = Math.min(Math.floor(at), AMOUNT.length - 2);
+  return AMOUNT[low].map((v, i) => Math.round(v + (at - low) * (AMOUNT[low + 1][i] - v)));
+}
+
+/** Return a function that makes elements: name, attributes, children. A string becomes a text
+    node, so that no text of a reader is ever markup. */
+function maker(namespace) {
+  return (tag, attributes = {}, ...children) => {
+    const element = document.createElementNS(namespace, tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      if (name === "style") Object.assign(element.style, value);
+      else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+      else if (value !== undefined) element.setAttribute(name, value);
+    }
+    element.append(...children.filter((child) => child !== undefined));
+    return element;
+  };
+}
+const html = maker("http://www.w3.org/1999/xhtml"), svg = maker("http://www.w3.org/2000/svg");
+/** Return a token's text as a label, with spaces and line ends visible. */
+function visible(text) {
+  const shown = text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/^\p{M}/u, "◌$&")
+    .replace(/[\p{C}\p{Z}]/gu, (c) => `⟨${c.codePointAt(0).toString(16).toUpperCase()}⟩`);
+  const all = [...shown], long = all.length > 14;
+  return (long ? [...all.slice(0, 8), "…", ...all.slice(-5)].join("") : shown) || "∅";
+}
+
+/** Return a rounded probability that reads neither 0 nor 1, unless it is. */
+function probability_text(p) {
+  if (p === 0 || p === 1 || p >= 0.005 && p <= 0.995) return p.toFixed(2);
+  return p < 0.0001 ? "<0.0001" : p > 0.9999 ? ">0.9999" : p.toFixed(4);
+}
+
+/** Return a table's cell with a probability and its bar, of full width at `longest`. */
+function bar_cell(p, background, longest = 1) {
+  const width = `${100 * p / longest}%`, style = { width, background };
+  const fill = html("span", { class: "llama-fill", style });
+  return html("td", {}, html("div", { class: "llama-bar" },
+    html("span", {}, probability_text(p)), html("span", { class: "llama-track" }, fill)));
+}
+
+function table(caption, heads, rows) {
+  const cell = (it) => (it instanceof Element ? it : html("td", {}, it));
+  return html("table", {}, html("caption", {}, caption),
+    html("thead", {}, html("tr", {}, ...heads.map((it) => html("th", { scope: "col" }, it)))),
+    html("tbody", {}, ...rows.map(([first, ...rest]) =>
+      html("tr", {}, html("th", { scope: "row" }, first), ...rest.map(cell)))));
+}
+
+// A control is [name, element with a label, input].
+function control(name, label, tag, attributes = {}, ...children) {
+  const input = html(tag, attributes, ...children);
+  return [name, html("label", { class: "llama-field" }, html("span", {}, label), input), input];
+}
+
+function slider(name, label, value, min, max, step = 1) {
+  const [, field, input] = control(name, label, "input", { type: "range", min, max, step, value });
+  const shown = html("output", { "aria-hidden": "true" }, value); // a range says its value
+  input.addEventListener("input", () => { shown.value = input.value; });
+  field.append(shown);
+  return [name, field, input];
+}
+const number_field = (name, label, value, min, max) =>
+  control(name, label, "input", { type: "number", min, max, value, required: "" });
+const choice = (name, label, n) => control(name, label, "select", {},
+  ...Array.from({ length: n }, (_, value) => html("option", { value }, value)));
+const sampling_controls = (temperature) => [
+  slider("temperature", "temperature (0: greedy)", temperature, 0, 3, 0.05),
+  slider("top_k", "top-k (0: every token)", 0, 0, 50),
+  slider("top_p", "top-p (1: off)", 0.9, 0.05, 1, 0.05),
+  number_field("seed", "seed", 0, 0, 2 ** 31 - 1),
+];
+
+// ---- a part of a page ----
+
+/** A section of a page: a form, a line for messages, and what its kind draws. */
+class Part {
+  constructor(section, kind) {
+    Object.assign(this, { kind, inputs: {}, turn: 0, button: html("button", { type: "submit" }) });
+    this.buttons = html("div", { class: "llama-buttons" }, this.button);
+    const group = html("fieldset", {}, html("legend", {}, kind.title), this.buttons);
+    const form = html("form", { oninput: (event) => this.follow(event.target),
+      onsubmit: (event) => { event.preventDefault(); this.run(); } }, group);
+    this.progress = html("progress", { "aria-label": "loaded", hidden: "" });
+    this.message = html("p", { class: "llama-message", role: "status" });
+    this.out = html("div", { class: "llama-output" });
+    const field = { spellcheck: "false", type: "text", rows: kind.lines };
+    this.add(control("text", "text", kind.lines ? "textarea" : "input", field),
+      ...kind.controls?.() ?? []);
+    this.inputs.text.value = section.dataset.prompt ?? "The capital of France is";
+    this.second = html("button", { type: "button", onclick: () => kind.press(this) }, kind.second);
+    if (kind.second) this.buttons.append(this.second);
+    section.replaceChildren(form, this.progress, this.message, this.out);
+    this.name_button();
+    document.addEventListener("llama-loaded", () => this.name_button());
+    document.addEventListener("llama-progress", ({ detail }) => { this.progress.value = detail; });
+  }
+  /** Add controls above the buttons. */
+  add(...controls) {
+    for (const [name, , input] of controls) this.inputs[name] = input;
+    this.buttons.before(...controls.map(([, element]) => element));
+  }
+  get values() {
+    const value = (it) => (it.type === "checkbox" ? it.checked
+      : it.matches("textarea, [type=text]") ? it.value : Number(it.value));
+    return Object.fromEntries(Object.entries(this.inputs).map(([name, it]) => [name, value(it)]));
+  }
+  get is_loaded() { return this.kind.tokenizer_only || loaded; }
+  name_button() {
+    this.button.textContent = this.is_loaded ? this.kind.action : "Load the pocket Llama (13 MB)";
+  }
+  /** Draw again after a change, once the model is loaded. */
+  follow(input) {
+    if (!this.is_loaded || this.kind.only_on_request) return;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.run(), input === this.inputs.text ? 200 : 0);
+  }
+  say(text, is_error = false) {
+    this.message.textContent = text;
+    this.message.classList.toggle("llama-error", is_error);
+    this.out.hidden = is_error;
+  }
+  show(...elements) { this.out.replaceChildren(...elements); }
+  /** Load what is missing, then draw. A newer run makes this one stale. */
+  async run() {
+    const turn = ++this.turn, is_current = () => turn === this.turn;
+    try {
+      const size = this.inputs.text.value.length;
+      if (!size) throw new UserError("The text is empty. Type a word or more.");
+      if (size > LONGEST_TEXT) throw new UserError(`The text has ${size} characters; this page ` +
+        `takes at most ${LONGEST_TEXT}. Shorten it.`);
+      const source = await this.source();
+      this.set_up ??= this.kind.set_up?.(this, source) ?? true;
+      if (!is_current()) return;
+      const said = await this.kind.draw(this, source, this.values, is_current);
+      if (is_current()) this.say(said);
+    } catch (error) {
+      const sorry = error instanceof UserError ? "" : "The page has an error; reload it. ";
+      if (sorry) console.error(error);
+      if (is_current()) this.say(sorry + error.message, true);
+    }
+  }
+  /** Return the tokenizer or the Llama; show how much of it is loaded. */
+  source() {
+    if (this.kind.tokenizer_only) return load_tokenizer();
+    if (!loaded) this.say("Loading the pocket Llama …");
+    this.progress.hidden = loaded;
+    return load().finally(() => { this.progress.hidden = true; });
+  }
+  /** Return make(), or what it returned before if the key is the same. */
+  remember(key, make) {
+    if (this.key !== key) Object.assign(this, { key: undefined, kept: make() });
+    this.key = key;
+    return this.kept;
+  }
+  /** Return the logits (V) after the text: a slider does not change them. */
+  logits(llama, text) {
+    return this.remember(text, () => llama.logits(llama.tokenizer.encode(text, { bos: true })));
+  }
+  /** Run the first 40 tokens; return their labels, a note and what is in `seen`. */
+  watch(llama, text, watch, seen) {
+    const ids = llama.tokenizer.encode(text, { bos: true }), most = 40; // as in the notebooks
+    const note = ids.length > most ? ` Only the first ${most} tokens.` : "";
+    ids.length = Math.min(ids.length, most);
+    llama.forward(ids, new KVCache(llama.config, ids.length), watch);
+    return { labels: ids.map((id) => visible(llama.tokenizer.decode([id]))), note, ...seen };
+  }
+}
+
+const end_of = (text) => (text.length < 60 ? `${text} …` : `… ${text.slice(-40)} …`);
+
+// ---- the six parts: draw returns the message, which a screen reader says ----
+
+const tokens = {
+  title: "Cut any text into tokens", action: "Show the tokens", tokenizer_only: true, lines: 3,
+  controls: () => [control("special", "names of special tokens become control tokens", "input",
+    { type: "checkbox" })],
+  draw(part, tokenizer, { text, special }) {
+    const ids = tokenizer.encode(text, { special }), most = 300;
+    const pair = (byte) => byte.toString(16).padStart(2, "0");
+    const hex = (id) => Array.from(tokenizer.decode_bytes(id), pair).join(" ");
+    const boxes = ids.slice(0, most).map((id) => {
+      const control = id >= tokenizer.ranks.size;
+      return html("li", { class: control ? "llama-control" : "" },
+        html("b", {}, visible(tokenizer.decode([id]))), html("span", {}, id),
+        html("span", {}, control ? "control" : hex(id)));
+    });
+    part.show(html("ol", { class: "llama-tokens", "aria-label": "tokens" }, ...boxes));
+    return `${[...text].length} characters, ${new TextEncoder().encode(text).length} bytes, ` +
+      `${ids.length} tokens. ${ids.length > most ? `The first ${most} are shown. ` : ""}` +
+      "Each box: a token, its id, its bytes.";
+  },
+};
+
+const next = {
+  title: "The next token of any text", action: "Show the next tokens",
+  controls: () => [slider("bars", "bars", 10, 3, 15)],
+  async draw(part, llama, { text, bars }) {
+    const probs = next_token_probs(await part.logits(llama, text));
+    const rows = ranked(probs).slice(0, bars).map((id) => [
+      visible(llama.tokenizer.decode([id])), id, bar_cell(probs[id], COLOURS.probability)]);
+    part.show(table(end_of(text), ["next token", "id", "probability"], rows));
+    return `The most likely next token: ${rows[0][0]}.`;
+  },
+};
+
+const sampling = {
+  title: "Sample the next token", action: "Show the distribution",
+  controls: () => sampling_controls(0.7),
+  second: "Sample 20 tokens",
+  press(part) { part.more = 20; part.run(); },
+  async draw(part, llama, values) {
+    const { text, temperature, top_k: k, top_p, seed } = values, top_k = k || null;
+    const logits = await part.logits(llama, text), before = next_token_probs(logits);
+    const after = next_token_probs(logits, temperature, top_k, top_p);
+    const key = JSON.stringify(values); // another setting begins the draws again
+    if (key !== part.drawn?.key) part.drawn = { key, random: generator(seed), counts: {}, all: 0 };
+    const { random, counts } = part.drawn;
+    for (; part.more > 0; part.more--, part.drawn.all++) {
+      const id = pick(logits, random, { temperature, top_k, top_p });
+      counts[id] = (counts[id] ?? 0) + 1;
+    }
+    const top = new Set([...ranked(before).slice(0, 11), ...Object.keys(counts).map(Number)]);
+    const rest = (probs) => probs.reduce((sum, p, i) => sum + (top.has(i) ? 0 : p), 0);
+    const others = [rest(before), rest(after)], longest = Math.max(...before, ...after, ...others);
+    const row = (name, p, q, n) => [name, bar_cell(p, COLOURS.other, longest),
+      q ? bar_cell(q, COLOURS.probability, longest) : "cut off", n];
+    const rows = Array.from(top, (id) => row(visible(llama.tokenizer.decode([id])), before[id],
+      after[id], counts[id] ?? 0));
+    rows.push(row("all others", ...others, 0));
+    const settings = `T ${temperature}, k ${k || "off"}, p ${top_p}`;
+    part.show(table(end_of(text), ["next token", "as it is", settings, "drawn"], rows));
+    return `${after.filter((p) => p > 0).length} of ${after.length} tokens can be drawn; ` +
+      `${part.drawn.all} were, with seed ${seed}.`;
+  },
+};
+
+const generate = {
+  title: "Continue a text", action: "Continue the text", only_on_request: true, lines: 2,
+  controls: () => [number_field("most", "new tokens, at most", 120, 1, LONGEST),
+    ...sampling_controls(0)],
+  second: "Stop",
+  press(part) { part.stopped = true; },
+  async draw(part, llama, { text, most, top_k, ...options }, is_current) {
+    const ids = llama.tokenizer.encode(text, { bos: true }), added = html("span");
+    const decode_next = llama.tokenizer.decode_stream(), start = performance.now();
+    part.stopped = false;
+    part.say("The text is growing …");
+    part.show(html("p", { class: "llama-text" },
+      html("span", { class: "llama-prompt" }, text), added));
+    let n = 0, first = 0;
+    const how = { max_new_tokens: most, top_k: top_k || null, ...options };
+    for await (const id of llama.generate(ids, how)) {
+      if (part.stopped || !is_current()) break;
+      if (!n++) first = performance.now() - start;
+      added.append(decode_next(id));
+      part.second.setAttribute("aria-disabled", "false");
+    }
+    if (is_current()) part.second.setAttribute("aria-disabled", "true");
+    added.append(decode_next());
+    const speed = Math.round(1000 * (n - 1) / (performance.now() - start - first));
+    const why = part.stopped ? "you stopped it" : n === most ? "the limit that you set"
+      : ids.length + n > LONGEST ? `the page keeps ${LONGEST} positions` : "the model ended it";
+    return `End of the text: ${why}. ${n} new tokens` + (n > 1 ? `, the first after ` +
+      `${Math.round(first)} ms, then ${speed} a second.` : ".");
+  },
+};
+
+const attention_part = {
+  title: "Attention maps of any text", action: "Show the maps",
+  set_up(part, { config: { n_layers: L, n_heads: H, n_kv_heads: KV } }) {
+    part.thumbs = [];
+    const name = `llama-${Math.random()}`; // of this part's radio buttons
+    const thumb = (layer, h) => {
+      const group = Math.floor(h / (H / KV)), borderColor = GROUPS[group % GROUPS.length];
+      const map = html("canvas", { style: { borderColor } });
+      const input = html("input", { type: "radio", name,
+        "aria-label": `layer ${layer}, head ${h}, KV head ${group}` });
+      input.checked = !part.thumbs.length;
+      part.thumbs.push({ layer, h, group, map, input });
+      return html("label", {}, input, map);
+    };
+    const rows = Array.from({ length: L }, (_, layer) => html("div", {}, html("span", {},
+      `layer ${layer}`), ...Array.from({ length: H }, (_, h) => thumb(layer, h))));
+    part.buttons.before(html("fieldset", { class: "llama-heads" }, html("legend", {},
+      `Choose a head. A row is a layer, with heads 0 to ${H - 1}; heads with frames of one ` +
+      "colour share a KV head."), ...rows));
+  },
+  draw(part, llama, { text }) {
+    const { n_layers: L, n_heads: H, n_kv_heads: KV } = llama.config, n_rep = H / KV;
+    const { maps, labels, note } = part.remember(text, () => {
+      const maps = Array.from({ length: L * H }, () => []); // of T rows each
+      const weights = (layer, h, t, row) => { maps[layer * H + h][t] = row; };
+      return part.watch(llama, text, { weights }, { maps });
+    });
+    part.thumbs.forEach(({ map }, i) => draw_thumb(map, maps[i]));
+    const at = part.thumbs.findIndex(({ input }) => input.checked);
+    const { layer, h, group } = part.thumbs[at], width = Math.min(part.message.clientWidth, 640);
+    const name = `layer ${layer}, head ${h} · KV head ${group}, shared by heads ` +
+      `${group * n_rep} to ${group * n_rep + n_rep - 1}`;
+    const rows = maps[at].map((row, t) => [labels[t], ranked(row).slice(0, 3).map(
+      (s) => `${labels[s]} ${row[s].toFixed(2)}`).join(", ")]);
+    part.show(html("p", { class: "llama-title" }, name),
+      large_map(maps[at], labels, GROUPS[group % GROUPS.length], width, name),
+      html("details", { open: part.out.querySelector("details[open]") ? "" : undefined },
+        html("summary", {}, "The largest weights in words"),
+        table(name, ["query", "looks most at these keys"], rows)));
+    return `Shown: ${name}.${note}`;
+  },
+};
+
+/** Draw T rows of weights, a pixel each; what the mask hides stays empty. */
+function draw_thumb(map, rows) {
+  const T = map.width = map.height = rows.length;
+  const context = map.getContext("2d"), image = context.createImageData(T, T);
+  rows.forEach((row, t) => row.forEach((weight, s) =>
+    image.data.set([...amount(weight), 255], 4 * (t * T + s))));
+  context.putImageData(image, 0, 0);
+}
+
+/** Return one head's map, with queries down and keys across. */
+function large_map(rows, labels, stroke, width, name) {
+  const T = rows.length, margin = 108, cell = Math.min((width - margin - 6) / T, 46);
+  const side = cell * T, every = Math.ceil(14 / cell), parts = []; // every n-th label
+  const write = (words, attributes) => parts.push(svg("text", attributes, words));
+  rows.forEach((row, t) => row.forEach((weight, s) => {
+    const x = margin + s * cell, y = 4 + t * cell, fill = `rgb(${amount(weight)})`;
+    parts.push(svg("rect", { x, y, width: cell, height: cell, fill }));
+    if (cell >= 34) write(weight.toFixed(2), { x: x + cell / 2, y: y + cell / 2 + 4,
+      "text-anchor": "middle", class: weight > 0.55 ? "llama-white" : "llama-black" });
+  }));
+  labels.forEach((label, i) => {
+    const at = (i + 0.5) * cell;
+    if (i % every) return;
+    write(label, { x: margin - 6, y: at + 8, "text-anchor": "end" });
+    write(label, { "text-anchor": "end",
+      transform: `translate(${margin + at + 4} ${side + 16}) rotate(-60)` });
+  });
+  write("across: key; down: query; darker: more weight", { x: width - 6, y: side + 110,
+    "text-anchor": "end" });
+  return svg("svg", { class: "llama-map", viewBox: `0 0 ${width} ${side + 116}`, width,
+    role: "img", "aria-label": `Attention weights of ${name}. Below they are in words.` },
+  ...parts, svg("rect", { x: margin, y: 4, width: side, height: side, fill: "none", stroke,
+    "stroke-width": 3 }));
+}
+
+const rotation = {
+  title: "Rotate a query", action: "Show the query",
+  set_up(part, { config: { n_layers, n_heads, head_dim } }) {
+    part.add(choice("layer", "layer", n_layers), choice("head", "head", n_heads),
+      choice("token", "token", 0), choice("pair", "pair k", head_dim / 2),
+      slider("position", "position m", 0, 0, LONGEST));
+    part.inputs.pair.value = 1;
+  },
+  draw(part, llama, { text }) {
+    const { n_heads: H, head_dim: hd } = llama.config, { inputs } = part;
+    const { queries, labels, note } = part.remember(text, () => {
+      const queries = [], query = (layer, xq) => { queries[layer] = xq.slice(); };
+      const found = part.watch(llama, text, { query }, { queries });
+      inputs.token.replaceChildren(...found.labels.map((label, value) =>
+        html("option", { value }, `${value}: ${label}`)));
+      part.token = undefined;
+      inputs.token.value = found.labels.length - 1;
+      return found;
+    });
+    const { layer, head, token, pair } = part.values;
+    if (token !== part.token) inputs.position.value = part.token = token; // where it is
+    inputs.position.dispatchEvent(new Event("input")); // which shows the number
+    const at = (token * H + head) * hd + 2 * pair, m = part.values.position;
+    const before = queries[layer].slice(at, at + 2), after = before.slice();
+    const freq = llama.freqs[pair], angle = m * freq, full = Math.floor(angle / 2 / Math.PI);
+    apply_rotary_emb(after, precompute_freqs_cis([freq], m + 1), m, 1, 2);
+    const degrees = `${(180 / Math.PI * angle - 360 * full).toFixed(1)}°`;
+    const numbers = (pair) => `(${Array.from(pair, (v) => v.toFixed(3)).join(", ")})`;
+    part.show(plane(before, angle), table("The same in numbers", ["what", "value"], [
+      ["query", `${labels[token]}, layer ${layer}, head ${head}`],
+      [`pair ${pair} before`, numbers(before)],
+      ["angle m · Θₖ", `${m} · ${freq.toPrecision(4)} = ${angle.toFixed(4)} radians`],
+      ["that is", `${full} full rotations and ${degrees}`],
+      [`pair ${pair} after`, numbers(after)],
+      ["length of both", Math.hypot(...before).toFixed(3)],
+      ["one full rotation", `${(2 * Math.PI / freq).toFixed(1)} positions`],
+    ]));
+    return `At position ${m}, pair ${pair} is rotated by ${degrees}.${note}`;
+  },
+};
+
+/** Return a plane with a pair before and after its rotation, as directions. */
+function plane([a, b], angle) {
+  const start = Math.atan2(b, a), axis = "llama-axis";
+  const at = (turn, r) => [r * Math.cos(turn), -r * Math.sin(turn)];
+  const arrow = (turn, colour, label, label_at) => {
+    const [x, y] = at(turn, 90), [u, v] = at(turn, label_at);
+    const points = [at(turn, 100), at(turn + 0.09, 86), at(turn - 0.09, 86)].join(" ");
+    return [svg("line", { x2: x, y2: y, stroke: colour, "stroke-width": 4 }),
+      svg("polygon", { points, fill: colour }),
+      svg("text", { x: u, y: v + 4, "text-anchor": "middle" }, label)];
+  };
+  const sweep = angle % (2 * Math.PI), large = Number(sweep > Math.PI);
+  const arc = `M ${at(start, 40)} A 40 40 0 ${large} 0 ${at(start + sweep, 40)}`;
+  return svg("svg", { class: "llama-plane", viewBox: "-160 -150 320 300", role: "img",
+    "aria-label": "A pair as an arrow in a plane, before and after its rotation." },
+  svg("circle", { r: 100, fill: "none", class: axis }),
+  svg("line", { x1: -130, x2: 130, class: axis }), svg("line", { y1: -130, y2: 130, class: axis }),
+  svg("path", { d: arc, fill: "none", stroke: "currentColor", "stroke-width": 2 }),
+  ...arrow(start, COLOURS.other, "before", 118),
+  ...arrow(start + angle, COLOURS.query, "after", 136));
+}
+
+// ---- start ----
+
+const PARTS = { tokens, rotation, attention: attention_part, next, sampling, generate };
+const missing = ["fetch", "TextDecoder", "MessageChannel", "BigInt", "ReadableStream"].filter(
+  (name) => !(name in window));
+
+for (const section of document.querySelectorAll("section.llama")) {
+  const kind = PARTS[section.dataset.part];
+  if (kind && !missing.length) new Part(section, kind);
+  else section.replaceChildren(html("p", { class: "llama-message llama-error" },
+    kind ? `This part needs a browser of 2022 or later: this one has no ${missing.join(", no ")}.`
+    : `There is no part named ${section.dataset.part}.`));
+}
+
+window.llama = { load_tokenizer, load, next_token_probs };
+})();

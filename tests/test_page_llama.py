@@ -1,0 +1,796 @@
+"""The Llama in a page, in headless Chromium, compared with llamalib.
+
+Run by `make test-browser`; needs chromium and chromedriver on the PATH.
+"""
+
+import functools
+import http.server
+import itertools
+import random
+import re
+import shutil
+import threading
+import time
+
+import pytest
+import torch
+from selenium.webdriver.common.keys import Keys
+
+import llamalib
+from llamalib.sampling import next_token_probs
+from llamalib.tasks.page import write_pocket
+from llamalib.tokenizer import SPECIAL_TOKENS
+from tests.test_browser import FAINT, driver, elements, wait_for  # noqa: F401
+from tests.test_page import SITE
+
+pytestmark = pytest.mark.browser
+
+PARTS = "tokens", "rotation", "attention", "next", "sampling", "generate"
+PROMPT = "The capital of France is"
+# the variables of the theme that the site has, light and dark
+THEME = """
+body { --color-foreground-primary: black; --color-foreground-muted: #6b6f76;
+  --color-background-primary: white; --color-background-secondary: #f8f9fb;
+  margin: 16px; background: var(--color-background-primary); }
+body[data-theme="dark"] { --color-foreground-primary: #cfd0d0;
+  --color-foreground-muted: #81868d; --color-background-primary: #131416;
+  --color-background-secondary: #1a1c1e; color-scheme: dark; }
+"""
+
+
+def page(parts=PARTS):
+    sections = "".join(
+        f'<section class="llama" data-part="{part}" data-prompt="{PROMPT}">'
+        "<p>This part needs JavaScript.</p></section>"
+        for part in parts
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        '<title>Parts</title><link rel="icon" href="data:,">'
+        '<link rel="stylesheet" href="llama.css">'
+        f"<style>{THEME}</style><script defer src='llama.js'></script>"
+        f"</head><body>{sections}</body></html>"
+    )
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+    def do_GET(self):
+        name = self.path.rpartition("/")[2]
+        self.server.asked.append(name)
+        status, data = self.server.broken.get(name, (200, None))
+        if data is None and status == 200:
+            return super().do_GET()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page")
+    write_pocket(folder / "pocket")
+    for name in ("llama.js", "llama.css"):
+        shutil.copy(SITE / name, folder)
+    (folder / "index.html").write_text(page(), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def server(folder):
+    """Serve the folder; `asked` and `broken` are files by name."""
+    handler = functools.partial(Handler, directory=folder)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.asked, server.broken = [], {}
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.address = f"http://127.0.0.1:{server.server_port}"
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def opened(server, driver):  # noqa: F811
+    """Return the driver with the page; nothing unexpected may happen."""
+    driver.get_log("browser")
+    driver.get(f"{server.address}/index.html")
+    yield driver
+    expected = "status of 404", "status of 500"  # of files made to fail
+    found = [e["message"] for e in driver.get_log("browser")]
+    assert [m for m in found if not any(e in m for e in expected)] == []
+    names = "return performance.getEntriesByType('resource').map(e => e.name)"
+    for address in driver.execute_script(names):
+        assert address.startswith((server.address, "data:")), address
+
+
+def call(driver, code, *arguments):  # noqa: F811
+    """Return what JavaScript returns, after its promises."""
+    driver.set_script_timeout(300)
+    done = driver.execute_async_script(
+        "const given = [...arguments], done = given.pop();"
+        f"(async () => {{ {code} }})().then(value => done([value]),"
+        " error => done(error.message));",
+        *arguments,
+    )
+    assert isinstance(done, list), done
+    return done[0]
+
+
+def section(driver, part):  # noqa: F811
+    (found,) = elements(driver, f"section[data-part={part}]")
+    return found
+
+
+def inside(driver, part, selector):  # noqa: F811
+    return elements(section(driver, part), selector)
+
+
+def said(driver, part, expected):  # noqa: F811
+    """Wait until a part's message has the expected words; return it."""
+
+    def found():
+        (message,) = inside(driver, part, "[role=status]")
+        return message.text if re.search(expected, message.text) else None
+
+    return wait_for(f"{part} to say {expected}", found, seconds=40)
+
+
+def fill(driver, part, text, name="text"):  # noqa: F811
+    """Set a field as if typed, without waiting for each key."""
+    code = "const it = arguments[0]; it.value = arguments[1]; "
+    code += "it.dispatchEvent(new Event('input', {bubbles: true}));"
+    field = "input[type=text], textarea"
+    if name != "text":
+        field = f"//*[@data-part='{part}']//label[contains(., '{name}')]//"
+        found = driver.find_element(
+            "xpath", f"{field}input | {field}select"
+        )
+    else:
+        (found,) = inside(driver, part, field)
+    driver.execute_script(code, found, text)
+
+
+def submit(driver, part):  # noqa: F811
+    driver.execute_script(
+        "arguments[0].querySelector('[type=submit]').click()",
+        section(driver, part),
+    )
+
+
+DONE = {  # what each part says when it has drawn
+    "tokens": r"\d+ tokens",
+    "rotation": "is rotated by",
+    "attention": "Shown: layer",
+    "next": "most likely next token",
+    "sampling": "can be drawn",
+    "generate": "End of the text",
+}
+
+# -- the same numbers as llamalib's ----------------------------------------
+
+PIECES = [
+    *("a", "Z", "word", " the", "don't", "I'LL", "'S", "'ſ", "it’s", "ſ", "K"),
+    *("0", "42", "12345678", "٣٤", "½", "Ⅷ", "²", "三"),
+    *("é", "e\u0301", "ñ", "Å", "\u0301", "\u20dd", "नमस्ते", "ก็", "ไทย"),
+    *("你好", "日本語", "かな", "한국어", "العربية", "שלום", "\u200f", "مرحبا"),
+    *("🦙", "👩‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇫🇷"),
+    *("𝔘", "𠜎", "\U000e0001", "\U0010ffff"),
+    *(" ", "  ", "\t", "\n", "\r\n", "\r", "\n\n\n", "\v", "\f", "\x85"),
+    *("\xa0", "\u1680", "\u2003", "\u2028", "\u2029", "\u202f", "\u3000"),
+    *("\ufeff", "\u200b", "\u200d", "\u180e", "\x00", "\x1c", "\x1f", "\x7f"),
+    *(".", ",", "!?", "...", "…", "—", "//", "# ", "$x$", "<b>&amp;", "\\n"),
+    *("_a_b", "x=1;", "{}", "'", '"', "‘’", "€", "℃", "ﬁ", "ǅ", "ß", "İ"),
+    *("<|begin_of_text|>", "<|eot_id|>", "<|reserved_special_token_9|>"),
+    *("<|nothing|>", "<|", "|>", "\ufffd", "\u0378", "\ue000"),
+]
+
+
+def many_texts():
+    """Return 1,300 different texts of every kind, the same each time."""
+    draw, texts = random.Random(18), {"": None, "a" * 4000: None}
+    texts |= dict.fromkeys(PIECES + SPECIAL_TOKENS[:12])
+    texts |= dict.fromkeys([" " * 999 + "x", "ab" * 1500, "9" * 1000])
+    texts |= dict.fromkeys(["🦙" * 300, "\n" * 500, "é" * 700, "Straße " * 90])
+    while len(texts) < 1300:
+        texts["".join(draw.choices(PIECES, k=draw.randint(2, 12)))] = None
+    return list(texts)
+
+
+def test_ids_of_texts(opened, pocket):
+    texts, encode = many_texts(), pocket.tokenizer.encode
+    for special, allowed in ((False, ()), (True, "all")):
+        how = dict(bos=False, eos=False, allowed_special=allowed)
+        found = call(
+            opened,
+            "const t = await llama.load_tokenizer();"
+            "return given[0].map(text => t.encode(text, {special: given[1]}))",
+            texts,
+            special,
+        )
+        pairs = zip(texts, found, strict=True)
+        wrong = [t for t, ids in pairs if ids != encode(t, **how)]
+        assert len(texts) >= 1000 and wrong == []
+
+
+def test_texts_are_split_alike(opened):
+    """With a token for each two bytes, a wrong split shows in the ids."""
+    texts, ranks = many_texts(), {bytes([b]): b for b in range(256)}
+    texts += ["'ſx 'Sx 'Lx", "  \ufeff", " \x85 \x85x", "\x1c\x1cx"]
+    for data in map(str.encode, texts):
+        for pair in zip(data, data[1:]):
+            ranks.setdefault(bytes(pair), len(ranks))
+    ours = llamalib.Tokenizer(ranks)
+    found = call(
+        opened,
+        "const {constructor} = await llama.load_tokenizer();"
+        "const t = new constructor(new Map(given[1].map((x, i) => [x, i])));"
+        "return given[0].map(text => t.encode(text))",
+        texts,
+        [token.decode("latin-1") for token in ranks],
+    )
+    pairs = zip(texts, found, strict=True)
+    how = dict(bos=False, eos=False)
+    assert [t for t, ids in pairs if ids != ours.encode(t, **how)] == []
+
+
+def test_lone_surrogates_are_an_error(opened, pocket):
+    code = "return (await llama.load_tokenizer()).encode('a' + given[0] + 'b')"
+    code = code.replace("given[0]", "String.fromCharCode(given[0])")
+    for half in (0xD800, 0xDFFF):
+        with pytest.raises(AssertionError, match="Character 2 is half"):
+            call(opened, code, half)
+        with pytest.raises(ValueError):
+            pocket.tokenizer.encode(f"a{chr(half)}b", bos=False, eos=False)
+
+
+def test_texts_of_ids(opened, pocket):
+    """Whole texts, and streamed pieces, of ids that are no valid UTF-8."""
+    draw, t = random.Random(4), pocket.tokenizer
+    rows = [draw.choices(range(t.vocab_size), k=12) for _ in range(150)]
+    rows += [draw.choices(range(128, 256), k=20) for _ in range(150)]
+    rows += [t.encode(x, bos=True, eos=True) for x in many_texts()[:200]]
+    found = call(
+        opened,
+        "const t = await llama.load_tokenizer();"
+        "return given[0].map(ids => [t.decode(ids), "
+        "[...ids, undefined].map(t.decode_stream())])",
+        rows,
+    )
+    for ids, (text, pieces) in zip(rows, found, strict=True):
+        assert text == t.decode(ids)
+        expected = list(t.decode_stream(ids))
+        assert pieces[: len(expected)] == expected
+        assert "".join(pieces[len(expected) :]) == ""
+
+
+PROMPTS = [
+    *("Once upon a time there was a", "The capital of France is"),
+    *("The capital of Spain is", "The capital of Japan is", "Monday,"),
+    *("12 + 7 =", "Berlin is the capital of", "One day, a girl named Lily"),
+    *("The language of Brazil is", "Hello", "\n\n", "🦙", "What is 3 + 4?"),
+    *("Peru is a country in", "Tom was sad.", '"Good," said', "1, 2, 3,"),
+    *("Kenya is in", "abc", "Once upon a time " * 12),
+]
+
+
+def prompt_ids(pocket, texts=PROMPTS):
+    t = pocket.tokenizer
+    return [t.encode(text, bos=True, eos=False) for text in texts]
+
+
+def test_logits(opened, pocket):
+    long = random.Random(1).choices(range(3000), k=511)
+    rows = [*prompt_ids(pocket), [pocket.tokenizer.bos_id, *long]]
+    code = "const m = await llama.load();"
+    code += "return Array.from(await m.logits(given[0]))"
+    differences = []
+    for ids in rows:
+        with torch.no_grad():
+            expected = pocket(torch.tensor(ids), last_only=True)[-1]
+        found = torch.tensor(call(opened, code, ids))
+        differences.append((found - expected).abs().max().item())
+    assert len(rows) == 21 and max(differences) < 1e-3, differences
+
+
+GENERATE = """
+const m = await llama.load(), ids = [], options = given[1];
+if (options.stop) options.stop = new Set(options.stop);
+for await (const id of m.generate(given[0], options)) ids.push(id);
+return ids;
+"""
+
+
+def test_greedy_ids(opened, pocket):
+    rows = prompt_ids(pocket)
+    assert len(rows) == 20
+    for ids in rows:
+        how = dict(max_new_tokens=40, stop=[])
+        expected = list(llamalib.generate(pocket, ids, **how))
+        assert call(opened, GENERATE, ids, how) == expected
+        assert len(expected) == 40
+
+
+def test_a_text_ends_where_llamalib_ends_it(opened, pocket):
+    (ids,) = prompt_ids(pocket, PROMPTS[:1])
+    expected = list(llamalib.generate(pocket, ids, max_new_tokens=200))
+    assert len(expected) < 200
+    assert call(opened, GENERATE, ids, {"max_new_tokens": 200}) == expected
+
+
+def test_distributions(opened, pocket):
+    values = [0.3, 0.7, 1, 1.7], [None, 1, 5, 40, 5000], [None, 0.1, 0.9, 1]
+    settings = list(itertools.product(*values))
+    code = "const m = await llama.load(), l = await m.logits(given[0]);"
+    code += "return given[1].map(s => "
+    code += "Array.from(llama.next_token_probs(l, ...s)))"
+    for ids in prompt_ids(pocket)[:4]:
+        with torch.no_grad():
+            logits = pocket(torch.tensor(ids), last_only=True)[-1]
+        found = torch.tensor(call(opened, code, ids, settings))
+        for probs, setting in zip(found, settings, strict=True):
+            expected = next_token_probs(logits, *setting)
+            assert (probs - expected).abs().max() < 1e-4, setting
+            assert torch.equal(probs > 0, expected > 0), setting
+
+
+def test_ties_with_the_kth_are_kept(opened):
+    code = "return Array.from(llama.next_token_probs("
+    code += "Float32Array.of(1, 3, 1, 0, -2), 1, given[0]))"
+    logits = torch.tensor([1.0, 3.0, 1.0, 0.0, -2.0])
+    for k in range(1, 7):
+        found = torch.tensor(call(opened, code, k), dtype=torch.float32)
+        assert torch.allclose(found, next_token_probs(logits, 1, k))
+
+
+def test_settings_out_of_range(opened):
+    code = "llama.next_token_probs(new Float32Array(9), ...given)"
+    wrong = [(-1,), (1e-30,), (1, 0), (1, 2.5), (1, None, 0), (1, None, 1.5)]
+    for setting in wrong:
+        with pytest.raises(AssertionError, match="expected"):
+            call(opened, code, *setting)
+    greedy = call(opened, f"return {code.replace('(9)', '([1, 4, 2])')}[1]", 0)
+    assert greedy == 1
+
+
+def test_samples(opened, pocket):
+    """The same seed gives the same text; frequencies are probabilities."""
+    (ids,) = prompt_ids(pocket, ["Once upon a time there was a"])
+    how = dict(max_new_tokens=25, temperature=1.0, top_k=50, stop=[])
+    texts = [call(opened, GENERATE, ids, how | {"seed": s}) for s in (3, 3, 4)]
+    assert texts[0] == texts[1] != texts[2]
+    with torch.no_grad():
+        logits = pocket(torch.tensor(ids), last_only=True)[-1]
+    probs, n = next_token_probs(logits, 1.3, 8, 0.95), 400
+    code = "const m = await llama.load(), ids = [];"
+    code += "const how = {max_new_tokens: 1, temperature: 1.3, top_k: 8,"
+    code += " top_p: 0.95}; for (let seed = 0; seed < given[1]; seed++)"
+    code += "for await (const id of m.generate(given[0], {...how, seed}))"
+    code += "ids.push(id); return ids"
+    drawn = torch.tensor(call(opened, code, ids, n)).bincount(minlength=3328)
+    assert drawn.sum() == n and drawn[probs == 0].sum() == 0
+    spread = (n * probs * (1 - probs)).sqrt()
+    assert ((drawn - n * probs).abs() <= 4 * spread + 1e-3).all()
+
+
+# -- the parts, by keyboard --------------------------------------------------
+
+
+def active(driver, code="document.activeElement"):  # noqa: F811
+    return driver.execute_script(f"return {code}")
+
+
+def press(driver, *keys):  # noqa: F811
+    driver.switch_to.active_element.send_keys(*keys)
+
+
+def tab_to(driver, part, selector):  # noqa: F811
+    """Press Tab until the part's element has the focus, visibly."""
+    for _ in range(120):
+        press(driver, Keys.TAB)
+        if driver.execute_script(
+            "const it = document.activeElement;"
+            "return it.matches(arguments[0]) && "
+            "it.closest('section')?.dataset.part === arguments[1]",
+            selector,
+            part,
+        ):
+            break
+    else:
+        raise AssertionError(f"Tab does not reach {selector} in {part}")
+    look = "getComputedStyle({})"
+    it = "document.activeElement"
+    if selector == "[type=radio]":  # its map has the outline
+        it += ".nextElementSibling"
+    outline = active(driver, look.format(it) + ".outlineStyle")
+    assert outline == "solid", (part, selector)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_by_keyboard(opened, part):
+    assert "This part needs JavaScript" not in section(opened, part).text
+    tab_to(opened, part, "[type=submit]")
+    press(opened, Keys.ENTER)
+    first = said(opened, part, DONE[part])
+    moved = {
+        "tokens": ("textarea", "!!", "26 characters"),
+        "rotation": ("[type=range]", Keys.ARROW_RIGHT, "At position 6,"),
+        "attention": ("[type=radio]", Keys.ARROW_RIGHT, "layer 0, head 1"),
+        "next": ("[type=text]", " Paris", r"token: \."),
+        "sampling": ("[type=range]", Keys.END, r"^(?!1 of)\d+ of 3328"),
+    }
+    if part == "generate":
+        return
+    selector, key, expected = moved[part]
+    opened.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
+    tab_to(opened, part, selector)
+    if selector in ("textarea", "[type=text]"):
+        press(opened, Keys.CONTROL, Keys.END)
+    press(opened, key)
+    assert said(opened, part, expected) != first
+
+
+def test_a_text_is_stopped_by_keyboard(opened):
+    fill(opened, "generate", "Once upon a time there was a")
+    fill(opened, "generate", "500", "new tokens")
+    # no token ends the text, so that it grows until the keys are pressed
+    call(opened, "(await llama.load_tokenizer()).stop_tokens.clear()")
+    tab_to(opened, "generate", "[type=submit]")
+    press(opened, Keys.ENTER)
+    text = ".llama-text > span + span"
+    wait_for(
+        "text",
+        lambda: [e for e in inside(opened, "generate", text) if e.text],
+        seconds=40,
+    )
+    tab_to(opened, "generate", "[type=button]")
+    press(opened, Keys.SPACE)
+    last = said(opened, "generate", "End of the text")
+    n = int(re.search(r"you stopped it. (\d+) new tokens", last)[1])
+    assert 0 < n < 500
+    before = inside(opened, "generate", ".llama-text")[0].text
+    time.sleep(0.5)
+    assert inside(opened, "generate", ".llama-text")[0].text == before
+
+
+# -- what the parts show -----------------------------------------------------
+
+
+def test_tokens_are_shown(opened, pocket):
+    text = "Hi <|eot_id|> é\n<b>x</b>"
+    fill(opened, "tokens", text)
+    said(opened, "tokens", "tokens")
+    t = pocket.tokenizer
+    for special, allowed in ((False, ()), (True, "all")):
+        ids = t.encode(text, bos=False, eos=False, allowed_special=allowed)
+        said(opened, "tokens", f" {len(ids)} tokens")
+        boxes = [e.text.split("\n") for e in inside(opened, "tokens", "li")]
+        assert [int(box[1]) for box in boxes] == ids
+        for i, (label, _, code) in zip(ids, boxes):
+            if i in t.special_tokens.values():
+                assert code == "control" and label == "<|eot_id|>"
+            else:
+                assert bytes.fromhex(code) == t.decode_bytes([i])
+        if not special:
+            (box,) = inside(opened, "tokens", "[type=checkbox]")
+            box.send_keys(Keys.SPACE)
+    assert not inside(opened, "tokens", "li b b")
+
+
+def cells(driver, part):  # noqa: F811
+    """Return the texts of a table's rows, at one moment."""
+    code = "const rows = [...arguments[0].querySelectorAll('tbody tr')];"
+    code += "return rows.map(row => [...row.cells].map(e => e.textContent))"
+    return driver.execute_script(code, section(driver, part))
+
+
+def test_next_tokens_are_shown(opened, pocket):
+    submit(opened, "next")
+    said(opened, "next", "most likely next token: ␣Paris")
+    (ids,) = prompt_ids(pocket, [PROMPT])
+    with torch.no_grad():
+        probs = pocket(torch.tensor(ids), last_only=True)[-1].softmax(-1)
+    assert [int(c[1]) for c in cells(opened, "next")] == (
+        probs.topk(10).indices.tolist()
+    )
+    fill(opened, "next", "3", "bars")
+    wait_for("bars", lambda: len(cells(opened, "next")) == 3, 10)
+    fill(opened, "next", "Once upon a time")
+    said(opened, "next", "token: (?!␣Paris)")
+
+
+def test_maps_are_shown(opened, pocket):
+    submit(opened, "attention")
+    said(opened, "attention", "Shown: layer 0, head 0 · KV head 0")
+    assert len(inside(opened, "attention", "canvas")) == 48
+    (ids,) = prompt_ids(pocket, [PROMPT])
+    maps = llamalib.attention_maps(pocket, torch.tensor(ids))
+    for layer, head in ((0, 0), (4, 6)):
+        name = f"layer {layer}, head {head}, KV head {head // 4}"
+        (radio,) = inside(opened, "attention", f"[aria-label='{name}']")
+        opened.execute_script("arguments[0].click()", radio)
+        said(opened, "attention", f"layer {layer}, head {head} ·")
+        shown = "return [...arguments[0].querySelectorAll('.llama-map "
+        shown += ".llama-black, .llama-white')].map(e => e.textContent)"
+        found = opened.execute_script(shown, section(opened, "attention"))
+        rows, columns = torch.tril_indices(len(ids), len(ids))
+        expected = maps[layer, head][rows, columns]
+        found = torch.tensor([float(text) for text in found])
+        assert (found - expected).abs().max() < 0.0051
+
+
+def test_a_query_is_rotated(opened, pocket):
+    submit(opened, "rotation")
+    said(opened, "rotation", "At position 5")
+    chosen = {"layer": 3, "head": 5, "token": 2, "pair": 4, "position": 9}
+    for name, value in chosen.items():
+        fill(opened, "rotation", str(value), name)
+        time.sleep(0.1)
+    said(opened, "rotation", "At position 9, pair 4")
+    (ids,) = prompt_ids(pocket, [PROMPT])
+    seen = llamalib.record(pocket, torch.tensor(ids))
+    x = seen["layers.3.attention.in"][2]
+    query = (pocket.weights()["layers.3.attention.wq.weight"] @ x).view(8, -1)
+    query = torch.view_as_complex(query[5].view(-1, 2).contiguous())[4]
+    before, after = query.item(), query * pocket.freqs_cis_for(0, 10)[9, 4]
+    numbers = dict(c for c in cells(opened, "rotation"))
+    for name, value in (("before", before), ("after", after.item())):
+        found = eval(numbers[f"pair 4 {name}"])
+        assert found == pytest.approx((value.real, value.imag), abs=6e-4)
+
+
+def test_samples_are_counted(opened):
+    submit(opened, "sampling")
+    said(opened, "sampling", "; 0 were")
+    (button,) = inside(opened, "sampling", "[type=button]")
+    tables = []
+    for seed in (5, 5, 6):
+        fill(opened, "sampling", str(seed + 1), "seed")
+        fill(opened, "sampling", str(seed), "seed")
+        said(opened, "sampling", f"; 0 were, with seed {seed}")
+        fill(opened, "sampling", "Once upon a time there was a")
+        for n in (20, 40):
+            opened.execute_script("arguments[0].click()", button)
+            said(opened, "sampling", f"; {n} were, with seed {seed}")
+        tables.append(cells(opened, "sampling"))
+        assert sum(int(row[3]) for row in tables[-1]) == 40
+        assert all(r[3] == "0" for r in tables[-1] if r[2] == "cut off")
+    assert tables[0] == tables[1] != tables[2]
+
+
+def test_a_text_grows(opened, pocket):
+    submit(opened, "generate")
+    said(opened, "generate", r"End of the text: .*\d+ a second")
+    (ids,) = prompt_ids(pocket, [PROMPT])
+    new = llamalib.generate(pocket, ids, max_new_tokens=120)
+    expected = PROMPT + pocket.tokenizer.decode(new)
+    text = "return arguments[0].querySelector('.llama-text').textContent"
+    found = opened.execute_script(text, section(opened, "generate"))
+    assert found == expected
+
+
+def test_a_text_ends_with_the_positions(opened):
+    fill(opened, "generate", "word " * 170)
+    fill(opened, "generate", "512", "new tokens")
+    submit(opened, "generate")
+    said(opened, "generate", "the page keeps 512 positions|the model ended")
+    ids = call(
+        opened,
+        "const m = await llama.load(), ids = []; for await (const id of "
+        "m.generate(Array(510).fill(300), {stop: new Set()})) ids.push(id);"
+        "return ids",
+    )
+    assert len(ids) == 3  # the last one is returned, but has no position
+
+
+# -- files and errors --------------------------------------------------------
+
+
+def test_files_are_fetched_once_and_late(opened, server):
+    pocket_files = "tokenizer.model", "params.json", "model.safetensors"
+
+    def counts():
+        return [server.asked.count(name) for name in pocket_files]
+
+    assert counts() == [0, 0, 0]
+    fill(opened, "tokens", "abc")
+    said(opened, "tokens", "3 characters")
+    assert counts() == [1, 0, 0]
+    fill(opened, "next", "abc")  # typing does not fetch 13 MB
+    for part in PARTS:
+        (button,) = inside(opened, part, "[type=submit]")
+        loads = "Load the pocket Llama (13 MB)"
+        assert (button.text == loads) == (part != "tokens")
+    for part in PARTS:
+        submit(opened, part)
+    for part in PARTS:
+        said(opened, part, DONE[part])
+        (button,) = inside(opened, part, "[type=submit]")
+        assert button.text.startswith(("Show", "Continue"))
+    assert counts() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "name, status, expected",
+    [
+        ("model.safetensors", 404, "answered with status 404.*Check"),
+        ("tokenizer.model", 500, "answered with status 500"),
+        ("model.safetensors", 200, "is damaged"),
+        ("params.json", 200, "is damaged"),
+        ("tokenizer.model", 200, "is damaged"),
+    ],
+)
+def test_a_second_use_after_an_error_works(
+    opened, server, folder, name, status, expected
+):
+    whole = (folder / "pocket" / name).read_bytes()
+    data = whole[: len(whole) // 2] if status == 200 else b"none"
+    server.broken[name] = status, data
+    submit(opened, "next")
+    said(opened, "next", f"{name} {'.*' * (status != 200)}{expected}")
+    server.broken.clear()
+    submit(opened, "next")
+    said(opened, "next", DONE["next"])
+    assert not inside(opened, "next", ".llama-error")
+
+
+def test_a_server_that_is_gone(server, driver):  # noqa: F811
+    driver.get(f"{server.address}/index.html")
+    driver.execute_cdp_cmd("Network.enable", {})
+    gone = dict(latency=0, downloadThroughput=0, uploadThroughput=0)
+    how = "Network.emulateNetworkConditions"
+    driver.execute_cdp_cmd(how, dict(offline=True, **gone))
+    submit(driver, "attention")
+    said(driver, "attention", "the server gave no answer")
+    gone = dict.fromkeys(("downloadThroughput", "uploadThroughput"), -1)
+    driver.execute_cdp_cmd(how, dict(offline=False, latency=0, **gone))
+    submit(driver, "attention")
+    said(driver, "attention", DONE["attention"])
+    assert len(inside(driver, "attention", ".llama-map rect")) > 20
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_texts_that_do_not_fit(opened, part):
+    submit(opened, part)
+    said(opened, part, DONE[part])
+    fill(opened, part, "")
+    submit(opened, part)
+    said(opened, part, "The text is empty. Type a word")
+    fill(opened, part, "a" * 10_001)
+    submit(opened, part)
+    said(opened, part, "10001 characters; this page takes at most 10000")
+    fill(opened, part, "word " * 600)
+    submit(opened, part)
+    if part == "tokens":
+        said(opened, part, "The first 300 are shown")
+    elif part in ("attention", "rotation"):
+        said(opened, part, "Only the first 40 tokens")
+    else:
+        said(opened, part, r"\d+ tokens; .*at most 512. Shorten it by \d+")
+    fill(opened, part, PROMPT)
+    submit(opened, part)
+    said(opened, part, DONE[part] + "(?!.*Only)")
+
+
+def test_a_page_that_is_opened_as_a_file(folder, driver):  # noqa: F811
+    driver.get((folder / "index.html").as_uri())
+    for part in ("tokens", "generate"):
+        submit(driver, part)
+        said(driver, part, "opened as a file .*python -m http.server")
+
+
+def test_an_old_browser_and_an_unknown_part(server, driver):  # noqa: F811
+    code = "delete window.TextDecoder"
+    if "unknown" not in server.broken:
+        server.broken["unknown.html"] = 200, page(["song"]).encode()
+    how = "Page.addScriptToEvaluateOnNewDocument"
+    script = driver.execute_cdp_cmd(how, {"source": code})
+    driver.get(f"{server.address}/index.html")
+    for part in PARTS:
+        words = "of 2022 or later: this one has no TextDecoder."
+        assert words in section(driver, part).text
+    how = "Page.removeScriptToEvaluateOnNewDocument"
+    driver.execute_cdp_cmd(how, script)
+    driver.get(f"{server.address}/unknown.html")
+    assert "no part named song" in section(driver, "song").text
+
+
+def test_without_javascript_the_sentence_stays(server, driver):  # noqa: F811
+    how = "Emulation.setScriptExecutionDisabled"
+    driver.execute_cdp_cmd(how, {"value": True})
+    driver.get(f"{server.address}/index.html")
+    assert section(driver, "next").text == "This part needs JavaScript."
+
+
+# -- for every reader --------------------------------------------------------
+
+
+def draw_all(driver):  # noqa: F811
+    for part in PARTS:
+        submit(driver, part)
+        said(driver, part, DONE[part])
+
+
+def resize(driver, width):  # noqa: F811
+    size = dict(width=width, height=900, deviceScaleFactor=1)
+    how = "Emulation.setDeviceMetricsOverride"
+    driver.execute_cdp_cmd(how, dict(mobile=width < 500, **size))
+
+
+SMALL = """
+const small = [];
+for (const it of document.querySelectorAll(
+    ".llama button, .llama input, .llama select, .llama textarea, summary")) {
+  const box = (it.type === "checkbox" ? it.closest("label") : it)
+    .getBoundingClientRect();
+  if (box.width < 40 || box.height < 40)
+    small.push([it.outerHTML.slice(0, 80), box.width, box.height]);
+}
+return [small, document.documentElement.scrollWidth, innerWidth];
+"""
+
+
+def test_on_a_phone(opened):
+    resize(opened, 390)
+    opened.refresh()
+    for part in PARTS:  # a long word does not widen the page either
+        fill(opened, part, "Llama" * 30 + " 🦙 " + PROMPT)
+    draw_all(opened)
+    small, width, screen = opened.execute_script(SMALL)
+    assert small == [] and width <= screen == 390
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_have_contrast(opened, theme):
+    opened.execute_script(f"document.body.dataset.theme = '{theme}'")
+    draw_all(opened)
+    submit(opened, "tokens")
+    fill(opened, "next", "")
+    said(opened, "next", "empty")
+    places = '".jp-RenderedHTMLCommon *, .jp-RenderedText pre"'
+    assert places in FAINT
+    _, faint = opened.execute_script(FAINT.replace(places, '".llama *"'))
+    assert faint == []
+
+
+def test_names_for_screen_readers(opened):
+    draw_all(opened)
+    controls = ".llama button, .llama input, .llama select, .llama textarea, "
+    controls += ".llama svg, .llama fieldset"
+    found = elements(opened, controls)
+    assert len(found) > 80
+    assert [e.tag_name for e in found if not e.accessible_name.strip()] == []
+    for part in PARTS:
+        (message,) = inside(opened, part, "[role=status]")
+        assert message.aria_role == "status"  # a polite live region
+        assert not inside(opened, part, ".llama-output [role=status]")
+        assert not inside(opened, part, ".llama-output [aria-live]")
+    for part in ("attention", "rotation", "next", "sampling"):
+        (caption,) = inside(opened, part, "caption")
+        words = caption.get_attribute("textContent")
+        assert words and inside(opened, part, "th[scope=row]")
+
+
+@pytest.mark.parametrize("wish", ["reduce", "no-preference"])
+def test_motion(opened, wish):
+    features = [{"name": "prefers-reduced-motion", "value": wish}]
+    how = {"features": features}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", how)
+    submit(opened, "next")
+    said(opened, "next", DONE["next"])
+    (bar, *_) = inside(opened, "next", ".llama-fill")
+    duration = bar.value_of_css_property("transition-duration")
+    assert (duration == "0s") == (wish == "reduce")
+
+
+def test_texts_are_never_markup(opened):
+    text = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+    for part in PARTS:
+        fill(opened, part, text)
+    draw_all(opened)
+    assert not elements(opened, ".llama img, .llama script")
+    (shown,) = inside(opened, "generate", ".llama-prompt")
+    assert shown.text == text
