@@ -98,6 +98,8 @@ def key(value, values=True):
         value = vars(value)
     if isinstance(value, dict):
         value = list(value.items())
+    if isinstance(value, functools.partial):  # H's networks
+        value = value.args
     if isinstance(value, (list, tuple, set)):
         return tuple(key(each, values) for each in value)
     plain = (str, bytes, int, float, torch.dtype, type(None))
