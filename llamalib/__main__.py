@@ -108,10 +108,8 @@ def add_project(add) -> None:
         execute("notebooks", nargs="*", type=Path, help="(default: all)")
     for name, (_, help) in SCRIPTS.items():
         add(name, later("tasks.project.run_scripts", name=name), help)
-    lines = add("lines", print_lines, "count llamalib's lines by room")
-    lines("revisions", nargs="*", help="commits to compare with")
-    words = add("words", print_words, "count words and minutes by notebook")
-    words("revisions", nargs="*", help="commits to compare with")
+    add("lines", print_lines, "count llamalib's lines by room")
+    add("words", print_words, "count words and minutes by notebook")
     gpu = later("tasks.gpu.run_gpu")
     gpu = add("gpu", gpu, "test and measure on a CUDA GPU, in minutes")
     gpu("--minutes", type=float, default=9, help="the most to take")
@@ -182,18 +180,18 @@ def convert_folder(source: Path, target: Path) -> None:
     print(f"ready: {target}")
 
 
-def print_lines(revisions: list[str]) -> None:
-    """Print a table of lines by room, in commits and in today's files."""
+def print_lines() -> None:
+    """Print a table of lines by room."""
     from .course import counts
 
-    print(counts.lines_table(revisions))
+    print(counts.lines_table())
 
 
-def print_words(revisions: list[str]) -> None:
-    """Print words, cells and minutes by notebook, in commits and today."""
+def print_words() -> None:
+    """Print words, cells and minutes by notebook."""
     from .course import counts
 
-    print(counts.words_table(all_notebooks(), revisions))
+    print(counts.words_table(all_notebooks()))
 
 
 if __name__ == "__main__":

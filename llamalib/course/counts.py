@@ -2,20 +2,12 @@ r"""Lines of the package and words of the notebooks, as tables in Markdown."""
 
 import json
 import re
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import ROOT
 
-FORMER_ROOMS = {  # of the files of release 0.1.0, which was one flat folder
-    "formats": "checkpoint fetch huggingface shards tokenizer_json",
-    "fast": "compiled native one_query products quantization",
-    "viz": "plots widgets",
-    "in notebooks": "training experts long_context",
-    "commands": "__main__",
-}
 # Seconds to read one line of code and one picture, and words per minute.
 LINE, PICTURE, WORDS = 4, 20, 180
 
@@ -25,57 +17,21 @@ def table(rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def lines_table(revisions: list[str]) -> str:
-    """Return the lines by room, in commits and in today's files."""
-    counts = [package_lines(each) for each in (*revisions, None)]
-    rows = [["room", *revisions, "now"], ["---"] * (len(counts) + 1)]
-    for room in sorted(set().union(*counts)):
-        rows.append([room, *(f"{each[room]:,}" for each in counts)])
-    return table(rows)
-
-
-def package_lines(revision: str | None) -> Counter:
-    """Return the lines by room in a commit, or in today's files."""
-    package = ROOT / "llamalib"
-    found = [
-        f"{path.relative_to(package).as_posix()}:{lines_of(path)}"
-        for path in package.rglob("*.py")
-    ]
-    if revision is not None:
-        files = "llamalib/*.py", "llamalib/*.c"
-        done = git("grep", "-c", "", revision, "--", *files)
-        if done.returncode:
-            raise ValueError(f"git: {done.stderr.decode().strip()}")
-        found = done.stdout.decode().splitlines()
+def lines_table() -> str:
+    """Return the lines of .py files by room."""
     counts = Counter()
-    for line in found:
-        path, number = line.split("llamalib/")[-1].rsplit(":", 1)
-        counts.update({room_of(path): int(number), "all": int(number)})
-    return counts
+    for path in (ROOT / "llamalib").rglob("*.py"):
+        lines = path.read_bytes().count(b"\n")
+        counts.update({room_of(path): lines, "all": lines})
+    rows = [[room, f"{n:,}"] for room, n in sorted(counts.items())]
+    return table([["room", "lines"], ["---", "---:"], *rows])
 
 
-def lines_of(file: Path) -> int:
-    """Return the number of line ends in a file."""
-    return file.read_bytes().count(b"\n")
-
-
-def git(*arguments: str) -> subprocess.CompletedProcess:
-    """Run git in the project, or raise FileNotFoundError without it."""
-    try:
-        command = ["git", *arguments]
-        return subprocess.run(command, cwd=ROOT, capture_output=True)
-    except FileNotFoundError:
-        problem = "git is not installed: without it no commit can be read"
-        raise FileNotFoundError(problem) from None
-
-
-def room_of(path: str) -> str:
-    """Return the room of a file, given its path in the package."""
-    first = path.split("/")[0]
-    for room, names in FORMER_ROOMS.items():
-        if first.split(".")[0] in names.split():
-            return room
-    return "core" if first == path else first
+def room_of(path: Path) -> str:
+    """Return the room of a file of the package."""
+    room, *inside = path.relative_to(ROOT / "llamalib").parts
+    core = "commands" if room == "__main__.py" else "core"
+    return room if inside else core
 
 
 @dataclass(frozen=True)
@@ -128,29 +84,12 @@ def reading(notebook: dict) -> Reading:
     return Reading(words, lines, pictures, cells, practice)
 
 
-def words_table(paths: list[Path], revisions: list[str]) -> str:
-    """Return words, cells and minutes by notebook, in commits and today."""
-    heads = ["words", "cells", "minutes"]
-    names = [f"{h}, {each}" for each in (*revisions, "now") for h in heads]
-    rows = [["notebook", *names, "exercises"], ["---"] * (len(names) + 2)]
+def words_table(paths: list[Path]) -> str:
+    """Return words, cells and minutes by notebook."""
+    heads = ["notebook", "words", "cells", "minutes", "exercises"]
+    rows = [heads, ["---"] * len(heads)]
     for path in paths:
-        row = [path.stem]
-        for revision in (*revisions, None):
-            found = counted(path, revision)
-            row += [f"{n:,}" if found else "–" for n in found or (0, 0, 0)]
-        practice = reading(json.loads(path.read_text("utf-8"))).practice
-        rows.append([*row, str(practice)])
+        found = reading(json.loads(path.read_text(encoding="utf-8")))
+        numbers = found.words, found.cells, found.minutes, found.practice
+        rows.append([path.stem, *(f"{n:,}" for n in numbers)])
     return table(rows)
-
-
-def counted(path: Path, revision: str | None):
-    """Return words, cells and minutes of a notebook, or None without it."""
-    text = path.read_text(encoding="utf-8")
-    if revision is not None:
-        name = f"{revision}:{path.relative_to(ROOT).as_posix()}"
-        done = git("show", name)
-        if done.returncode:
-            return None
-        text = done.stdout.decode()
-    found = reading(json.loads(text))
-    return found.words, found.cells, found.minutes
