@@ -66,11 +66,11 @@ def test_mistakes_are_the_tests():
     for stem in PATHS:
         wrong = guide.mistakes(stem)
         for n, words, _ in sections(MISTAKES / f"{stem}.py"):
-            told = re.sub(r"\\(.)", r"\1", wrong[str(n)])
+            told = re.sub(r"\\(.)", r"\1", wrong[n])
             if words not in told:
                 untold += [words] * (not re.search(other, words))
     assert len(untold) < 25, untold
-    rotate = guide.mistakes("04_rope")["1"]
+    rotate = guide.mistakes("04_rope")[1]
     assert rotate.startswith("“your pairs are halves, not adjacent” · “")
 
 

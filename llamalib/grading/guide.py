@@ -14,8 +14,9 @@ from ..course.counts import reading, table
 from ..course.series import SERIES
 from ..files import ROOT
 from ..tasks.notebooks import NOTEBOOKS, read_notebook
+from .assignments import MISTAKES, exercises, sections
 
-PAGE, MISTAKES = ROOT / "site" / "guide.md", ROOT / "tests" / "mistakes"
+PAGE = ROOT / "site" / "guide.md"
 TITLES = {Path(each.file).stem: each for each in SERIES}
 WEEKS = [stem for stem, each in TITLES.items() if each.step]
 LINK = "[{0.label}](../notebooks/{0.file})"
@@ -50,15 +51,14 @@ def plan() -> str:
 def facts(stem: str) -> str:
     """Return the head of a notebook's part of the guide."""
     entry, wrong = TITLES[stem], mistakes(stem)
-    notebook = read_notebook(NOTEBOOKS / entry.file)
+    path = NOTEBOOKS / entry.file
     week = f"Week {WEEKS.index(stem) + 1}: " if stem in WEEKS else ""
-    text = "\n".join(cell.source for cell in notebook.cells)
-    points = dict(re.findall(r"\*\*Exercise (\d+)\*\* \((\d+) min", text))
     lines = "\n".join(
-        f"- Exercise {n}, `{name}` ({points[n]} points): {wrong[n]}"
-        for n, name in re.findall(r"course\.check_(\d+)\((\w+)", text)
+        f"- Exercise {e.number}, `{e.name}` ({e.points} points): "
+        f"{wrong[e.number]}"
+        for e in exercises(path)
     )
-    times = reading(notebook)
+    times = reading(read_notebook(path))
     return (
         f"### {week}{entry.label}\n\n{LINK.format(entry)}: {times.minutes} "
         f"minutes of reading, {times.practice} minutes of exercises.\n\n"
@@ -67,11 +67,11 @@ def facts(stem: str) -> str:
     )
 
 
-def mistakes(stem: str) -> dict[str, str]:
+def mistakes(stem: str) -> dict[int, str]:
     """Return by exercise what its check says of the mistakes in the tests."""
     module = import_module(f"..course.nb{stem.split('_')[0]}", __package__)
-    text, found = (MISTAKES / f"{stem}.py").read_text(encoding="utf-8"), {}
-    for n, words in re.findall(r"^# %% exercise (\d+): (.*)$", text, re.M):
+    found = {}
+    for n, words, _ in sections(MISTAKES / f"{stem}.py"):
         own = texts(getattr(module, f"check_{n}"), words)
         whole = max(own or texts(module, words), key=len, default="")
         safe = re.sub(r"([\\`*_$<>[\]{}|])", r"\\\1", whole)

@@ -8,10 +8,8 @@ import argparse
 import ast
 import contextlib
 import json
-import re
 import sys
 import tempfile
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import torch
 from ..course.judge import variant
 from ..files import ROOT
 from ..loading import load
+from .assignments import exercises
 from .sandbox import Sandbox, write_package
 from .wire import Failed, Lost, masked
 from .worker import limit
@@ -30,22 +29,6 @@ MEMORY = 8 * 2**30  # address space of the judge
 HIDDEN = 3  # checks with other seeds and shapes
 
 
-@dataclass(frozen=True)
-class Exercise:
-    r"""One exercise of our notebook.
-
-    Attributes:
-        name: of the function that a learner writes.
-        given: names of what else the check is given.
-        points: its announced minutes.
-    """
-
-    number: int
-    name: str
-    given: tuple[str, ...]
-    points: int
-
-
 def code_of(notebook: dict) -> list[tuple[list, str]]:
     """Return (tags, source) of the code cells of a notebook's JSON."""
     found = []
@@ -53,22 +36,6 @@ def code_of(notebook: dict) -> list[tuple[list, str]]:
         if cell["cell_type"] == "code":
             tags = cell.get("metadata", {}).get("tags", ())
             found.append(([*tags], "".join(cell["source"])))
-    return found
-
-
-def exercises(notebook: dict) -> list[Exercise]:
-    """Return the exercises of one of our notebooks, given as its JSON."""
-    found = []
-    texts = "\n".join("".join(c["source"]) for c in notebook["cells"])
-    spans = r"\*\*Exercise (\d+)\*\* \((\d+) min"
-    points = {int(n): int(m) for n, m in re.findall(spans, texts)}
-    for tags, source in code_of(notebook):
-        for tag in tags:
-            if match := re.fullmatch(r"check-(\d+)", tag):
-                call = ast.parse(source).body[0].value
-                name, *given = (ast.unparse(each) for each in call.args)
-                n = int(match[1])
-                found.append(Exercise(n, name, tuple(given), points[n]))
     return found
 
 
@@ -189,7 +156,7 @@ def judge(path: Path, stem: str, variants, seconds=20, unsafe=False) -> dict:
             cells, problem = [], str(error)
         work = Submission(cells, code_of(notebook), Path(folder), unsafe)
         with contextlib.closing(work):
-            for each in exercises(notebook):
+            for each in exercises(source):
                 check = getattr(checks, f"check_{each.number}")
                 given = [value_of(name, notebook) for name in each.given]
                 right, words = False, problem

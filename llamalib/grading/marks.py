@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 from ..files import ROOT, listing
 from ..tasks.notebooks import all_notebooks, write
-from .judging import HIDDEN, exercises
+from .assignments import exercises
+from .judging import HIDDEN
 from .sandbox import refuse_unless_isolated
 
 LONGEST = 3600  # seconds for one submission, judge included
@@ -122,8 +123,7 @@ def marked(path: Path, stem: str, ours: Path, options: list[str]) -> dict:
     except ValueError:  # it ended before its result
         reason = done.stderr.decode(errors="replace")[-300:]
     words = f"the judge failed, please report it: {reason}"
-    notebook = json.loads(ours.read_text(encoding="utf-8"))
-    marks = {e.number: (0, e.points, words) for e in exercises(notebook)}
+    marks = {e.number: (0, e.points, words) for e in exercises(ours)}
     return dict(marks=marks, notes={})
 
 
