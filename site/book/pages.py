@@ -86,7 +86,7 @@ class Pages:
         """Write all sources into the empty folder."""
         for file, path in NOTEBOOKS.items():
             self.put(file, json.dumps(self.page(file), ensure_ascii=False))
-            self.copy(path, f"_extra/{file}")
+            self.put(f"_extra/{file}", path)
         for each in SERIES:
             self.solutions(each)
         names = "\n".join(Path(n.solutions).stem for n in SERIES)
@@ -98,38 +98,34 @@ class Pages:
             if name.endswith(".md"):
                 self.put(to, self.linked(read_text(name), name))
         self.put("index.md", self.first_page())
-        self.static(self.folder / "_static")
+        self.static()
 
-    def static(self, folder: Path) -> None:
+    def static(self) -> None:
         """Copy the scripts and styles, the font, and the pocket Llama."""
-        (folder / "pocket").mkdir(parents=True)
-        (folder / "fonts").mkdir()
         for file in (*SITE.glob("*.js"), *SITE.glob("*.css")):
-            shutil.copyfile(file, folder / file.name)
+            self.put(f"_static/{file.name}", file)
         with resources.as_file(resources.files("ziamath") / "fonts") as fonts:
-            shutil.copyfile(fonts / FONT, folder / "fonts" / FONT)
-        said = TTFont(folder / "fonts" / FONT)["name"].getDebugName
+            self.put(f"_static/fonts/{FONT}", fonts / FONT)
+            said = TTFont(fonts / FONT)["name"].getDebugName
         notice = "\n".join(map(said, (4, 0, 13)))  # name, copyright, licence
-        (folder / "fonts" / "OFL.txt").write_text(f"{notice}\n", "utf-8")
+        self.put("_static/fonts/OFL.txt", f"{notice}\n")
         for name in ("params.json", "tokenizer.model"):
-            shutil.copyfile(POCKET / name, folder / "pocket" / name)
+            self.put(f"_static/pocket/{name}", POCKET / name)
         llama = load(POCKET, device="cpu", dtype=torch.bfloat16)
         assert llama.tied  # llama.js multiplies with the embedding again
         tensors = dict(llama.weights())
         tensors.pop("output.weight")
-        save_file(tensors, folder / "pocket" / "model.safetensors")
+        to = self.folder / "_static" / "pocket" / "model.safetensors"
+        save_file(tensors, to)
 
-    def put(self, name: str, text: str) -> None:
-        """Write one source."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-    def copy(self, path: Path, name: str) -> None:
-        """Copy a file of the project into the site."""
+    def put(self, name: str, content: str | Path) -> None:
+        """Write a source: a text, or a copy of a file."""
         to = self.folder / name
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, to)
+        if isinstance(content, Path):
+            shutil.copyfile(content, to)
+        else:
+            to.write_text(content, encoding="utf-8")
 
     def target(self, href: str, start: str) -> str:
         """Return a link of the project's file `start` as the page's.
@@ -147,7 +143,7 @@ class Pages:
             if not (ROOT / file).is_file():
                 raise ValueError(f"{start}: the link {href} leads to no file")
             to = f"files/{file}"
-            self.copy(ROOT / file, to)
+            self.put(to, ROOT / file)
         here = posixpath.dirname(PLACES[start])
         to = posixpath.relpath(to, here or ".")
         return to + mark + anchor
@@ -211,7 +207,7 @@ class Pages:
             f"</a>\n\nBack to [{notebook.label}](../{notebook.file}).\n\n"
             f"````python\n{code.rstrip()}\n````\n",
         )
-        self.copy(path, f"_extra/{notebook.solutions}")
+        self.put(f"_extra/{notebook.solutions}", path)
 
     def glossary(self) -> str:
         """Return the glossary of the index, as a page."""
@@ -247,13 +243,17 @@ class Pages:
         )
         others = "glossary names guide solutions/index data setup_colab"
         numbers = [file.split("_")[0] for file in PARTS]
-        trees = (("Main road", main), ("Appendices", more), ("More", others.split()))
+        trees = (
+            tree("Main road", main),
+            tree("Appendices", more),
+            tree("More", others.split()),
+        )
         return text.format(
             map=flow.picture(),
             series=series_table(times),
             routes=routes_table(times),
             parts=f"{', '.join(numbers[:-1])} and {numbers[-1]}",
-            trees="\n\n".join(tree(*each) for each in trees),
+            trees="\n\n".join(trees),
         )
 
 
