@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -9,15 +10,13 @@ from urllib.parse import unquote, urlsplit
 # Elements that fetch what they name, and the attribute that names it.
 FETCH = {"script": "src", "img": "src", "link": "href", "iframe": "src"}
 FETCH |= {"source": "src", "video": "src", "audio": "src", "embed": "src"}
-QUIET = "script", "style", "math"
 # A word in a page or a notebook: two letters or more.
 WORD = re.compile(r"[^\W\d_]{2,}")
-SCRIPTED = re.compile(
-    r"(?:fetch|import|importScripts|Worker|open)\s*\(\s*"
-    r"[\"'`](https?://[^\"'`]+)"
-    r"|\.(?:src|href)\s*=\s*[\"'`](https?://[^\"'`]+)"
+# What fetches from another origin: in a script, or in a style.
+ELSEWHERE = re.compile(
+    r"(?:(?:fetch|import|importScripts|Worker|open)\s*\(\s*|\.(?:src|href)"
+    r"\s*=\s*|url\(|@import)\s*[\"'`]?((?:https?:)?//[^\"'`)]+)"
 )
-STYLED = re.compile(r"(?:url\(|@import)\s*[\"']?((?:https?:)?//[^\"')]+)")
 
 
 class Page(HTMLParser):
@@ -32,9 +31,12 @@ class Page(HTMLParser):
 
     def __init__(self, html: str):
         super().__init__()
-        self.links, self.fetched, self.ids = [], [], set()
-        self.open, self.text, self.prose, self.parts = [], [], [], []
+        self.links, self.fetched, self.ids, self.parts = [], [], set(), []
         self.feed(html)
+        article = html.partition("<article")[2].rpartition("</article>")[0]
+        self.text = without("script|style|math", f"<article{article}")
+        self.prose = without(".", without("code|pre", self.text))
+        self.text = without(".", self.text)
 
     def handle_starttag(self, tag, attributes):
         found = dict(attributes)
@@ -46,18 +48,13 @@ class Page(HTMLParser):
             self.fetched.append(address)
         if found.get("class") == "llama":
             self.parts.append(found.get("data-part"))
-        if tag not in ("img", "link", "meta", "br", "hr", "input", "source"):
-            self.open.append(tag)
 
-    def handle_endtag(self, tag):
-        while tag in self.open and self.open.pop() != tag:
-            pass
 
-    def handle_data(self, data):
-        if "article" in self.open and not set(QUIET) & set(self.open):
-            self.text.append(data)
-            if not {"code", "pre"} & set(self.open):
-                self.prose.append(data)
+def without(kinds: str, html: str) -> str:
+    """Return HTML without elements of these kinds; with ".", its text."""
+    if kinds == ".":
+        return unescape(re.sub("<[^>]*>", " ", html))
+    return re.sub(rf"<({kinds})\b.*?</\1>", " ", html, flags=re.S)
 
 
 def read_pages(folder: Path) -> dict[str, Page]:
@@ -88,7 +85,7 @@ def missing(pages, sources):
         if name not in pages:
             yield f"{name}: the page is missing"
             continue
-        found = len(WORD.findall(" ".join(pages[name].text)))
+        found = len(WORD.findall(pages[name].text))
         expected = len(WORD.findall(plain(source)))
         if not found or found < expected:
             yield f"{name}: {found} words, but its source has {expected}"
@@ -105,9 +102,9 @@ def plain(source: str) -> str:
 
 def unset(pages):
     """Find formulas that are still TeX."""
+    tex = re.compile(r"\$[^$]*\\[^$]+\$|\\[a-zA-Z]+\{")
     for name, page in pages.items():
-        prose = " ".join(page.prose)
-        for formula in re.findall(r"\$[^$]*\\[^$]+\$|\\[a-zA-Z]+\{", prose):
+        for formula in tex.findall(page.prose):
             yield f"{name}: the formula {formula[:60]!r} is not set"
 
 
@@ -137,13 +134,10 @@ def foreign(folder: Path, pages):
             if urlsplit(address).netloc:
                 yield f"{name}: fetches {address} from another origin"
     for path in sorted(folder.rglob("*")):
-        rule = {".js": SCRIPTED, ".css": STYLED}.get(path.suffix)
-        if path.suffix == ".html":
-            rule = STYLED
-        for found in rule.finditer(path.read_text("utf-8")) if rule else ():
-            address = next(filter(None, found.groups()))
+        if path.suffix in (".js", ".css", ".html"):
             name = path.relative_to(folder).as_posix()
-            yield f"{name}: fetches {address} from another origin"
+            for address in ELSEWHERE.findall(path.read_text("utf-8")):
+                yield f"{name}: fetches {address} from another origin"
 
 
 def source_text(path: Path) -> str:

@@ -1,13 +1,15 @@
 """The extension of Sphinx: formulas, links from names, the Llama's script."""
 
 import re
+from functools import partial
 
 from docutils import nodes
 from sphinx.errors import ExtensionError
 
 from .marks import linked_page
 from .maths import mathml
-from .pages import SITE, read_links
+from .names import Package, read_series
+from .pages import read_notebooks
 
 
 def visit(self, node, display=False):
@@ -26,29 +28,19 @@ def visit(self, node, display=False):
     raise nodes.SkipNode
 
 
-def visit_block(self, node):
-    """Write a formula on a line of its own."""
-    visit(self, node, display=True)
-
-
 def finish(app, pagename, templatename, context, doctree):
     """Add to a page what Sphinx does not know."""
     if doctree is None:
         return
-    body, root = context["body"], "../" * pagename.count("/")
-    file = f"{pagename}.ipynb"
-    if file in app.llama_cells:
-        links = app.llama_links[file]
+    root = "../" * pagename.count("/")
+    if links := app.llama_links.get(f"{pagename}.ipynb"):
         try:
-            body = linked_page(body, app.llama_cells[file], links, root)
+            context["body"] = linked_page(context["body"], links, root)
         except ValueError as error:
             raise ExtensionError(f"{pagename}: {error}") from None
-    if '<section class="llama"' in body:
-        if (SITE / "llama.js").exists():
-            app.add_js_file("llama.js", loading_method="defer")
-        if (SITE / "llama.css").exists():
-            app.add_css_file("llama.css")
-    context["body"] = body
+    if '<section class="llama"' in context["body"]:
+        app.add_js_file("llama.js", loading_method="defer")
+        app.add_css_file("llama.css")
 
 
 def place(app, config):
@@ -59,8 +51,9 @@ def place(app, config):
 
 def setup(app):
     """Register the extension."""
-    app.llama_cells, app.llama_links = read_links()
-    app.add_html_math_renderer("mathml", (visit, None), (visit_block, None))
+    app.llama_links = read_series(read_notebooks(), Package())
+    block = partial(visit, display=True)
+    app.add_html_math_renderer("mathml", (visit, None), (block, None))
     app.connect("config-inited", place)
     app.connect("html-page-context", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

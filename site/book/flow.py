@@ -10,11 +10,17 @@ from pathlib import Path
 from llamalib.course.series import SERIES
 from llamalib.viz.model_map import BOXES, PARTS
 
-UNIT = 56  # pixels, in the wide picture
-LEFT = 2.6  # units for the appendices' names
-TOP, ROW = 2.1, 24
-WIDTH, HEIGHT, GAP = 140, 30, 15  # of a box in the tall picture
-COLUMN = 20  # of an appendix there
+UNIT = 56  # pixels of a unit of viz.model_map, in the wide picture
+LEFT = 145  # pixels for the appendices' names
+# Pixels across the flow: half a box, the stream, a block's frame (its edge,
+# its size), the residual path, the loop, the first appendix, the step to the
+# next; and along the flow, those of the frame before its first box.
+WIDE = dict(name="wide", half=18, stream=90, edge=28, size=98, side=118)
+WIDE |= dict(loop=14, row=148, step=24, above=22)
+TALL = dict(name="tall", half=70, stream=104, edge=14, size=168, side=24)
+TALL |= dict(loop=6, row=206, step=20, above=28)
+# Above a box of the tall picture, where it is more than for most.
+GAPS = {"norm 1": 31, "norm 2": 37, "norm 3": 37}
 
 
 def lit(notebook) -> list[str]:
@@ -30,100 +36,18 @@ WHOLE = ROAD[-1]  # lights every part: the loop is its
 OPENS = {box: next(n for n in ROAD if box in lit(n)) for box in BOXES}
 
 
-def link(notebook, inside: str, label="") -> str:
+def link(notebook, label: str, *inside: str) -> str:
     """Return a link to a notebook's page."""
     address = notebook.file.replace(".ipynb", ".html")
-    name = f"{label}: {notebook.label}" if label else notebook.label
-    name = escape(name)
-    title = f"<title>{name}</title>"
-    return f'<a href="{address}" aria-label="{name}">{title}{inside}</a>'
-
-
-def number(notebook) -> str:
-    """Return the number or letter of a notebook."""
-    return notebook.label.split(" · ")[0]
+    name = escape(f"{label}: {notebook.label}")
+    title = f"<title>{name}</title>{''.join(inside)}"
+    return f'<a href="{address}" aria-label="{name}">{title}</a>'
 
 
 def text(x, y, words, style="", anchor="middle") -> str:
     """Return text at a point."""
     place = f'x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}"'
     return f'<text {place} class="{style}">{escape(words)}</text>'
-
-
-def rect(x, y, width, height, style) -> str:
-    """Return a box with round corners."""
-    size = f'width="{width:.0f}" height="{height:.0f}"'
-    return f'<rect x="{x:.0f}" y="{y:.0f}" {size} rx="5" class="{style}"/>'
-
-
-def path(points, style="line", arrow="") -> str:
-    """Return a line through points, as "x,y x,y"."""
-    end = f' marker-end="url(#{arrow})"' if arrow else ""
-    return f'<polyline points="{points}" class="{style}"{end}/>'
-
-
-def svg(name: str, width, height, parts: list[str]) -> str:
-    """Return a picture with the marker of its arrows."""
-    marker = (
-        f'<defs><marker id="{name}" viewBox="0 0 6 6" refX="6" refY="3" '
-        'markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0,0 6,3 0,6z" class="head"/></marker></defs>'
-    )
-    about = "Map of the model: each step is a link to its notebook"
-    return (
-        f'<svg class="flow {name}" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'role="group" aria-label="{about}">{marker}{"".join(parts)}</svg>'
-    )
-
-
-def plus(x, y) -> str:
-    """Return the circle where a sub-layer's output is added."""
-    circle = f'<circle cx="{x:.0f}" cy="{y:.0f}" r="8" class="sum"/>'
-    return circle + text(x, y + 4, "+")
-
-
-def at(x, y) -> tuple[float, float]:
-    """Return a point of viz.model_map in pixels of the wide picture."""
-    return (x + LEFT) * UNIT, (TOP - y) * UNIT
-
-
-def points(*places) -> str:
-    """Return places of viz.model_map as a line's points."""
-    return " ".join("{:.0f},{:.0f}".format(*at(*each)) for each in places)
-
-
-def wide() -> str:
-    """Return the map from left to right, the appendices in rows below."""
-    name = "wide"
-    frame = rect(*at(3.7, 1.6), 6.55 * UNIT, 1.75 * UNIT, "block")
-    parts = [frame, text(*at(3.8, 1.35), "block, L times", "note", "start")]
-    parts.append(path(points((0.9, 0.5), (13.2, 0.5)), arrow=name))
-    for start, end in ((3.85, 6.8), (6.98, 10.02)):
-        corners = (start, 0.5), (start, 0), (end, 0), (end, 0.35)
-        parts += [path(points(*corners), "stream"), plus(*at(end, 0.5))]
-    loop = (13.7, 0.8), (13.7, 1.85), (3.1, 1.85), (3.1, 0.8)
-    parts.append(path(points(*loop), arrow=name))
-    label = f"{WHOLE.label}: token by token"
-    parts.append(link(WHOLE, text(*at(8.4, 1.92), label, "name"), "the loop"))
-    for key, (words, x, y, width) in BOXES.items():
-        x, y = at(x, y + 0.13 * (y > 1))
-        middle = x + width * UNIT / 2
-        box = rect(x, y - 18, width * UNIT, 36, "box")
-        box += text(middle, y - 1, words)
-        box += text(middle, y + 12, number(OPENS[key]), "note")
-        parts.append(link(OPENS[key], box, words))
-    for i, each in enumerate(APPENDICES):
-        y = (TOP + 0.55) * UNIT + i * ROW
-        row = text(0, y + 4, each.label, "name", "start")
-        row += path(
-            f"{LEFT * UNIT - 8:.0f},{y} {at(14.2, 0)[0]:.0f},{y}", "rule"
-        )
-        for box in lit(each):
-            _, x, _, width = BOXES[box]
-            row += rect(at(x, 0)[0], y - 5, width * UNIT, 10, "bar")
-        parts.append(link(each, row, applies(each)))
-    height = (TOP + 0.55) * UNIT + len(APPENDICES) * ROW
-    return svg(name, *(at(14.3, 0)[0], height), parts)
 
 
 def applies(notebook) -> str:
@@ -133,57 +57,123 @@ def applies(notebook) -> str:
     return "the whole model" if every else ", ".join(found)
 
 
-def tall() -> str:
-    """Return the map from top to bottom, the appendices in columns."""
-    name, left, step = "tall", 34, HEIGHT + GAP
-    middle = left + WIDTH / 2
-    heights = {}
-    y = 40
-    for key in BOXES:
-        heights[key] = y
-        y += step + (22 if key in ("attention", "feed-forward") else 0)
-        y += 16 if key == "embed" else 0
-    top, end = heights["norm 1"] - 28, heights["feed-forward"] + HEIGHT + 26
-    parts = [rect(left - 20, top, WIDTH + 28, end - top, "block")]
-    parts.append(text(left - 14, top + 13, "block, L times", "note", "start"))
-    last = heights["sample"]
-    parts.append(path(f"{middle},44 {middle},{last}", arrow=name))
-    for first, box in (("norm 1", "attention"), ("norm 2", "feed-forward")):
-        start, end = heights[first] - 8, heights[box] + HEIGHT + 14
-        corners = f"{middle},{start} {left - 10},{start} {left - 10},{end}"
-        parts.append(path(f"{corners} {middle - 8},{end}", "stream"))
-        parts.append(plus(middle, end))
-    back = heights["embed"] + HEIGHT / 2
-    loop = f"{left},{last + 15} 6,{last + 15} 6,{back} {left},{back}"
-    parts.append(path(loop, arrow=name))
-    label = text(
-        0, last + 52, f"{WHOLE.label}: token by token", "name", "start"
-    )
-    parts.append(link(WHOLE, label, "the loop"))
-    for key, y in heights.items():
-        box = rect(left, y, WIDTH, HEIGHT, "box")
-        words = f"{number(OPENS[key])} {BOXES[key][0]}"
-        box += text(middle, y + 20, words)
-        parts.append(link(OPENS[key], box, BOXES[key][0]))
-    for i, each in enumerate(APPENDICES):
-        parts.append(column(i, each, heights, last))
-    height = last + 74 + 24 * len(APPENDICES)
-    return svg(name, 360, height, parts)
+class Map:
+    """The map in one direction: u along the flow and v across it, pixels.
 
+    Attributes:
+        boxes: of each part its first and last u, and the v of its middle.
+    """
 
-def column(i: int, notebook, heights: dict, last) -> str:
-    """Return an appendix of the tall picture: its dots, and its name."""
-    x = 206 + i * COLUMN
-    found = text(x, 24, notebook.label[0], "name")
-    found += path(f"{x},34 {x},{last + HEIGHT}", "rule")
-    for box in lit(notebook):
-        y = heights[box] + HEIGHT / 2
-        found += f'<circle cx="{x}" cy="{y}" r="6" class="bar"/>'
-    y = last + 80 + 24 * i
-    found += text(0, y, notebook.label, "name", "start")
-    return link(notebook, found, applies(notebook))
+    def __init__(self, tall: bool):
+        self.tall, self.boxes, end = tall, {}, 25
+        vars(self).update(TALL if tall else WIDE)
+        for key, (_, x, height, width) in BOXES.items():
+            if tall:
+                start, v = end + GAPS.get(key, 15), self.stream
+                end = start + 30
+            else:
+                start, end = LEFT + x * UNIT, LEFT + (x + width) * UNIT
+                v = self.stream - (height - 0.5) * 1.2 * UNIT
+            self.boxes[key] = start, end, v
+        self.first, self.last = self.boxes["files"][0], end
+
+    def at(self, u, v) -> tuple[float, float]:
+        """Return a place as x and y, or a size as width and height."""
+        return (v, u) if self.tall else (u, v)
+
+    def line(self, *places, style="line") -> str:
+        """Return a line through places; the plain style ends in an arrow."""
+        points = " ".join("{:.0f},{:.0f}".format(*self.at(*p)) for p in places)
+        end = f' marker-end="url(#{self.name})"' if style == "line" else ""
+        return f'<polyline points="{points}" class="{style}"{end}/>'
+
+    def rect(self, u, v, length, size, style) -> str:
+        """Return a box with round corners."""
+        values = (*self.at(u, v), *self.at(length, size))
+        names = 'x="{:.0f}" y="{:.0f}" width="{:.0f}" height="{:.0f}"'
+        return f'<rect {names.format(*values)} rx="5" class="{style}"/>'
+
+    def block(self) -> str:
+        """Return the flow, with a block's frame and residual paths."""
+        start, end = self.boxes["norm 1"][0], self.boxes["feed-forward"][1]
+        corner, size = (start - self.above, self.edge), end - start + 25
+        parts = [self.rect(*corner, size + self.above, self.size, "block")]
+        x, y = self.at(*corner)
+        parts.append(text(x + 6, y + 13, "block, L times", "note", "start"))
+        parts.append(self.flow())
+        for norm, box in (("norm 1", "attention"), ("norm 2", "feed-forward")):
+            start, end = self.boxes[norm][0] - 8, self.boxes[box][1] + 14
+            ends = (start, self.stream), (end, self.stream)
+            side = (start, self.side), (end, self.side)
+            around = self.line(ends[0], *side, ends[1], style="stream")
+            parts.append(around)
+            x, y = self.at(end, self.stream)
+            place = f'cx="{x:.0f}" cy="{y:.0f}"'
+            parts.append(f'<circle {place} r="8" class="sum"/>')
+            parts.append(text(x, y + 4, "+"))
+        return "".join(parts)
+
+    def flow(self) -> str:
+        """Return the arrow through all parts, and the loop back."""
+        start, end = self.boxes["files"][1], self.boxes["sample"][0]
+        through = self.line((start, self.stream), (end, self.stream))
+        ends = [sum(self.boxes[b][:2]) / 2 for b in ("sample", "embed")]
+        edge = self.stream - self.half
+        corners = [(u, self.loop) for u in ends]
+        loop = self.line((ends[0], edge), *corners, (ends[1], edge))
+        place = (0, self.last + 22) if self.tall else (LEFT + 382, 10)
+        label = f"{WHOLE.label}: token by token"
+        label = text(*place, label, "name", "start")
+        return through + loop + link(WHOLE, "the loop", label)
+
+    def box(self, key: str) -> str:
+        """Return a part of the model as a link to the notebook about it."""
+        (start, end, v), words = self.boxes[key], BOXES[key][0]
+        size = end - start, 2 * self.half
+        box = self.rect(start, v - self.half, *size, "box")
+        x, y = self.at((start + end) / 2, v)
+        number = OPENS[key].label.split(" ")[0]
+        inside = text(x, y - 1, words) + text(x, y + 12, number, "note")
+        if self.tall:
+            inside = text(x, y + 5, f"{number} {words}")
+        return link(OPENS[key], words, box, inside)
+
+    def appendix(self, i: int, notebook) -> str:
+        """Return an appendix: a mark at each step that it is about."""
+        v = self.row + i * self.step
+        if self.tall:
+            names = text(v, 24, notebook.label[0], "name")
+            place = 0, self.last + 50 + 24 * i
+        else:
+            names, place = "", (0, v + 4)
+        names += text(*place, notebook.label, "name", "start")
+        rule = self.line((self.first - 7, v), (self.last, v), style="rule")
+        marks = [
+            self.rect(start, v - 5, end - start, 10, "bar")
+            for start, end, _ in map(self.boxes.get, lit(notebook))
+        ]
+        return link(notebook, applies(notebook), names, rule, *marks)
+
+    def picture(self) -> str:
+        """Return the map, with the marker of its arrows."""
+        rows = [self.appendix(i, each) for i, each in enumerate(APPENDICES)]
+        parts = self.block(), *map(self.box, BOXES), *rows
+        width = 360 if self.tall else self.last + 6
+        height = (self.last + 44 if self.tall else self.row) + 24 * len(rows)
+        marker = (
+            f'<defs><marker id="{self.name}" viewBox="0 0 6 6" refX="6" '
+            'refY="3" markerWidth="7" markerHeight="7" orient="auto">'
+            '<path d="M0,0 6,3 0,6z" class="head"/></marker></defs>'
+        )
+        about = "Map of the model: each step is a link to its notebook"
+        return (
+            f'<svg class="flow {self.name}" viewBox="0 0 {width:.0f} '
+            f'{height:.0f}" role="group" aria-label="{about}">'
+            f"{marker}{''.join(parts)}</svg>"
+        )
 
 
 def picture() -> str:
     """Return both pictures, of which the page shows one."""
-    return f'<div class="map">{wide()}{tall()}</div>'
+    maps = "".join(Map(tall).picture() for tall in (False, True))
+    return f'<div class="map">{maps}</div>'

@@ -37,20 +37,19 @@ def opening(name, root: str) -> str:
     return f'<a class="name" href="{root}{name.address}" title="{title}">'
 
 
-def linked_page(body: str, cells, links, root: str) -> str:
+def linked_page(body: str, links, root: str) -> str:
     """Return a page's body with links and, for each code cell, its id.
 
-    cells: (id, source) of the notebook's code cells, all of them in order.
-    Raises ValueError if the page shows other code.
+    Raises ValueError if the page shows other code than the notebook.
     """
-    left = iter(cells)
+    left = iter(links.cells.items())
 
     def cell(match):
-        key, source = next(left, ("", ""))
+        key, (source, places) = next(left, ("", ("", ())))
         shown = unescape(re.sub("<[^>]*>", "", match[3]))
         if shown.strip("\n") != source.strip("\n"):
             raise ValueError(f"the page has no code of cell {key!r}")
-        code = linked_code(match[3], links.cells[key], root)
+        code = linked_code(match[3], places, root)
         return f'{match[1]} id="{key}" {match[2]}{code}</pre>'
 
     body = re.sub(PRE, cell, body, flags=re.S)

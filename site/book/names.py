@@ -4,12 +4,13 @@ Nothing is imported: the package and the notebooks are parsed.
 """
 
 import ast
-from collections import ChainMap
+from collections import defaultdict
 from dataclasses import dataclass
+from importlib.util import resolve_name
+from itertools import takewhile
 
 from llamalib.files import ROOT
 
-SCOPES = ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef
 TAKE_NAMES = "break_it", "replaced"  # keywords: llamalib's functions
 OUTER = "viz", "course", "tasks", "grading"  # rooms that no cell teaches
 
@@ -41,7 +42,7 @@ class Name:
 
     @property
     def address(self) -> str:
-        """Return the page, from the site's root, that says what it is."""
+        """The page, from the site's root, that says what it is."""
         if self.cell:
             return f"{self.cell[0].removesuffix('.ipynb')}.html#{self.cell[1]}"
         return f"names.html#{self.anchor}"
@@ -50,33 +51,29 @@ class Name:
 class Package:
     """The public names of llamalib, by full name and by other names."""
 
-    def __init__(self, root=ROOT):
+    def __init__(self):
         self.names, self.aliases = {}, {}
-        for file in sorted((root / "llamalib").rglob("*.py")):
-            parts = file.relative_to(root).with_suffix("").parts
-            whole = parts[-1] == "__init__"
-            module = ".".join(parts[:-1] if whole else parts)
-            text = file.read_text(encoding="utf-8")
-            if parts[-1] != "__main__":
-                self.read(module, text, ".".join(parts[:-1]))
+        for file in sorted((ROOT / "llamalib").rglob("*.py")):
+            package = module = ".".join(file.relative_to(ROOT).parent.parts)
+            if file.stem != "__init__":
+                module = f"{package}.{file.stem}"
+            if file.stem != "__main__":
+                self.read(module, file.read_text(encoding="utf-8"), package)
 
     def read(self, module: str, text: str, package: str) -> None:
         """Add the public names of a module, and what it imports."""
-        tree = ast.parse(text)
-        for node in tree.body:
+        for node in ast.parse(text).body:
             if isinstance(node, ast.ImportFrom):
+                start = "." * node.level + (node.module or "")
+                start = resolve_name(start, package)
                 for alias in node.names:
                     here = f"{module}.{alias.asname or alias.name}"
-                    self.aliases[here] = (
-                        f"{origin(node, package)}.{alias.name}"
-                    )
+                    self.aliases[here] = f"{start}.{alias.name}"
             for name in defined(node):
                 if name == "_ROOMS":
-                    rooms = ast.literal_eval(node.value)
-                    for each, room in rooms.items():
-                        self.aliases[f"{module}.{each}"] = (
-                            f"{module}{room}.{each}"
-                        )
+                    for each, room in ast.literal_eval(node.value).items():
+                        here = f"{module}.{each}"
+                        self.aliases[here] = f"{module}{room}.{each}"
                 elif not name.startswith("_"):
                     found = Name(module, name, about(node, text))
                     self.names[found.anchor] = found
@@ -93,134 +90,70 @@ class Package:
         return self.names.get(dotted)
 
 
-def origin(node: ast.ImportFrom, package: str) -> str:
-    """Return the absolute name of the module of `from … import`."""
-    if not node.level:
-        return node.module or ""
-    parts = package.split(".")[: len(package.split(".")) - node.level + 1]
-    return ".".join([*parts, *filter(None, [node.module])])
-
-
 def defined(node: ast.stmt) -> list[str]:
     """Return the names that a statement defines: no imports."""
-    if isinstance(node, SCOPES):
-        return [node.name]
-    targets = getattr(node, "targets", [getattr(node, "target", node)])
-    if not isinstance(node, (ast.Assign, ast.AnnAssign)):
-        return []
-    inner = (each for target in targets for each in ast.walk(target))
-    return [each.id for each in inner if isinstance(each, ast.Name)]
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        return stored(*(getattr(node, "targets", None) or [node.target]))
+    return [node.name] if hasattr(node, "name") else []
+
+
+def stored(*nodes: ast.AST) -> list[str]:
+    """Return the names to which the code of the nodes assigns."""
+    inner = (each for node in nodes for each in ast.walk(node))
+    names = (each for each in inner if isinstance(each, ast.Name))
+    return [each.id for each in names if isinstance(each.ctx, ast.Store)]
 
 
 def about(node: ast.stmt, text: str) -> str:
     """Return one line about a definition: its docstring's, or its comment."""
-    if isinstance(node, SCOPES):
+    if hasattr(node, "name"):
         check = f"Check exercise {node.name[-1]}."
         return (ast.get_docstring(node) or check).split("\n")[0]
-    lines = text.split("\n")
-    comment = []
-    for line in reversed(lines[: node.lineno - 1]):
-        if not line.startswith("# ") or line.startswith("# --"):
-            break
-        comment.insert(0, line[2:])
-    if not comment and "  # " in lines[node.lineno - 1]:
-        comment = [lines[node.lineno - 1].split("  # ")[1]]
-    return " ".join(comment) or f"`{lines[node.lineno - 1]}`"
+    *above, line = text.split("\n")[: node.lineno]
+    words = takewhile(lambda x: x[:2] == "# " and x[2] != "-", above[::-1])
+    comment = " ".join(each[2:] for each in [*words][::-1])
+    return comment or line.partition("  # ")[2] or f"`{line}`"
 
 
-class Reader(ast.NodeVisitor):
-    """Collect the places in cells where a name of llamalib is used.
+def uses(tree: ast.Module, names: dict[str, str], own: set[str]):
+    """Yield (line, byte, dotted name) where a cell uses imported names.
 
-    env: what each name is, as a dotted name; None for the notebook's own.
-    found: (line, byte, dotted name) of each use. own: names bound here.
+    names: what each imported name is; the cell's imports are added.
+    own: what the cell itself binds.
     """
-
-    def __init__(self):
-        self.env, self.found, self.own = {}, set(), set()
-
-    def visit_Import(self, node):
-        for alias in node.names:
-            top = alias.name.split(".")[0]
-            self.env[alias.asname or top] = alias.name if alias.asname else top
-
-    def visit_ImportFrom(self, node):
-        for alias in node.names:
-            full = f"{node.module}.{alias.name}"
-            self.env[alias.asname or alias.name] = full
-            self.note(alias.lineno, alias.col_offset, full)
-
-    def note(self, line, column, dotted):
-        if dotted.startswith("llamalib."):
-            self.found.add((line, column, dotted))
-
-    def visit_Name(self, node):
-        if isinstance(node.ctx, ast.Load):
-            self.note(
-                node.lineno, node.col_offset, self.env.get(node.id) or ""
-            )
-        else:
-            self.bind(node.id)
-
-    def bind(self, name):
-        self.env[name] = None
-        self.own.add(name)
-
-    def visit_Attribute(self, node):
-        self.visit(node.value)
-        dotted = self.dotted(node)
-        column = node.end_col_offset - len(node.attr)
-        self.note(node.end_lineno, column, dotted)
-
-    def dotted(self, node) -> str:
-        if isinstance(node, ast.Attribute):
-            front = self.dotted(node.value)
-            return front and f"{front}.{node.attr}"
-        found = isinstance(node, ast.Name) and self.env.get(node.id)
-        return found or ""
-
-    def visit_Call(self, node):
-        self.generic_visit(node)
-        if self.dotted(node.func).split(".")[-1] in TAKE_NAMES:
-            for each in node.keywords:
-                full = f"llamalib.{each.arg}"
-                self.note(each.lineno, each.col_offset, full)
-
-    def visit_Assign(self, node):
-        self.visit(node.value)  # before its targets hide a name
-        for target in node.targets:
-            self.visit(target)
-
-    def visit_scope(self, node):
-        """Visit a function or a comprehension with names of its own."""
-        if hasattr(node, "name"):
-            self.bind(node.name)
-        outside, inner = self.env, {}
-        if isinstance(node, SCOPES):
-            inner = dict.fromkeys(local_names(node))
-            self.own.update(inner)
-        self.env = ChainMap(inner, outside)
-        for each in getattr(node, "generators", ()):  # they bind its names
-            self.visit(each)
-        self.generic_visit(node)
-        self.env = outside
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = visit_scope
-    visit_ClassDef = visit_ListComp = visit_SetComp = visit_scope
-    visit_DictComp = visit_GeneratorExp = visit_scope
+    for node in ast.walk(tree):  # the imports before what is inside others
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            start = f"{node.module}." if hasattr(node, "module") else ""
+            for alias in node.names:
+                full = names[alias.asname or alias.name] = start + alias.name
+                yield alias.lineno, alias.col_offset, full
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            front, *rest = ast.unparse(node).split(".")
+            if front in names and front not in own:
+                column = node.end_col_offset - len((rest or [front])[-1])
+                full = ".".join([names[front], *rest])
+                yield node.end_lineno, column, full
+        if isinstance(node, ast.Call):
+            if ast.unparse(node.func).split(".")[-1] in TAKE_NAMES:
+                for each in node.keywords:
+                    full = f"llamalib.{each.arg}"
+                    yield each.lineno, each.col_offset, full
 
 
-def local_names(node) -> set[str]:
-    """Return the names that a function binds: arguments and assignments."""
-    names = {a.arg for a in ast.walk(node) if isinstance(a, ast.arg)}
-    stored = (n for n in ast.walk(node) if isinstance(n, ast.Name))
-    return names | {n.id for n in stored if isinstance(n.ctx, ast.Store)}
+def bound(tree: ast.Module) -> set[str]:
+    """Return the names that a cell binds at any depth: no imports."""
+    scopes = ast.FunctionDef, ast.ClassDef
+    names = {n.name for n in ast.walk(tree) if isinstance(n, scopes)}
+    names |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+    return names.union(stored(tree))
 
 
 @dataclass
 class Links:
-    """A page's links: by cell id (line, column, name); by word in the text."""
+    """A page's links: by cell its source and (line, column, name) in it;
+    by word in the text, a name."""
 
-    cells: dict[str, list[tuple[int, int, Name]]]
+    cells: dict[str, tuple[str, list[tuple[int, int, Name]]]]
     words: dict[str, Name]
 
 
@@ -230,53 +163,46 @@ def read_series(notebooks: dict[str, dict], package: Package) -> dict:
     notebooks: by file, their JSON, in the order of the series.
     """
     inner = {n.name: n for n in package.names.values() if n.inner}
-    for file, cells in code(notebooks):
-        for key, source, tags in cells:
-            names = sum(map(defined, ast.parse(source).body), [])
-            for name in names if "llamalib" in tags else ():
-                if name in inner:
-                    inner[name].cell = inner[name].cell or (file, key)
+    code, taught = defaultdict(dict), defaultdict(list)
+    for file, notebook in notebooks.items():
+        for cell in notebook["cells"]:
+            if cell["cell_type"] != "code":
+                continue
+            code[file][cell["id"]] = source = "".join(cell["source"])
+            if "llamalib" in cell["metadata"].get("tags", ()):
+                for node in ast.parse(source).body:
+                    for name in defined(node):
+                        if name in inner:
+                            name = inner.pop(name)
+                            name.cell = file, cell["id"]
+                            taught[name.cell].append(name)
     return {
-        file: read(file, cells, package) for file, cells in code(notebooks)
+        file: read(file, cells, taught, package)
+        for file, cells in code.items()
     }
 
 
-def code(notebooks: dict[str, dict]):
-    """Yield each file with its code cells: (id, source, tags)."""
-    for file, notebook in notebooks.items():
-        cells = (c for c in notebook["cells"] if c["cell_type"] == "code")
-        yield (
-            file,
-            [
-                (c["id"], "".join(c["source"]), c["metadata"].get("tags", ()))
-                for c in cells
-            ],
-        )
-
-
-def read(file: str, cells, package: Package) -> Links:
+def read(file: str, cells: dict, taught: dict, package: Package) -> Links:
     """Return the links of one notebook."""
-    reader, links, words = Reader(), {}, {}
-    taught = {n.cell: [] for n in package.names.values()}
-    for name in package.names.values():
-        taught[name.cell].append(name)
-    for key, source, _ in cells:
-        reader.found = set()
-        reader.visit(ast.parse(source))
-        lines, links[key] = source.encode().split(b"\n"), []
-        for line, byte, dotted in sorted(reader.found):
+    links, words, names, own = {}, {}, {}, set()
+    for key, source in cells.items():
+        tree, found = ast.parse(source), []
+        here = bound(tree)
+        lines = source.encode().split(b"\n")
+        for line, byte, dotted in sorted(set(uses(tree, names, here))):
             if name := package.find(dotted):
                 column = len(lines[line - 1][:byte].decode())
-                links[key].append((line, column, name))
+                found.append((line, column, name))
                 words[name.name] = name
                 name.first = name.first or (file, key)
+        links[key] = source, found
+        own |= here
+        names = {n: full for n, full in names.items() if n not in here}
         for name in taught.get((file, key), ()):
-            reader.env[name.name], words[name.name] = name.anchor, name
-            reader.own.discard(name.name)
+            names[name.name], words[name.name] = name.anchor, name
+            own.discard(name.name)
     exported = {w.split(".")[1]: n for w, n in package.exported().items()}
     words = {w: n for w, n in words.items() if n.inner or w in exported}
     clear = {w: n for w, n in exported.items() if "_" in w}
     words = {**package.exported(), **clear, **words}
-    return Links(
-        links, {w: n for w, n in words.items() if w not in reader.own}
-    )
+    return Links(links, {w: n for w, n in words.items() if w not in own})

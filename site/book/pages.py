@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 import torch
+from fontTools.ttLib import TTFont
 from safetensors.torch import save_file
 
 from llamalib.course.counts import table
@@ -50,7 +51,7 @@ PLACES |= {
     for n in SERIES
 }
 PLACES |= {"notebooks/index.ipynb": "index.md", "data/README.md": "data.md"}
-PLACES |= {"site/guide.md": "guide.md"} if (SITE / "guide.md").exists() else {}
+PLACES["site/guide.md"] = "guide.md"
 
 # In the sidebar, where the page's own title says too little.
 TITLES = {"data": "The pocket Llama <data>"}
@@ -73,26 +74,11 @@ def read_notebooks() -> dict[str, dict]:
     }
 
 
-def read_links():
-    """Return by file the code cells (id, source), and their links."""
-    notebooks = read_notebooks()
-    cells = {
-        file: [
-            (c["id"], "".join(c["source"]))
-            for c in notebook["cells"]
-            if c["cell_type"] == "code"
-        ]
-        for file, notebook in notebooks.items()
-    }
-    return cells, read_series(notebooks, Package())
-
-
 class Pages:
     """The folder of sources that Sphinx reads."""
 
     def __init__(self, folder: Path):
-        self.folder, self.copies = folder, folder / "_extra"
-        self.notebooks = read_notebooks()
+        self.folder, self.notebooks = folder, read_notebooks()
         self.package = Package()
         read_series(self.notebooks, self.package)
 
@@ -100,49 +86,46 @@ class Pages:
         """Write all sources into the empty folder."""
         for file, path in NOTEBOOKS.items():
             self.put(file, json.dumps(self.page(file), ensure_ascii=False))
-            self.copy(path, file)
+            self.put(f"_extra/{file}", path)
         for each in SERIES:
             self.solutions(each)
-        self.put(
-            "solutions/index.md",
-            listed("Solutions", [f"{Path(n.solutions).stem}" for n in SERIES]),
-        )
+        names = "\n".join(Path(n.solutions).stem for n in SERIES)
+        names = f"```{{toctree}}\n:maxdepth: 1\n\n{names}\n```\n"
+        self.put("solutions/index.md", f"# Solutions\n\n{names}")
         self.put("glossary.md", self.glossary())
         self.put("names.md", self.names())
         for name, to in PLACES.items():
             if name.endswith(".md"):
                 self.put(to, self.linked(read_text(name), name))
         self.put("index.md", self.first_page())
-        self.static(self.folder / "_static")
+        self.static()
 
-    def static(self, folder: Path) -> None:
+    def static(self) -> None:
         """Copy the scripts and styles, the font, and the pocket Llama."""
-        (folder / "pocket").mkdir(parents=True)
-        (folder / "fonts").mkdir()
         for file in (*SITE.glob("*.js"), *SITE.glob("*.css")):
-            shutil.copyfile(file, folder / file.name)
+            self.put(f"_static/{file.name}", file)
         with resources.as_file(resources.files("ziamath") / "fonts") as fonts:
-            shutil.copyfile(fonts / FONT, folder / "fonts" / FONT)
+            self.put(f"_static/fonts/{FONT}", fonts / FONT)
+            said = TTFont(fonts / FONT)["name"].getDebugName
+        notice = "\n".join(map(said, (4, 0, 13)))  # name, copyright, licence
+        self.put("_static/fonts/OFL.txt", f"{notice}\n")
         for name in ("params.json", "tokenizer.model"):
-            shutil.copyfile(POCKET / name, folder / "pocket" / name)
+            self.put(f"_static/pocket/{name}", POCKET / name)
         llama = load(POCKET, device="cpu", dtype=torch.bfloat16)
         assert llama.tied  # llama.js multiplies with the embedding again
         tensors = dict(llama.weights())
         tensors.pop("output.weight")
-        save_file(tensors, folder / "pocket" / "model.safetensors")
+        to = self.folder / "_static" / "pocket" / "model.safetensors"
+        save_file(tensors, to)
 
-    def put(self, name: str, text: str) -> None:
-        """Write one source."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-    def copy(self, path: Path, name: str) -> str:
-        """Copy a file of the project into the site; return its address."""
-        to = self.copies / name
+    def put(self, name: str, content: str | Path) -> None:
+        """Write a source: a text, or a copy of a file."""
+        to = self.folder / name
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, to)
-        return name
+        if isinstance(content, Path):
+            shutil.copyfile(content, to)
+        else:
+            to.write_text(content, encoding="utf-8")
 
     def target(self, href: str, start: str) -> str:
         """Return a link of the project's file `start` as the page's.
@@ -159,7 +142,8 @@ class Pages:
         if to is None:
             if not (ROOT / file).is_file():
                 raise ValueError(f"{start}: the link {href} leads to no file")
-            to = self.copy(ROOT / file, f"../files/{file}")[3:]
+            to = f"files/{file}"
+            self.put(to, ROOT / file)
         here = posixpath.dirname(PLACES[start])
         to = posixpath.relpath(to, here or ".")
         return to + mark + anchor
@@ -223,18 +207,15 @@ class Pages:
             f"</a>\n\nBack to [{notebook.label}](../{notebook.file}).\n\n"
             f"````python\n{code.rstrip()}\n````\n",
         )
-        self.copy(path, notebook.solutions)
-
-    def index_cell(self, key: str) -> str:
-        """Return the text of a cell of the index, with page's links."""
-        path = ROOT / "notebooks" / "index.ipynb"
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        (cell,) = (c for c in cells if c["id"] == key)
-        return self.linked("".join(cell["source"]), "notebooks/index.ipynb")
+        self.put(f"_extra/{notebook.solutions}", path)
 
     def glossary(self) -> str:
         """Return the glossary of the index, as a page."""
-        return self.index_cell("glossary").replace("## ", "# ", 1)
+        start = "notebooks/index.ipynb"
+        cells = json.loads(read_text(start))["cells"]
+        (cell,) = (c for c in cells if c["id"] == "glossary")
+        text = self.linked("".join(cell["source"]), start)
+        return text.replace("## ", "# ", 1)
 
     def names(self) -> str:
         """Return the page of all public names."""
@@ -256,22 +237,23 @@ class Pages:
         """Return the page that the site opens with."""
         times = todays_times()
         text = (SITE / "index.md").read_text(encoding="utf-8")
-        main = [n.file for n in SERIES if n.step]
-        more = [n.file for n in SERIES if not n.step]
-        others = ["glossary.md", "names.md", "guide.md", "solutions/index.md"]
-        others = [
-            o
-            for o in (*others, "data.md", "setup_colab.ipynb")
-            if (self.folder / o).exists()
-        ]
+        main, more = (
+            [Path(n.file).with_suffix("").as_posix() for n in found]
+            for found in (flow.ROAD, flow.APPENDICES)
+        )
+        others = "glossary names guide solutions/index data setup_colab"
         numbers = [file.split("_")[0] for file in PARTS]
-        trees = (("Main road", main), ("Appendices", more), ("More", others))
+        trees = (
+            tree("Main road", main),
+            tree("Appendices", more),
+            tree("More", others.split()),
+        )
         return text.format(
             map=flow.picture(),
             series=series_table(times),
             routes=routes_table(times),
             parts=f"{', '.join(numbers[:-1])} and {numbers[-1]}",
-            trees="\n\n".join(tree(*each) for each in trees),
+            trees="\n\n".join(trees),
         )
 
 
@@ -289,15 +271,8 @@ def row(name, titles: dict[str, str]) -> tuple[str, str, str]:
 
 def tree(caption: str, files: list[str]) -> str:
     """Return a list of pages for the sidebar."""
-    names = [Path(file).with_suffix("").as_posix() for file in files]
-    names = "\n".join(TITLES.get(name, name) for name in names)
+    names = "\n".join(TITLES.get(name, name) for name in files)
     return f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```"
-
-
-def listed(title: str, names: list[str]) -> str:
-    """Return a page that lists others."""
-    lines = "\n".join(names)
-    return f"# {title}\n\n```{{toctree}}\n:maxdepth: 1\n\n{lines}\n```\n"
 
 
 def markdown(key: str, text: str) -> dict:
