@@ -205,6 +205,16 @@ def test_the_prompt_is_the_widgets():
         file = next(f for f in pages.PARTS if f.startswith(number))
         section = pages.section(notebooks[file], file)
         assert f'data-prompt="{prompt}' in section
+        assert "needs JavaScript" in section  # until the script replaces it
+
+
+def test_a_saved_widget_leads_to_the_live_part(tmp_path):
+    made = pages.Pages(tmp_path)
+    for file in pages.NOTEBOOKS:
+        text = json.dumps(made.page(file), ensure_ascii=False)
+        assert ("the same is live" in text) == (file in pages.PARTS), file
+        run = "Run the notebook up to here" in text
+        assert not (run and file in pages.PARTS), file
 
 
 def test_links_lead_into_the_site(tmp_path):

@@ -41,6 +41,9 @@ PARTS = {
     "08_sampling.ipynb": ("c90", "sampling"),
     "09_generate.ipynb": ("c34", "generate"),
 }
+# What a widget's saved output says, and what it says above a live part.
+STILL = re.compile(r"A (still picture|saved text)\. Run the notebook[^.<]*\.")
+LIVE = r"A \1. Below, the same is live."
 SITE = ROOT / "site"
 POCKET = ROOT / "data" / "pocket-llama"
 FONT = "STIXTwoMath-Regular.ttf"  # SIL Open Font License, version 1.1
@@ -185,6 +188,7 @@ class Pages:
             cells.append(cell)
             if cell["id"] == PARTS.get(file, ("",))[0]:
                 cells.append(markdown("llama", section(notebook, file)))
+                say_live(cell)
         title, *rest = cells[0]["source"].split("\n", 1)
         name = posixpath.basename(file)
         download = f'<a class="download" href="{name}" download>'
@@ -242,7 +246,10 @@ class Pages:
             for found in (flow.ROAD, flow.APPENDICES)
         )
         others = "glossary names guide solutions/index data setup_colab"
-        numbers = [file.split("_")[0] for file in PARTS]
+        parts = [
+            f'<a href="{Path(file).stem}.html#llama">{file[:2]}</a>'
+            for file in PARTS
+        ]
         trees = (
             tree("Main road", main),
             tree("Appendices", more),
@@ -252,7 +259,8 @@ class Pages:
             map=flow.picture(),
             series=series_table(times),
             routes=routes_table(times),
-            parts=f"{', '.join(numbers[:-1])} and {numbers[-1]}",
+            tokenizer=parts[0],
+            parts=f"{', '.join(parts[1:-1])} and {parts[-1]}",
             trees="\n\n".join(trees),
         )
 
@@ -289,7 +297,17 @@ def section(notebook: dict, file: str) -> str:
     given = re.search(r"(?:text|prompt)=('.*?'|\".*?\")", shown)
     prompt = ast.literal_eval(given[1]) if given else first_prompt(notebook)
     data = f'data-part="{part}" data-prompt="{escape(prompt)}"'
-    return f'<section class="llama" {data}></section>'
+    words = "This part needs JavaScript and a browser of 2022 or later."
+    return (
+        f'<section class="llama" id="llama" {data}><p>{words}</p></section>'
+    )
+
+
+def say_live(cell: dict) -> None:
+    """Let a saved widget lead to the part of the page that is live."""
+    for output in cell["outputs"]:
+        if html := output.get("data", {}).get("text/html"):
+            output["data"]["text/html"] = STILL.sub(LIVE, "".join(html))
 
 
 def first_prompt(notebook: dict) -> str:
