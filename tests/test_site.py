@@ -423,9 +423,10 @@ UNSET = """return [...document.querySelectorAll("merror, .math")]
 WIDE = """const scrolls = e => e && e.tagName !== "ARTICLE" && (
     /auto|scroll/.test(getComputedStyle(e).overflowX)
     || scrolls(e.parentElement))
-const out = [...document.querySelectorAll("html, article, article *")].filter(
-  e => Math.max(e.getBoundingClientRect().right, e.scrollWidth)
-       > window.innerWidth + 1 && !scrolls(e) && e.checkVisibility())
+const all = document.querySelectorAll("html, article, article :not(input)")
+const out = [...all].filter(e =>
+  Math.max(e.getBoundingClientRect().right, e.scrollWidth)
+  > window.innerWidth + 1 && !scrolls(e) && e.checkVisibility())
 return out.slice(0, 3).map(e => e.outerHTML.slice(0, 80))"""
 
 
