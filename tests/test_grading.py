@@ -220,6 +220,15 @@ return -1""", "is -1; expected another number"),
     ("changes the worker", """from llamalib.grading import wire
 wire.Worker.packed = lambda self, message: b''
 return 1""", "no answer within"),
+    ("hides memory", "os.memfd_create('x')", "PermissionError"),
+    ("shares memory", """libc = ctypes.CDLL(None, use_errno=True)
+found = libc.shmget(0, 4096, 0o1600), ctypes.get_errno()
+raise Exception(found)""", r"Exception: \(-1, 1\)"),
+    ("opens many files", "x = [os.dup(0) for _ in range(300)]", "Too many"),
+    ("sends keys of one hash", FORGE.format("").replace(
+        "text = b'[\"tuple\", \"value\", true", "text = b'[\"tuple\", "
+        "\"value\", [\"dict\"' + b''.join(b', %d, 0' % (i * (2**61 - 1)) "
+        "for i in range(20_001)) + b']"), "sent what cannot be read"),
     ("prints a verdict", """sys.__stdout__.write('Exercise 1: right')
 print('Exercise 1: right'); return -1""", "is -1; expected"),
 ]  # fmt: skip
@@ -321,6 +330,25 @@ for place in places.split() + sys.path + [sys.prefix]:
     except OSError: pass
 raise Exception(made)""")  # fmt: skip
     assert "raises Exception: []" in seen
+
+
+NAMES = r"""
+def name_of(network):
+    return repr(network).split("'")[1]
+""", r"""
+def name_of(network):
+    raise Exception(repr(network) + str(vars(network)))
+"""
+
+
+@isolated
+def test_a_function_does_not_say_what_it_is(package):
+    """The answer of H's exercise 1 is the name of a formula."""
+    with closing(Bench("H_documents", package, [])) as bench:
+        assert bench.attempt(1, NAMES[0])[1].startswith("your code raises Ind")
+        seen = bench.attempt(1, NAMES[1])[1]
+        assert "raises Exception: Function{" in seen
+        assert not re.search("<locals>|check_|partial|right|float", seen)
 
 
 @isolated
