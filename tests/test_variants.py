@@ -186,7 +186,8 @@ def test_a_hidden_check_asks_something_new(recorded, stem, number):
 @pytest.mark.parametrize("stem, number", COURSE_CASES)
 def test_a_table_of_answers_is_wrong(judged, recorded, stem, number):
     calls, source = recorded(stem, number, 0), solution(stem, number)
-    assert judged(stem, number, source, 0, table(calls))[0]
+    if (stem, number) != ("09_generate", 2):  # it counts what the model runs
+        assert judged(stem, number, source, 0, table(calls))[0]
     for n in HIDDEN:
         right, words = judged(stem, number, source, n, table(calls))
         assert right is False, f"variant {n}: {words}"
