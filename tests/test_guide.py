@@ -120,13 +120,15 @@ def test_an_unknown_name_is_refused(tmp_path, monkeypatch):
 
 def test_the_guide_says_where_nothing_is_drawn():
     """A seed changes only what the checks draw."""
-    (said,) = re.findall(r"Some checks draw nothing: (.*?) \(notebook", TEXT, re.S)
+    words = r"Some checks draw nothing: (.*?) \(notebook"
+    (said,) = re.findall(words, TEXT, re.S)
     whole, single = said.split("and 01.3")
     told = set(re.findall(r"\b(\w+)\.(\d)", "01.3" + single))
     names = re.findall(r"\b(\d\d|[A-H])\b", whole)
     for stem, path in PATHS.items():
         name = stem.split("_")[0]
-        module = ast.parse((COURSE / f"nb{name}.py").read_text(encoding="utf-8"))
+        text = (COURSE / f"nb{name}.py").read_text(encoding="utf-8")
+        module = ast.parse(text)
         functions = [n for n in module.body if isinstance(n, ast.FunctionDef)]
         drawing = {"draws"}
         for _ in range(3):  # functions that call such functions
