@@ -220,6 +220,15 @@ return -1""", "is -1; expected another number"),
     ("changes the worker", """from llamalib.grading import wire
 wire.Worker.packed = lambda self, message: b''
 return 1""", "no answer within"),
+    ("hides memory", "os.memfd_create('x')", "PermissionError"),
+    ("shares memory", """libc = ctypes.CDLL(None, use_errno=True)
+found = libc.shmget(0, 4096, 0o1600), ctypes.get_errno()
+raise Exception(found)""", r"Exception: \(-1, 1\)"),
+    ("opens many files", "x = [os.dup(0) for _ in range(300)]", "Too many"),
+    ("sends keys of one hash", FORGE.format("").replace(
+        "text = b'[\"tuple\", \"value\", true", "text = b'[\"tuple\", "
+        "\"value\", [\"dict\"' + b''.join(b', %d, 0' % (i * (2**61 - 1)) "
+        "for i in range(20_001)) + b']"), "sent what cannot be read"),
     ("prints a verdict", """sys.__stdout__.write('Exercise 1: right')
 print('Exercise 1: right'); return -1""", "is -1; expected"),
 ]  # fmt: skip
@@ -321,6 +330,25 @@ for place in places.split() + sys.path + [sys.prefix]:
     except OSError: pass
 raise Exception(made)""")  # fmt: skip
     assert "raises Exception: []" in seen
+
+
+NAMES = r"""
+def name_of(network):
+    return repr(network).split("'")[1]
+""", r"""
+def name_of(network):
+    raise Exception(repr(network) + str(vars(network)))
+"""
+
+
+@isolated
+def test_a_function_does_not_say_what_it_is(package):
+    """The answer of H's exercise 1 is the name of a formula."""
+    with closing(Bench("H_documents", package, [])) as bench:
+        assert bench.attempt(1, NAMES[0])[1].startswith("your code raises Ind")
+        seen = bench.attempt(1, NAMES[1])[1]
+        assert "raises Exception: Function{" in seen
+        assert not re.search("<locals>|check_|partial|right|float", seen)
 
 
 @isolated
@@ -454,16 +482,16 @@ def test_a_folder_is_marked(tmp_path, capsys):
     link = tmp_path / "eve_05_attention.ipynb"
     link.symlink_to(path)
     (tmp_path / "notes.txt").write_text("mine")
-    assert main(["grade", str(tmp_path), "--jobs", "2"]) == 0
+    assert main(["grade", str(tmp_path), "--jobs", "2", "--seed", "5"]) == 0
     said = capsys.readouterr().out
     assert "ignored: notes.txt" in said and f"{odd}: 65 of 65" in said
     rows = list(csv.reader(io.StringIO((tmp_path / "marks.csv").read_text())))
     heads = "05_attention 1", "05_attention 2", "05_attention 3"
     assert rows == [
-        ["student", "points", "of", *heads],
-        [f"'{odd}", "65", "65", "10", "25", "30"],
-        ["bob", "0", "65", "0", "0", "0"],
-        ["eve", "0", "65", "0", "0", "0"],
+        ["student", "points", "of", *heads, "seed"],
+        [f"'{odd}", "65", "65", "10", "25", "30", "5"],
+        ["bob", "0", "65", "0", "0", "0", "5"],
+        ["eve", "0", "65", "0", "0", "0", "5"],
     ]
     page = (tmp_path / "marks" / "bob.html").read_text()
     assert "ValueError: &lt;script&gt;" in page and "<script>" not in page
@@ -471,17 +499,142 @@ def test_a_folder_is_marked(tmp_path, capsys):
     assert len(list((tmp_path / "marks").iterdir())) == 3
 
 
+FULL = dict(marks={1: (10, 10, "right")}, notes={})
+
+
+def test_a_page_that_cannot_be_written_costs_that_page(tmp_path, capsys):
+    """Long names and odd ones have a page of their own."""
+    names = "ภ" * 80, "水" * 70, "水" * 70 + "x", "a/b", "a:b", "\x1b[31m", "ok"
+    result = {(name, "05_attention"): FULL for name in names}
+    pages = tmp_path / "marks"
+    (pages / "ok.html").mkdir(parents=True)
+    (pages / "ok.html" / "mine").touch()
+    marks.write_results(result, tmp_path / "marks.csv", 7)
+    assert "no page for ok: Is a directory" in capsys.readouterr().out
+    assert len((tmp_path / "marks.csv").read_text().splitlines()) == 8
+    assert len(list(pages.glob("*.html"))) == 7
+    assert (pages / "ok.html" / "mine").exists()
+
+
+@pytest.fixture
+def three(tmp_path, monkeypatch):
+    """A folder with three submissions, without a sandbox."""
+    for name in "abc":
+        (tmp_path / f"{name}_05_attention.ipynb").touch()
+    monkeypatch.setattr(marks, "refuse_unless_isolated", lambda: None)
+    return tmp_path
+
+
+def test_out_is_tried_before_marking(three, monkeypatch, capsys):
+    monkeypatch.setattr(marks, "mark_all", lambda *given: 1 / 0)
+    (three / "file").touch()
+    (three / "x.csv").mkdir()
+    for out in ("marks", "", "x.csv", "file/x.csv", "/proc/x.csv"):
+        command = ["grade", str(three), "--out", str(three / out)]
+        assert main(command) == 1, out
+    assert "marks; expected a file, as in marks.csv" in capsys.readouterr().err
+    monkeypatch.setattr(marks, "mark_all", lambda found, *given: dict(found))
+    monkeypatch.setattr(marks, "write_results", lambda *given: None)
+    marks.grade(three, out=three / "new" / "x.csv")
+    assert (three / "new" / "x").is_dir()
+
+
+def test_marks_are_saved_at_an_interrupt(three, monkeypatch, capsys):
+    def marked(files, *given):
+        if not files[0].name.startswith("a"):
+            raise KeyboardInterrupt
+        return FULL
+
+    monkeypatch.setattr(marks, "marked", marked)
+    assert main(["grade", str(three), "--seed", "3"]) == 1
+    said = capsys.readouterr().err
+    assert said == (
+        "RuntimeError: stopped by Ctrl-C: 1 of 3 submissions are marked\n"
+    )
+    rows = (three / "marks.csv").read_text().splitlines()
+    assert rows[1:] == ["a,10,10,10,3"]
+
+
+def test_a_judge_that_is_interrupted_gives_no_marks(three, monkeypatch):
+    done = subprocess.CompletedProcess([], -2, b"", b"KeyboardInterrupt")
+    monkeypatch.setattr(marks.subprocess, "run", lambda *a, **k: done)
+    with pytest.raises(KeyboardInterrupt):
+        marks.marked([three], PATHS["05_attention"], [])
+
+
+def test_a_seed_is_told_wrong_options_are_named(three, monkeypatch, capsys):
+    seen = []
+    note = lambda *given: seen.append(given) or FULL  # noqa: E731
+    monkeypatch.setattr(marks, "marked", note)
+    assert main(["grade", str(three), "--notebook", "05"]) == 0
+    seed = re.search(r"--seed (\d+)", capsys.readouterr().out)[1]
+    assert f",10,{seed}\n" in (three / "marks.csv").read_text()
+    numbers = [str(3 * int(seed) + n) for n in (1, 2, 3)]
+    assert seen[0][2][2:] == ["--variants", "0", *numbers]
+    for option, words in {
+        "--jobs=0": "--jobs is 0; expected 1 or more",
+        "--seconds=-1": "--seconds is -1.0; expected more than 0",
+        "--seconds=nan": "--seconds is nan; expected more than 0",
+        "--seed=-1": "--seed is -1; expected 0 to 1,000,000",
+        "--seed=9999999": "--seed is 9999999; expected 0 to 1,000,000",
+        "--notebook=5": "5 is no notebook of the series",
+    }.items():
+        assert main(["grade", str(three), option]) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_no_spreadsheet_takes_a_name_as_a_formula():
+    for name in ("=1", "+1", "-1", "@x", "＝1", "＋1", "－1", "＠x", "\t=1"):
+        assert marks.safe(name) == "'" + name
+    assert marks.safe("Ada") == "Ada"
+
+
+@isolated
+def test_a_table_for_each_public_variant_fails_with_a_seed(package):
+    """What the checks of 01 ask depends on the seed, not on its digit."""
+    seen = []
+    for n in (1, 4, 301):
+        with checks.variant(n):
+            asked = []
+            check = import_module("llamalib.course.nb01").check_2
+            check.verdict(lambda ids, ranks: asked.append(ids) or b"".join(
+                sorted(ranks, key=ranks.get)[i] for i in ids
+            ).decode("utf-8", "replace"))  # fmt: skip
+            seen.append(asked)
+    assert len(asked) > 30 and seen[0] != seen[1] != seen[2] != seen[0]
+
+
+def test_few_notes_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(judging, "judged", lambda *given: (False, ""))
+    notes = {f"code cell {n}": "error" for n in range(5000)}
+    monkeypatch.setattr(judging.Submission, "__init__",
+                        lambda self, *given: vars(self).update(notes=notes))  # fmt: skip
+    monkeypatch.setattr(judging.Submission, "close", lambda self: None)
+    path = tmp_path / "05_attention.ipynb"
+    path.write_text(code_notebook(SOLUTION))
+    found = judging.judge(path, "05_attention", [0])["notes"]
+    assert len(found) == 21 and "and 4,980 more cells" in found
+
+
+def test_a_check_that_fails_itself_says_so():
+    @checks.exercise(1)
+    def check(answer):
+        torch.Generator().manual_seed(2**70)
+
+    words = judging.verdict_on(lambda: 1, check, ())[1]
+    assert words.startswith("the judge failed, please report it: ")
+
+
 def test_a_table_that_was_edited_is_kept(tmp_path, capsys):
     out = tmp_path / "marks.csv"
-    result = {("ada", "05_attention"): dict(marks={1: (10, 10, "right")},
-                                            notes={})}  # fmt: skip
-    marks.write_results(result, out)
+    result = {("ada", "05_attention"): FULL}
+    marks.write_results(result, out, 7)
     first = out.read_bytes()
-    marks.write_results(result, out)
+    marks.write_results(result, out, 7)
     assert len(list(tmp_path.iterdir())) == 2
     for text in ("mine", "mine too"):
         out.write_text(text)
-        marks.write_results(result, out)
+        marks.write_results(result, out, 7)
     assert out.read_bytes() == first
     assert (tmp_path / "marks.1.csv").read_text() == "mine"
     assert (tmp_path / "marks.2.csv").read_text() == "mine too"
@@ -492,28 +645,31 @@ def test_a_table_that_was_edited_is_kept(tmp_path, capsys):
 def test_a_wrong_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="is no folder"):
         marks.grade(tmp_path / "none", unsafe=True)
-    with pytest.raises(ValueError, match="no notebook '5'; expected 00_"):
-        marks.grade(tmp_path, notebook=["5"], unsafe=True)
     with pytest.raises(ValueError, match="no submission but nothing"):
         marks.grade(tmp_path, unsafe=True)
     (tmp_path / "ada").mkdir()
     (tmp_path / "ada" / "homework.ipynb").touch()
     with pytest.raises(ValueError, match="no submission but ada; expected S"):
         marks.grade(tmp_path, unsafe=True)
-    for name in ("ada_05_attention.ipynb", "ada-05_attention-1.ipynb"):
+    for name in ("a\x1b_05_attention.ipynb", "a\x1b-05_attention-1.ipynb"):
         (tmp_path / name).touch()
-    with pytest.raises(ValueError, match="keep one of them"):
-        marks.grade(tmp_path, unsafe=True)
+    found, _ = marks.find_submissions(tmp_path)
+    (files,) = found.values()
+    result = marks.marked(files, PATHS["05_attention"], [])["marks"]
+    assert result[1] == (0, 10, "not marked: a\N{REPLACEMENT CHARACTER}-05_"
+                         "attention-1.ipynb and a\N{REPLACEMENT CHARACTER}_05"
+                         "_attention.ipynb: keep one of them")  # fmt: skip
 
 
 def test_names_of_submissions(tmp_path):
     """A folder each, or a student's name before the notebook's."""
     for name in (
-        *("ada/A_training.ipynb", "bob/05_attention (2).ipynb"),
+        *("ada/appendix/A_training.ipynb", "ada/.x/05_attention.ipynb"),
+        *("__M/._05_attention.ipynb", "bob/05_attention (2).ipynb"),
         *("O'Neil, Zoë_05_attention.ipynb", "-x.00_initialization.ipynb"),
         *("carl/draft.ipynb", "05_attention.ipynb"),
     ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).touch()
     found, others = marks.find_submissions(tmp_path)
     assert sorted(found) == [
@@ -522,7 +678,10 @@ def test_names_of_submissions(tmp_path):
         ("ada", "A_training"),
         ("bob", "05_attention"),
     ]
-    assert others == ["05_attention.ipynb", "carl/draft.ipynb"]
+    assert others == [
+        *("05_attention.ipynb", "__M/._05_attention.ipynb"),
+        *("ada/.x/05_attention.ipynb", "carl/draft.ipynb"),
+    ]
 
 
 def test_without_a_sandbox_it_refuses(tmp_path, monkeypatch, capsys):
@@ -547,7 +706,7 @@ def test_points_are_the_announced_minutes():
 def test_a_judge_that_fails_gives_no_marks(tmp_path):
     options = ["--seconds", "none"]
     path = PATHS["05_attention"]
-    found = marks.marked(tmp_path, "05_attention", path, options)["marks"]
+    found = marks.marked([tmp_path], path, options)["marks"]
     for points, _, words in found.values():
         assert not points and "the judge failed" in words
     assert list(found) == [1, 2, 3]

@@ -1,5 +1,6 @@
 """The teacher's guide: complete, and in agreement with the notebooks."""
 
+import ast
 import json
 import re
 
@@ -8,9 +9,11 @@ import pytest
 from llamalib.course import counts, series
 from llamalib.files import ROOT
 from llamalib.grading import guide
+from llamalib.grading.assignments import exercises
 from llamalib.tasks.notebooks import all_notebooks
 from tests.test_exercises import MISTAKES, sections
 
+COURSE = ROOT / "llamalib" / "course"
 PATHS = {path.stem: path for path in all_notebooks()}
 TEXT = guide.PAGE.read_text(encoding="utf-8")
 WHOLE = guide.guide_page()
@@ -113,6 +116,31 @@ def test_an_unknown_name_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(guide, "PAGE", page)
     with pytest.raises(ValueError, match="has {03_norm}; expected one of plan"):
         guide.guide_page()
+
+
+def test_the_guide_says_where_nothing_is_drawn():
+    """A seed changes only what the checks draw."""
+    words = r"Some checks draw nothing: (.*?) \(notebook"
+    (said,) = re.findall(words, TEXT, re.S)
+    whole, single = said.split("and 01.3")
+    told = set(re.findall(r"\b(\w+)\.(\d)", "01.3" + single))
+    names = re.findall(r"\b(\d\d|[A-H])\b", whole)
+    for stem, path in PATHS.items():
+        name = stem.split("_")[0]
+        text = (COURSE / f"nb{name}.py").read_text(encoding="utf-8")
+        module = ast.parse(text)
+        functions = [n for n in module.body if isinstance(n, ast.FunctionDef)]
+        drawing = {"draws"}
+        for _ in range(3):  # functions that call such functions
+            drawing |= {f.name for f in functions if drawing & names_of(f)}
+        for each in exercises(path):
+            draws = f"check_{each.number}" in drawing
+            listed = name in names or (name, str(each.number)) in told
+            assert draws is not listed, (stem, each.number)
+
+
+def names_of(tree):
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
 
 
 def test_the_guide_knows_the_commands():

@@ -35,6 +35,8 @@ from tests.test_exercises import (
 HIDDEN = 1, 2, 3
 SLOW = r"\b(break_it|held_out_texts|FlopCounterMode)\("
 STEMS = [path.stem for path in COURSE]
+WEIGHTS = [torch.arange(1.0, 7).view(s) / 3 for s in ((2, 3), (2, 3), (3, 2))]
+WEIGHTS.append(WEIGHTS[1] - 1)  # of x, w1, w2, w3
 
 
 def run_definitions(path, names):
@@ -98,8 +100,8 @@ def key(value, values=True):
         value = vars(value)
     if isinstance(value, dict):
         value = list(value.items())
-    if isinstance(value, functools.partial):  # H's networks
-        value = value.args
+    if getattr(value, "__name__", "") == "network":  # H's: what it computes
+        return str(value(*WEIGHTS).tolist())
     if isinstance(value, (list, tuple, set)):
         return tuple(key(each, values) for each in value)
     plain = (str, bytes, int, float, torch.dtype, type(None))
@@ -184,7 +186,8 @@ def test_a_hidden_check_asks_something_new(recorded, stem, number):
 @pytest.mark.parametrize("stem, number", COURSE_CASES)
 def test_a_table_of_answers_is_wrong(judged, recorded, stem, number):
     calls, source = recorded(stem, number, 0), solution(stem, number)
-    assert judged(stem, number, source, 0, table(calls))[0]
+    if (stem, number) != ("09_generate", 2):  # it counts what the model runs
+        assert judged(stem, number, source, 0, table(calls))[0]
     for n in HIDDEN:
         right, words = judged(stem, number, source, n, table(calls))
         assert right is False, f"variant {n}: {words}"

@@ -12,10 +12,10 @@ def main(argv=None) -> int:
     add = commands.add_parser("grade", help="mark submissions").add_argument
     add("folder", type=Path, help="STUDENT/05_attention.ipynb, …")
     add("--out", type=Path, help="the table (default: FOLDER/marks.csv)")
-    add("--notebook", nargs="+", help="only these, such as 05_attention")
+    add("--notebook", nargs="+", help="only these, such as 05")
     add("--jobs", type=int, default=1, help="submissions at the same time")
     add("--seconds", type=float, default=20, help="for one answer")
-    add("--seed", type=int, default=0, help="of the hidden checks")
+    add("--seed", type=int, help="of the hidden checks (default: random)")
     add("--unsafe", action="store_true", help="without a sandbox")
     try:
         from ..grading.marks import grade

@@ -60,6 +60,8 @@ def check_2(answer, llama):
             name = type(found[0]).__name__
             raise Wrong(f"expected ints, found a {name}: use .item()")
         extra = ran - (len(ids) + n - 1)
+        if extra < 0:
+            raise Wrong("new positions did not run: call llama(…) for each")
         if extra > 1:
             raise Wrong("old positions run again: run the new id alone")
         if extra == 1:

@@ -3,7 +3,7 @@ r"""Checks of the exercises of appendix E."""
 from torch import arange, as_tensor, randn
 
 from ..config import LLAMA_1B, ModelArgs
-from .judge import agree, draws, exercise, vary
+from .judge import Wrong, agree, close, draws, exercise, vary
 
 
 @exercise(1, expects="numbers (T, D)")
@@ -11,8 +11,9 @@ def check_1(partial_result):
     g, (T, F, D) = draws(1), vary((4, 12, 5), (3, 24, 7), (6, 18, 2))
     h, W = randn(T, F, generator=g), randn(D, F, generator=g)
     b, y, other = randn(D, generator=g), h @ W.T, h + (arange(F) < F // 2)
+    every = {}
     for n in (1, 3, 2):
-        parts = [partial_result(h, W, b, r, n) for r in range(n)]
+        every[n] = parts = [partial_result(h, W, b, r, n) for r in range(n)]
         mistakes = [
             ("b is missing", y),
             ("the sum has b n times: each process adds it", y + n * b),
@@ -22,6 +23,12 @@ def check_1(partial_result):
         agree(sum(map(as_tensor, parts)), y + b, mistakes, what="the sum")
     what = "with other numbers in process 0's columns, process 1's result"
     agree(partial_result(other, W, b, 1, 2), parts[1], what=what)
+    for n, parts in every.items():
+        pairs = zip(h.chunk(n, 1), W.chunk(n, 1))
+        for r, (part, (x, w)) in enumerate(zip(parts, pairs)):
+            own = [x @ w.T + share * b for share in (0, 1, 1 / n)]
+            if not any(close(part, each, 1e-4) for each in own):
+                raise Wrong(f"of {n}, process {r} multiplies its own columns")
 
 
 @exercise(2, expects="a list of whole numbers")

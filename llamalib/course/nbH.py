@@ -1,7 +1,6 @@
 r"""Data of appendix H, and the checks of its exercises."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 from .judge import agree, exercise, vary
@@ -12,13 +11,16 @@ DOCUMENTS = json.loads(FILE.read_text("utf-8"))
 
 @exercise(1, expects="the name of a formula")
 def check_1(name_of, formulas):
-    def network(name, kind, *given):
-        x, w1, w2, w3 = (getattr(each, kind)() for each in given)
-        return formulas[name](x @ w1.T, x @ w3.T) @ w2.T
+    def hidden(name, kind):  # in a closure, not in the args of a partial
+        def network(*given):
+            x, w1, w2, w3 = (getattr(each, kind)() for each in given)
+            return formulas[name](x @ w1.T, x @ w3.T) @ w2.T
+
+        return network
 
     kinds = vary("float", "double"), "bfloat16"
     a, b, *rest = names = [*formulas]  # w1 gates, w3 gates
-    calls = [partial(network, n, k) for k in kinds for n in names]
+    calls = [hidden(n, k) for k in kinds for n in names]
     order = [vary(0, 3, 5, 6) ^ i for i in range(8)]  # its own inverse
     found = [name_of(calls[i]) for i in order]
     words = f"{a} and {b} look alike: w1 and w3 equal, or small numbers?"

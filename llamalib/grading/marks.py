@@ -1,24 +1,31 @@
 r"""Mark a folder of submissions: a table, and a page for each student."""
 
+import contextlib
 import csv
 import html
 import io
 import json
+import math
 import os
 import re
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha1
+from itertools import count
 from pathlib import Path
-from urllib.parse import quote
+from random import SystemRandom
+from tempfile import TemporaryFile
 
 from ..files import ROOT, listing
 from ..tasks.notebooks import all_notebooks, write
-from .assignments import exercises
-from .judging import HIDDEN
+from .assignments import exercises, find_notebook
+from .judging import FAILED, HIDDEN
 from .sandbox import refuse_unless_isolated
 
 LONGEST = 3600  # seconds for one submission, judge included
+SEEDS = 10**6  # the largest
 FORMS = "STUDENT/05_attention.ipynb or STUDENT_05_attention.ipynb"
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{0}</title>
@@ -34,25 +41,21 @@ TABLE = "<table><tr><th>exercise<th>points<th>the check says</tr>{}</table>"
 def find_submissions(folder: Path) -> tuple[dict, list[str]]:
     r"""Return the submissions, and what else the folder holds.
 
-    The first is a dict from (student, notebook's stem) to a path. Raises
-    ValueError for a folder without any, or with two files for one notebook.
+    The first is a dict from (student, notebook's stem) to a list of files.
+    Raises ValueError for a folder without any.
     """
     stems = "|".join(path.stem for path in all_notebooks())
     form = re.compile(rf"(?:(.+)[ _.-])?({stems})(?:[ _-]?\(?\d+\)?)?\.ipynb")
     found, others = {}, []
     for path in sorted(folder.iterdir()):
         inside = path.is_dir() and not path.is_symlink()
-        files = sorted(path.iterdir()) if inside else [path]
-        for file in files:
-            match = form.fullmatch(file.name)
+        for file in sorted(path.rglob("*")) if inside else [path]:
+            match, name = form.fullmatch(file.name), file.relative_to(folder)
             student = path.name if inside else match and match[1]
-            if not match or not student:
-                others.append(str(file.relative_to(folder)))
-            elif (student, match[2]) in found:
-                both = f"{found[student, match[2]].name} and {file.name}"
-                raise ValueError(f"{student!r} has {both}: keep one of them")
-            else:
-                found[student, match[2]] = file
+            if match and student and not re.search(r"[/\\]\.", str(name)):
+                found.setdefault((student, match[2]), []).append(file)
+            elif not file.is_dir() or file == path:
+                others.append(str(name))
     if not found:
         text = f"{folder} holds no submission but {listing(folder)}"
         raise ValueError(f"{text}; expected {FORMS}")
@@ -65,64 +68,103 @@ def grade(
     notebook: list[str] | None = None,
     jobs: int = 1,
     seconds: float = 20,
-    seed: int = 0,
+    seed: int | None = None,
     unsafe: bool = False,
 ) -> None:
     r"""Mark all submissions in a folder; write a table and pages.
 
     out: of the table (default: marks.csv in the folder). The pages are in a
     folder next to it. A file that differs is kept under another name.
-    notebook: only these, by stem. jobs: submissions at the same time.
-    seconds: for an answer to one check. seed: of the hidden checks.
-    unsafe: run the answers without a sandbox.
-    Raises FileNotFoundError, ValueError, or RuntimeError without a sandbox.
+    notebook: only these, by number or name. jobs: submissions at a time.
+    seconds: for an answer to one check. seed: of the hidden checks, in the
+    table's last column (default: a random one). unsafe: without a sandbox.
+    Raises OSError, ValueError, or RuntimeError without a sandbox or at Ctrl-C.
     """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is no folder; expected one")
-    ours = {path.stem: path for path in all_notebooks()}
-    for stem in notebook or ():
-        if stem not in ours:
-            names = ", ".join(ours)
-            raise ValueError(f"no notebook {stem!r}; expected {names}")
+    if seed is None:
+        seed = SystemRandom().randint(0, SEEDS)
+    refuse_wrong_options(folder, jobs, seconds, seed)
+    chosen = list(map(find_notebook, notebook or ())) or all_notebooks()
+    ours = {path.stem: path for path in chosen}
     if unsafe:
         print("no sandbox: the answers run with all your rights")
     else:
         refuse_unless_isolated()
     found, others = find_submissions(folder.resolve())
     out = out or folder / "marks.csv"
+    refuse_unless_written(out)
     own = out.name, out.stem
     for name in others:
         if Path(name).parts[0] not in own:
             print(f"ignored: {shown(name)}; expected {FORMS}")
-    some = notebook or ours
-    found = {key: path for key, path in found.items() if key[1] in some}
+    print(f"hidden checks of --seed {seed}")
+    found = {key: found[key] for key in sorted(found) if key[1] in ours}
     variants = [0, *(HIDDEN * seed + n for n in range(1, HIDDEN + 1))]
     options = ["--seconds", str(seconds), "--variants", *map(str, variants)]
     options += ["--unsafe"] * unsafe
+    results = mark_all(found, ours, options, jobs)
+    write_results(results, out, seed)
+    if len(results) < len(found):
+        done = f"{len(results)} of {len(found)} submissions are marked"
+        raise RuntimeError(f"stopped by Ctrl-C: {done}")
+
+
+def mark_all(found: dict, ours: dict, options, jobs: int) -> dict:
+    """Return the results of submissions; at Ctrl-C those that it has."""
+    results = {}
 
     def mark(key):
-        result = marked(found[key], key[1], ours[key[1]], options)
-        points, most = total(result)
-        print(f"{shown(key[0])}  {key[1]}: {points} of {most}", flush=True)
-        return key, result
+        result = marked(found[key], ours[key[1]], options)
+        words = [m[2] for m in result["marks"].values() if FAILED in m[2]]
+        said = "{}  {}: {} of {}".format(shown(key[0]), key[1], *total(result))
+        print(said, *map(shown, words[:1]), flush=True)
+        results[key] = result
 
-    with ThreadPoolExecutor(jobs) as pool:
-        results = dict(pool.map(mark, sorted(found)))
-    write_results(results, out)
+    with contextlib.suppress(KeyboardInterrupt):
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(mark, found))
+    return results
 
 
-def marked(path: Path, stem: str, ours: Path, options: list[str]) -> dict:
+def refuse_wrong_options(folder: Path, jobs, seconds, seed) -> None:
+    """Raise FileNotFoundError or ValueError with what is expected."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} is no folder; expected one")
+    if jobs < 1:
+        raise ValueError(f"--jobs is {jobs}; expected 1 or more")
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"--seconds is {seconds}; expected more than 0")
+    if not 0 <= seed <= SEEDS:
+        raise ValueError(f"--seed is {seed}; expected 0 to {SEEDS:,}")
+
+
+def refuse_unless_written(out: Path) -> None:
+    """Make the folders of the table and pages; raise OSError or ValueError."""
+    if out.suffix != ".csv" or out.is_dir():
+        raise ValueError(f"--out is {out}; expected a file, as in marks.csv")
+    for folder in (out.parent, out.with_suffix("")):
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+
+
+def marked(files: list[Path], ours: Path, options: list[str]) -> dict:
     """Return what a judge in a process of its own says of a submission."""
     module = [sys.executable, "-m", f"{__package__}.judging"]
     how = dict(cwd=ROOT, capture_output=True, timeout=LONGEST)
     try:
-        done = subprocess.run([*module, path, stem, *options], **how)
+        if len(files) > 1:
+            names = " and ".join(file.name for file in files)
+            raise FileExistsError(f"{shown(names)}: keep one of them")
+        done = subprocess.run([*module, *files, ours.stem, *options], **how)
         return json.loads(done.stdout)
+    except FileExistsError as error:
+        words = f"not marked: {error}"
     except subprocess.TimeoutExpired:
-        reason = f"not finished after {LONGEST} s"
+        words = f"{FAILED}: not finished after {LONGEST} s"
     except ValueError:  # it ended before its result
-        reason = done.stderr.decode(errors="replace")[-300:]
-    words = f"the judge failed, please report it: {reason}"
+        if done.returncode == -signal.SIGINT:  # Ctrl-C
+            raise KeyboardInterrupt from None
+        words = f"{FAILED}: {done.stderr.decode(errors='replace')[-300:]}"
     marks = {e.number: (0, e.points, words) for e in exercises(ours)}
     return dict(marks=marks, notes={})
 
@@ -133,28 +175,40 @@ def total(*results: dict) -> tuple[int, int]:
     return sum(m[0] for m in marks), sum(m[1] for m in marks)
 
 
-def write_results(results: dict, out: Path) -> None:
+def write_results(results: dict, out: Path, seed: int) -> None:
     """Write the table, with a line for each student, and the pages."""
     columns = {(s, n): m[1] for (_, s), r in results.items()
                for n, m in r["marks"].items()}  # fmt: skip
     columns = dict(sorted(columns.items()))
     heads = [f"{stem} {n}" for stem, n in columns]
-    rows = [["student", "points", "of", *heads]]
+    rows, pages = [["student", "points", "of", *heads, "seed"]], {}
     for student in sorted({student for student, _ in results}):
         own = {s: r for (who, s), r in results.items() if who == student}
         found = {(s, n): m[0] for s, r in own.items()
                  for n, m in r["marks"].items()}  # fmt: skip
         points = sum(found.values()), sum(columns.values())
         marks = (found.get(column, "") for column in columns)
-        rows.append([safe(student), *points, *marks])
-        name = quote(os.fsencode(student), safe=" ") + ".html"
-        save(out.with_suffix("") / name, page(student, own))
+        rows.append([safe(student), *points, *marks, seed])
+        pages[student] = page(student, own)
         print(f"{shown(student)}: {points[0]} of {points[1]}")
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     save(out, text.getvalue())
-    pages = out.with_suffix("")
-    print(f"ready: {out}, and a page for each student in {pages}")
+    folder = out.with_suffix("")
+    for student, text in pages.items():
+        try:
+            save(folder / file_name(student), text)
+        except OSError as error:
+            print(f"no page for {shown(student)}: {error.strerror}")
+    print(f"ready: {out}, and a page for each student in {folder}")
+
+
+def file_name(student: str) -> str:
+    """Return the name of a student's page; a hash is in place of the rest."""
+    kept = re.sub(r'[/\\:*?"<>|]', "_", shown(student))[:40]
+    if kept != student:
+        kept += "-" + sha1(os.fsencode(student)).hexdigest()[:8]
+    return f"{kept}.html"
 
 
 def page(student: str, results: dict) -> str:
@@ -177,10 +231,8 @@ def save(path: Path, text: str) -> None:
     """Write a file; keep another one that is there under a new name."""
     data = text.encode(errors="backslashreplace")
     if path.exists() and path.read_bytes() != data:
-        n, old = 0, path
-        while old.exists():
-            n += 1
-            old = path.with_name(f"{path.stem}.{n}{path.suffix}")
+        names = (f"{path.stem}.{n}{path.suffix}" for n in count(1))
+        old = next(p for p in map(path.with_name, names) if not p.exists())
         path.rename(old)
         print(f"{path.name} differed: it is now {old.name}")
     write(path, data)
@@ -188,7 +240,7 @@ def save(path: Path, text: str) -> None:
 
 def safe(text: str) -> str:
     """Return a text that no spreadsheet takes as a formula."""
-    return "'" + text if text[:1] in "=+-@\t\r\n" else text
+    return "'" + text if text[:1] in "=+-@＝＋－＠\t\r\n" else text
 
 
 def shown(text: str) -> str:

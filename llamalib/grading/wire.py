@@ -26,6 +26,7 @@ from torch import Tensor
 from ..course.judge import explain
 
 DEPTH, TEXT, DATA = 20, 2 * 2**20, 16 * 2**20  # at most: levels, bytes, bytes
+ITEMS = 10_000  # at most, of a dict or set
 DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 "
 DTYPES = (DTYPES + "uint16 uint32 uint64 complex64 complex128").split()
 DTYPES = {f"torch.{name}": getattr(torch, name) for name in DTYPES}
@@ -172,18 +173,18 @@ class Judge(Wire):
     """The judge's end."""
 
     def packed(self, message: tuple) -> bytes:
-        """Return a message with numbers in place of functions."""
+        """Return a message; a function is a number, and its repr stays."""
 
         def number(value):
             own = isinstance(value, (types.FunctionType, functools.partial))
             if own and not importable(value):
-                return Function.__name__, self.kept(value), repr(value)
+                return Function.__name__, self.kept(value), None
             if isinstance(value, torch.nn.Parameter):  # sent once
                 sent = id(value) in self.weights
                 self.weights[id(value)] = value
                 return "weight", id(value), None if sent else value.data
             if isinstance(value, Iterator):
-                return Steps.__name__, self.kept(value), repr(value)
+                return Steps.__name__, self.kept(value), None
 
         data = io.BytesIO()
         pickler = pickle.Pickler(data)
@@ -223,6 +224,8 @@ class Judge(Wire):
         if depth > DEPTH:
             raise ValueError
         tag, *rest = tree
+        if len(rest) > 2 * ITEMS and tag in ("dict", "set", "frozenset"):
+            raise ValueError  # equal hashes take quadratic time
         if tag == "tensor":
             return self.tensor(*rest)
         if tag == "object":
@@ -272,7 +275,7 @@ class Worker(Wire):
         def far(given):
             kind, number, rest = given
             if kind != "weight":
-                return globals()[kind](self, number, rest)
+                return globals()[kind](self, number, kind)
             if rest is not None:
                 weight = torch.nn.Parameter(rest, requires_grad=False)
                 self.weights[number] = weight

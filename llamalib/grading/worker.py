@@ -11,6 +11,7 @@ import sys
 import types
 
 MEMORY, FILE, SECONDS = 4 * 2**30, 64 * 2**20, 1200  # address space, CPU time
+FILES = 256  # open at once
 
 
 def limit(memory: int = MEMORY) -> None:
@@ -19,7 +20,7 @@ def limit(memory: int = MEMORY) -> None:
         import resource
     except ImportError:  # Windows
         return
-    limits = dict(AS=memory, FSIZE=FILE, CPU=SECONDS, CORE=0)
+    limits = dict(AS=memory, FSIZE=FILE, CPU=SECONDS, CORE=0, NOFILE=FILES)
     for name, most in limits.items():
         try:
             kind = getattr(resource, f"RLIMIT_{name}")
