@@ -22,7 +22,8 @@ class UserError extends Error {}
 
 // ---- tokenizer (notebook 01) ----
 
-// JavaScript's \s is another set of spaces; without case, 's matches ſ (U+017F), too.
+// JavaScript's \s is another set of spaces; without case, 's matches ſ (U+017F), too. Characters
+// that are newer than a browser's Unicode may be split elsewhere; the pocket has no token of them.
 const SPLIT_PATTERN = new RegExp([
   "'(?:[sSſ]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])",
   String.raw`[^\r\n\p{L}\p{N}]?\p{L}+`,
@@ -38,6 +39,8 @@ const SPECIAL_TOKENS = [
   "<|begin_of_text|>", "<|end_of_text|>", ...RESERVED.slice(0, 2), "<|finetune_right_pad_id|>",
   RESERVED[2], "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>",
   "<|python_tag|>", ...RESERVED.slice(3)];
+const SPECIAL_PATTERN = new RegExp(
+  `(${SPECIAL_TOKENS.map((name) => name.replace(/\|/g, "\\|")).join("|")})`);
 
 /** Read tokenizer.model: lines of a token in base64, a space and its rank.
     Returns a Map from a token's bytes, as a string with one character each, to its rank. */
@@ -48,6 +51,8 @@ function read_ranks(text) {
     if (Number(rank) !== ranks.size) throw new Error(`${line} is not rank ${ranks.size}`);
     ranks.set(atob(token), ranks.size);
   }
+  for (let byte = 0; byte < 256; byte++)
+    if (!ranks.has(String.fromCharCode(byte))) throw new Error(`byte ${byte} has no rank`);
   return ranks;
 }
 
@@ -64,10 +69,11 @@ class Tokenizer {
       is true. Throws if UTF-8 cannot hold the text. */
   encode(text, { bos = false, special = false } = {}) {
     const half = text.search(/\p{Surrogate}/u);
-    if (half >= 0) throw new UserError(`Character ${half + 1} is half of a character (a lone ` +
+    const before = [...text.slice(0, half)].length;
+    if (half >= 0) throw new UserError(`Character ${before + 1} is half of a character (a lone ` +
       "surrogate), which has no UTF-8 bytes. Delete it.");
     const ids = bos ? [this.bos_id] : [];
-    for (const part of special ? text.split(/(<\|[^|]+\|>)/) : [text]) {
+    for (const part of special ? text.split(SPECIAL_PATTERN) : [text]) {
       const control = special ? this.special_tokens.get(part) : undefined;
       if (control !== undefined) ids.push(control);
       else for (const [piece] of part.matchAll(SPLIT_PATTERN)) {
@@ -109,8 +115,9 @@ class Tokenizer {
 // ---- the steps of the model (notebooks 02 to 07) ----
 
 /** Multiply x (T, n) by the transpose of w (m, n). Returns (T, m); m is a multiple of 4.
-    Four rows of x share each number of w, and two of w each of x: loading a number takes longer
-    than multiplying it. */
+    Plainly, for each t and j: out[t * m + j] is the sum over i of x[t * n + i] * w[j * n + i].
+    Here 8 sums grow together (a to h: rows t to t + 3 of x by rows j and j + 1 of w), because
+    loading a number takes longer than multiplying it, and each is loaded for several sums. */
 function linear(x, w, T) {
   const n = x.length / T, m = w.length / n, out = new Float32Array(T * m);
   let t = 0;
@@ -252,6 +259,11 @@ class Llama {
   constructor(params, w, tokenizer) {
     const head_dim = params.head_width ?? params.dim / params.n_heads;
     Object.assign(this, { config: { ...params, head_dim }, w, tokenizer });
+    const { dim: D, n_heads: H, n_kv_heads: KV, vocab_size: V } = params;
+    const F = w["layers.0.feed_forward.w1.weight"].length / D;
+    const sizes = [D, H * head_dim, KV * head_dim, V, F];
+    if (!sizes.every((n) => n > 0 && n % 4 === 0))
+      throw new RangeError(`the widths are ${sizes}; expected multiples of 4`);
     this.freqs = rope_frequencies(this.config); // (hd/2)
     this.freqs_cis = precompute_freqs_cis(this.freqs, LONGEST); // (LONGEST, hd/2, 2)
   }
@@ -284,27 +296,32 @@ class Llama {
     const last = rms_norm(x.subarray((T - 1) * D), this.w["norm.weight"], norm_eps); // (1, D)
     return linear(last, this.w["output.weight"] ?? embedding, 1);
   }
-  /** Run a prompt in pieces, so that the page stays responsive; return the last logits (V). */
-  async prefill(ids, cache) {
+  /** Run a prompt in pieces, so that the page stays responsive. Returns the last logits (V), or
+      nothing if goes_on() is false before a piece. */
+  async prefill(ids, cache, goes_on = () => true) {
+    const V = this.config.vocab_size, is_id = (id) => Number.isInteger(id) && id >= 0 && id < V;
+    if (!ids.length || !ids.every(is_id))
+      throw new RangeError(`ids are [${ids}]; expected one or more whole numbers below ${V}`);
     const extra = ids.length - LONGEST;
     if (extra > 0) throw new UserError(`The text has ${ids.length} tokens; this page holds at ` +
       `most ${LONGEST}. Shorten it by ${extra} tokens or more.`);
     let logits;
     for (let start = 0; start < ids.length; start += 32) {
       if (start) await tick();
+      if (!goes_on()) return;
       logits = this.forward(ids.slice(start, start + 32), cache);
     }
     return logits;
   }
   /** Return the logits (V) of the token after ids, at least one id. */
-  logits(ids) { return this.prefill(ids, new KVCache(this.config)); }
+  logits(ids, goes_on) { return this.prefill(ids, new KVCache(this.config), goes_on); }
   /** Continue a prompt, one id at a time. It ends before a stop token and at LONGEST positions.
-      options: max_new_tokens, stop, temperature, top_k, top_p, seed. */
+      options: max_new_tokens, stop, temperature, top_k, top_p, seed, goes_on. */
   async * generate(ids, options = {}) {
     const { max_new_tokens = LONGEST, stop = this.tokenizer.stop_tokens, seed } = options;
     const cache = new KVCache(this.config), random = generator(seed);
-    let logits = await this.prefill(ids, cache);
-    for (let n = 1; n <= max_new_tokens; n++) {
+    let logits = await this.prefill(ids, cache, options.goes_on);
+    for (let n = 1; logits && n <= max_new_tokens; n++) {
       const id = pick(logits, random, options);
       if (stop.has(id)) return;
       yield id;
@@ -327,10 +344,9 @@ const tick = () => new Promise((resolve) => {
 const argmax = (x) => x.reduce((best, v, i) => (v > x[best] ? i : best), 0);
 const ranked = (x) => Array.from(x.keys()).sort((i, j) => x[j] - x[i]); // largest first
 
-/** Return the distribution (V) that the next token is sampled from: logits divided by the
-    temperature, then cut by top-k, then by top-p; null skips a step. At temperature 0 the most
-    likely token has probability 1. */
-function next_token_probs(logits, temperature = 1, top_k = null, top_p = null) {
+/** Return logits (V) divided by the temperature, then cut by top-k, then by top-p; null skips a
+    step. What is cut off is -Infinity: at temperature 0, all but the most likely token. */
+function cut_logits(logits, temperature = 1, top_k = null, top_p = null) {
   const T = temperature, k = top_k, p = top_p;
   for (const [name, value, ok, expected] of [
     ["temperature", T, T === 0 || T >= 1e-20 && T <= 1e20, "0 (greedy) or a positive number"],
@@ -338,12 +354,15 @@ function next_token_probs(logits, temperature = 1, top_k = null, top_p = null) {
     ["top-p", p, p === null || p >= 1e-20 && p <= 1, "over 0, and at most 1"],
   ]) if (!ok) throw new UserError(`${name} is ${value}; expected ${expected}.`);
   const best = argmax(logits);
-  if (T === 0) return logits.map((_, i) => Number(i === best));
-  const scaled = logits.map((x) => x / T);
+  if (T === 0) return Float32Array.from(logits, (_, i) => (i === best ? 0 : -Infinity));
+  const scaled = Float32Array.from(logits, (x) => x / T);
   if (k !== null) keep_top_k(scaled, k);
   if (p !== null && p < 1) keep_top_p(scaled, p);
-  return softmax(scaled);
+  return scaled;
 }
+
+/** Return the distribution (V) that the next token is sampled from; see cut_logits. */
+const next_token_probs = (...given) => softmax(cut_logits(...given));
 
 /** Set all but the k largest logits to -Infinity; ties with the k-th are kept. */
 function keep_top_k(logits, k) {
@@ -386,40 +405,29 @@ function generator(seed = Math.floor(Math.random() * 2 ** 31)) {
 
 // ---- files ----
 
-// "llama-progress", with a share, or "llama-loaded", to all parts of the page
-const announce = (name, detail) => document.dispatchEvent(new CustomEvent(name, { detail }));
-
 /** Fetch a file of the pocket Llama as bytes. */
 async function fetch_bytes(name) {
   if (location.protocol === "file:") throw new UserError("A page opened as a file cannot read " +
     "the model. In its folder, run `python -m http.server`, then open http://localhost:8000.");
-  const chunks = [];
-  let size = 0, problem = "gave no answer";
+  let problem = "gave no answer";
   try {
-    const response = await fetch(new URL(name, FOLDER)), { headers } = response;
+    // never the browser's copy without asking: files of two versions do not fit together
+    const response = await fetch(new URL(name, FOLDER), { cache: "no-cache" });
     problem = `answered with status ${response.status}`;
     if (!response.ok) throw new Error(problem);
     problem = "stopped before the end";
-    const all = headers.has("Content-Encoding") ? 0 : Number(headers.get("Content-Length"));
-    const reader = response.body.getReader();
-    for (let part; !(part = await reader.read()).done;) {
-      chunks.push(part.value);
-      size += part.value.length;
-      if (all) announce("llama-progress", size / all);
-    }
+    return new Uint8Array(await response.arrayBuffer());
   } catch {
     throw new UserError(`${name} could not be fetched: the server ${problem}. Check the ` +
       "connection, then press the button again.");
   }
-  const bytes = new Uint8Array(size);
-  for (let at = 0; chunks.length; at += chunks.shift().length) bytes.set(chunks[0], at);
-  return bytes;
 }
 
 const text_of = (bytes) => new TextDecoder().decode(bytes);
 /** Return the tensors of a safetensors file by name, widened from bfloat16 to float32. */
 function read_safetensors(bytes) {
-  const start = 8 + Number(new DataView(bytes.buffer).getBigUint64(0, true)), w = {};
+  // The header's length has 8 bytes; the lower 4 hold any that is under 4 GB.
+  const start = 8 + new DataView(bytes.buffer).getUint32(0, true), w = {};
   const header = JSON.parse(text_of(bytes.subarray(8, start)));
   delete header.__metadata__;
   for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(header)) {
@@ -437,28 +445,41 @@ function read_safetensors(bytes) {
 const once = (make, made) => () =>
   made ??= make().catch((error) => { made = undefined; throw error; });
 
-/** Fetch a file, and return read(its bytes). */
-async function fetch_and_read(name, read) {
-  const bytes = await fetch_bytes(name);
+/** Return make(). If that fails, a file is not whole: the console has the cause. */
+function unless_damaged(name, make) {
   try {
-    return read(bytes);
-  } catch {
+    return make();
+  } catch (error) {
+    console.error(error);
     throw new UserError(`${name} is damaged or incomplete. Reload the page.`);
   }
 }
+const fetch_and_read = async (name, read) => {
+  const bytes = await fetch_bytes(name);
+  return unless_damaged(name, () => read(bytes));
+};
 
-const load_tokenizer = once(async () =>
-  new Tokenizer(await fetch_and_read("tokenizer.model", (bytes) => read_ranks(text_of(bytes)))));
+const load_tokenizer = once(async () => {
+  const params = await fetch_and_read("params.json", (bytes) => JSON.parse(text_of(bytes)));
+  return fetch_and_read("tokenizer.model", (bytes) => {
+    const tokenizer = new Tokenizer(read_ranks(text_of(bytes))), n = tokenizer.tokens.length;
+    if (n !== params.vocab_size) throw new Error(`${n} tokens; params.json has another number`);
+    return Object.assign(tokenizer, { params });
+  });
+});
 
 let loaded = false;
+const parts = []; // of this page
 const load = once(async () => {
   const tokenizer = await load_tokenizer();
-  const params = await fetch_and_read("params.json", (bytes) => JSON.parse(text_of(bytes)));
   const w = await fetch_and_read("model.safetensors", read_safetensors);
-  const llama = new Llama(params, w, tokenizer);
-  llama.forward(Array(5).fill(tokenizer.bos_id), new KVCache(llama.config, 5)); // compiles loops
+  const llama = unless_damaged("The pocket Llama", () => {
+    const llama = new Llama(tokenizer.params, w, tokenizer);
+    llama.forward(Array(5).fill(tokenizer.bos_id), new KVCache(llama.config, 5)); // compiles loops
+    return llama;
+  });
   loaded = true;
-  announce("llama-loaded");
+  for (const part of parts) part.name_buttons();
   return llama;
 });
 
@@ -496,13 +517,15 @@ const html = maker("http://www.w3.org/1999/xhtml"), svg = maker("http://www.w3.o
 function visible(text) {
   const shown = text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/^\p{M}/u, "◌$&")
     .replace(/[\p{C}\p{Z}]/gu, (c) => `⟨${c.codePointAt(0).toString(16).toUpperCase()}⟩`);
-  const all = [...shown], long = all.length > 14;
-  return (long ? [...all.slice(0, 8), "…", ...all.slice(-5)].join("") : shown) || "∅";
+  const all = [...shown], long = all.length > 17; // <|begin_of_text|> fits
+  return (long ? [...all.slice(0, 10), "…", ...all.slice(-6)].join("") : shown) || "∅";
 }
 
-/** Return a rounded probability that reads neither 0 nor 1, unless it is. */
+const with_commas = (n) => n.toLocaleString("en");
+const count = (n, noun) => `${with_commas(n)} ${noun}${n === 1 ? "" : "s"}`;
+/** Return a rounded probability that does not read 0, nor 1 unless it is. */
 function probability_text(p) {
-  if (p === 0 || p === 1 || p >= 0.005 && p <= 0.995) return p.toFixed(2);
+  if (p === 1 || p >= 0.005 && p <= 0.995) return p.toFixed(2);
   return p < 0.0001 ? "<0.0001" : p > 0.9999 ? ">0.9999" : p.toFixed(4);
 }
 
@@ -522,18 +545,15 @@ function table(caption, heads, rows) {
       html("tr", {}, html("th", { scope: "row" }, first), ...rest.map(cell)))));
 }
 
-// A control is [name, element with a label, input].
-function control(name, label, tag, attributes = {}, ...children) {
-  const input = html(tag, attributes, ...children);
-  return [name, html("label", { class: "llama-field" }, html("span", {}, label), input), input];
-}
-
+// A control is a label around an input, which has a name.
+const control = (name, label, tag, attributes = {}, ...children) => html("label",
+  { class: "llama-field" }, html("span", {}, label), html(tag, { name, ...attributes }, ...children));
 function slider(name, label, value, min, max, step = 1) {
-  const [, field, input] = control(name, label, "input", { type: "range", min, max, step, value });
+  const field = control(name, label, "input", { type: "range", min, max, step, value });
   const shown = html("output", { "aria-hidden": "true" }, value); // a range says its value
-  input.addEventListener("input", () => { shown.value = input.value; });
+  field.addEventListener("input", ({ target }) => { shown.value = target.value; });
   field.append(shown);
-  return [name, field, input];
+  return field;
 }
 const number_field = (name, label, value, min, max) =>
   control(name, label, "input", { type: "number", min, max, value, required: "" });
@@ -551,29 +571,29 @@ const sampling_controls = (temperature) => [
 /** A section of a page: a form, a line for messages, and what its kind draws. */
 class Part {
   constructor(section, kind) {
-    Object.assign(this, { kind, inputs: {}, turn: 0, button: html("button", { type: "submit" }) });
+    Object.assign(this, { section, kind, inputs: {}, turn: 0, more: 0, is_running: false,
+      button: html("button", { type: "submit" }), about: html("p", { class: "llama-about" }) });
     this.buttons = html("div", { class: "llama-buttons" }, this.button);
     const group = html("fieldset", {}, html("legend", {}, kind.title), this.buttons);
-    const form = html("form", { oninput: (event) => this.follow(event.target),
+    const form = html("form", { novalidate: "", oninput: (event) => this.follow(event.target),
       onsubmit: (event) => { event.preventDefault(); this.run(); } }, group);
-    this.progress = html("progress", { "aria-label": "loaded", hidden: "" });
+    this.progress = html("progress", { "aria-label": "loading", hidden: "" });
     this.message = html("p", { class: "llama-message", role: "status" });
     this.out = html("div", { class: "llama-output" });
     const field = { spellcheck: "false", type: "text", rows: kind.lines };
     this.add(control("text", "text", kind.lines ? "textarea" : "input", field),
       ...kind.controls?.() ?? []);
     this.inputs.text.value = section.dataset.prompt ?? "The capital of France is";
-    this.second = html("button", { type: "button", onclick: () => kind.press(this) }, kind.second);
+    const press = () => { if (this.second.ariaDisabled !== "true") kind.press(this); };
+    this.second = html("button", { type: "button", onclick: press }, kind.second);
     if (kind.second) this.buttons.append(this.second);
-    section.replaceChildren(form, this.progress, this.message, this.out);
-    this.name_button();
-    document.addEventListener("llama-loaded", () => this.name_button());
-    document.addEventListener("llama-progress", ({ detail }) => { this.progress.value = detail; });
+    section.replaceChildren(form, this.progress, this.message, this.out, this.about);
+    this.name_buttons();
   }
   /** Add controls above the buttons. */
   add(...controls) {
-    for (const [name, , input] of controls) this.inputs[name] = input;
-    this.buttons.before(...controls.map(([, element]) => element));
+    for (const { control } of controls) this.inputs[control.name] = control;
+    this.buttons.before(...controls);
   }
   get values() {
     const value = (it) => (it.type === "checkbox" ? it.checked
@@ -581,38 +601,59 @@ class Part {
     return Object.fromEntries(Object.entries(this.inputs).map(([name, it]) => [name, value(it)]));
   }
   get is_loaded() { return this.kind.tokenizer_only || loaded; }
-  name_button() {
+  name_buttons() {
     this.button.textContent = this.is_loaded ? this.kind.action : "Load the pocket Llama (13 MB)";
+    const is_usable = this.kind.only_on_request ? this.is_running : this.is_loaded;
+    this.second.setAttribute("aria-disabled", !is_usable);
   }
   /** Draw again after a change, once the model is loaded. */
   follow(input) {
+    this.more = 0; // draws of the old settings that were not made yet
+    if (this.message.matches(".llama-error")) this.say("");
     if (!this.is_loaded || this.kind.only_on_request) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.run(), input === this.inputs.text ? 200 : 0);
   }
-  say(text, is_error = false) {
-    this.message.textContent = text;
+  /** Show a message. A screen reader also says the words in `aloud`. */
+  say(text, aloud = "", is_error = false) {
+    this.message.replaceChildren(text, html("span", { class: "llama-aloud" }, aloud));
     this.message.classList.toggle("llama-error", is_error);
     this.out.hidden = is_error;
   }
   show(...elements) { this.out.replaceChildren(...elements); }
+  /** Throw if a control has a value that it does not take. */
+  check() {
+    const size = [...this.inputs.text.value].length;
+    if (!size) throw new UserError("The text is empty. Type a word or more.");
+    if (size > LONGEST_TEXT) throw new UserError(`The text has ${size} characters; this page ` +
+      `takes at most ${LONGEST_TEXT}. Shorten it.`);
+    for (const it of Object.values(this.inputs)) if (!it.validity.valid) throw new UserError(
+      `${it.closest("label").innerText}: expected a whole number from ${it.min} to ${it.max}.`);
+  }
   /** Load what is missing, then draw. A newer run makes this one stale. */
   async run() {
-    const turn = ++this.turn, is_current = () => turn === this.turn;
+    const turn = ++this.turn;
+    const is_current = () => turn === this.turn && this.section.isConnected;
+    this.is_running = true;
+    this.is_stopped = false;
+    this.name_buttons();
     try {
-      const size = this.inputs.text.value.length;
-      if (!size) throw new UserError("The text is empty. Type a word or more.");
-      if (size > LONGEST_TEXT) throw new UserError(`The text has ${size} characters; this page ` +
-        `takes at most ${LONGEST_TEXT}. Shorten it.`);
+      this.check();
       const source = await this.source();
       this.set_up ??= this.kind.set_up?.(this, source) ?? true;
+      this.about.textContent = about(source);
       if (!is_current()) return;
-      const said = await this.kind.draw(this, source, this.values, is_current);
-      if (is_current()) this.say(said);
+      const [said, aloud] = await this.kind.draw(this, source, this.values, is_current) ?? [];
+      if (said && is_current()) this.say(said, aloud);
     } catch (error) {
       const sorry = error instanceof UserError ? "" : "The page has an error; reload it. ";
       if (sorry) console.error(error);
-      if (is_current()) this.say(sorry + error.message, true);
+      if (!is_current()) return;
+      this.more = 0;
+      this.say(sorry + error.message, "", true);
+    } finally {
+      this.is_running = turn !== this.turn && this.is_running;
+      this.name_buttons();
     }
   }
   /** Return the tokenizer or the Llama; show how much of it is loaded. */
@@ -628,9 +669,14 @@ class Part {
     this.key = key;
     return this.kept;
   }
-  /** Return the logits (V) after the text: a slider does not change them. */
-  logits(llama, text) {
-    return this.remember(text, () => llama.logits(llama.tokenizer.encode(text, { bos: true })));
+  /** Return the logits (V) after the text, which a slider does not change; nothing if the text
+      has changed, or the part has gone, before they are computed. */
+  async logits(llama, text) {
+    const goes_on = () => this.inputs.text.value === text && this.section.isConnected;
+    const found = await this.remember(text, () =>
+      llama.logits(llama.tokenizer.encode(text, { bos: true }), goes_on));
+    if (!found && this.key === text) this.key = undefined;
+    return found;
   }
   /** Run the first 40 tokens; return their labels, a note and what is in `seen`. */
   watch(llama, text, watch, seen) {
@@ -642,9 +688,19 @@ class Part {
   }
 }
 
+/** Say which model this is, and how large Llama 3.2-1B is. */
+function about({ config, w, params }) {
+  if (params) return `Pocket Llama: ${with_commas(params.vocab_size)} tokens. ` +
+    "Llama 3.2-1B: 128,256.";
+  const size = Object.values(w).reduce((sum, { length }) => sum + length, 0);
+  return `Pocket Llama: ${with_commas(size)} parameters, ${config.n_layers} layers, ` +
+    `${config.n_heads} heads, ${with_commas(config.vocab_size)} tokens. Llama 3.2-1B: ` +
+    "1,235,814,400, 16, 32, 128,256. A text always starts with <|begin_of_text|>.";
+}
+
 const end_of = (text) => (text.length < 60 ? `${text} …` : `… ${text.slice(-40)} …`);
 
-// ---- the six parts: draw returns the message, which a screen reader says ----
+// ---- the six parts: draw returns [a message], nothing if it is stale ----
 
 const tokens = {
   title: "Cut any text into tokens", action: "Show the tokens", tokenizer_only: true, lines: 3,
@@ -661,9 +717,10 @@ const tokens = {
         html("span", {}, control ? "control" : hex(id)));
     });
     part.show(html("ol", { class: "llama-tokens", "aria-label": "tokens" }, ...boxes));
-    return `${[...text].length} characters, ${new TextEncoder().encode(text).length} bytes, ` +
-      `${ids.length} tokens. ${ids.length > most ? `The first ${most} are shown. ` : ""}` +
-      "Each box: a token, its id, its bytes.";
+    const bytes = new TextEncoder().encode(text).length;
+    return [`${count([...text].length, "character")}, ${count(bytes, "byte")}, ` +
+      `${count(ids.length, "token")}.${ids.length > most ? ` The first ${most} are shown.` : ""} ` +
+      "Each box: a token, its id, its bytes. ␣ is a space, ⏎ a line end, ⟨9⟩ the code U+0009."];
   },
 };
 
@@ -671,11 +728,13 @@ const next = {
   title: "The next token of any text", action: "Show the next tokens",
   controls: () => [slider("bars", "bars", 10, 3, 15)],
   async draw(part, llama, { text, bars }) {
-    const probs = next_token_probs(await part.logits(llama, text));
+    const logits = await part.logits(llama, text);
+    if (!logits) return;
+    const probs = next_token_probs(logits);
     const rows = ranked(probs).slice(0, bars).map((id) => [
       visible(llama.tokenizer.decode([id])), id, bar_cell(probs[id], COLOURS.probability)]);
     part.show(table(end_of(text), ["next token", "id", "probability"], rows));
-    return `The most likely next token: ${rows[0][0]}.`;
+    return [`The most likely next token: “${rows[0][0]}”.`];
   },
 };
 
@@ -683,12 +742,14 @@ const sampling = {
   title: "Sample the next token", action: "Show the distribution",
   controls: () => sampling_controls(0.7),
   second: "Sample 20 tokens",
-  press(part) { part.more = 20; part.run(); },
+  press(part) { part.more += 20; part.run(); },
   async draw(part, llama, values) {
     const { text, temperature, top_k: k, top_p, seed } = values, top_k = k || null;
-    const logits = await part.logits(llama, text), before = next_token_probs(logits);
-    const after = next_token_probs(logits, temperature, top_k, top_p);
-    const key = JSON.stringify(values); // another setting begins the draws again
+    const logits = await part.logits(llama, text);
+    if (!logits) return;
+    const before = next_token_probs(logits), cut = cut_logits(logits, temperature, top_k, top_p);
+    const after = softmax(cut.slice()), key = JSON.stringify(values);
+    // another setting begins the draws again
     if (key !== part.drawn?.key) part.drawn = { key, random: generator(seed), counts: {}, all: 0 };
     const { random, counts } = part.drawn;
     for (; part.more > 0; part.more--, part.drawn.all++) {
@@ -696,17 +757,25 @@ const sampling = {
       counts[id] = (counts[id] ?? 0) + 1;
     }
     const top = new Set([...ranked(before).slice(0, 11), ...Object.keys(counts).map(Number)]);
-    const rest = (probs) => probs.reduce((sum, p, i) => sum + (top.has(i) ? 0 : p), 0);
-    const others = [rest(before), rest(after)], longest = Math.max(...before, ...after, ...others);
-    const row = (name, p, q, n) => [name, bar_cell(p, COLOURS.other, longest),
-      q ? bar_cell(q, COLOURS.probability, longest) : "cut off", n];
-    const rows = Array.from(top, (id) => row(visible(llama.tokenizer.decode([id])), before[id],
-      after[id], counts[id] ?? 0));
-    rows.push(row("all others", ...others, 0));
+    const others = Array.from(after.keys()).filter((i) => !top.has(i));
+    const rows = Array.from(top, (i) => [visible(llama.tokenizer.decode([i])), [i]]);
+    rows.push([`${with_commas(others.length)} others`, others]);
+    const sum = (x, ids) => ids.reduce((total, i) => total + x[i], 0);
+    const longest = Math.max(...rows.flatMap(([, ids]) => [sum(before, ids), sum(after, ids)]));
     const settings = `T ${temperature}, k ${k || "off"}, p ${top_p}`;
-    part.show(table(end_of(text), ["next token", "as it is", settings, "drawn"], rows));
-    return `${after.filter((p) => p > 0).length} of ${after.length} tokens can be drawn; ` +
-      `${part.drawn.all} were, with seed ${seed}.`;
+    const heads = ["next token", "as it is", settings, "drawn"];
+    part.show(table(`${end_of(text)} Grey: cut off.`, heads,
+      rows.map(([name, ids]) => {
+        const is_kept = ids.some((i) => cut[i] > -Infinity);
+        const colour = is_kept ? COLOURS.probability : COLOURS.other;
+        return [name, bar_cell(sum(before, ids), colour, longest),
+          is_kept ? bar_cell(sum(after, ids), colour, longest) : "cut off",
+          ids.reduce((n, i) => n + (counts[i] ?? 0), 0)];
+      })));
+    const nats = after.reduce((total, p) => total - (p && p * Math.log(p)), 0);
+    return [`${with_commas(cut.filter((x) => x > -Infinity).length)} of ` +
+      `${count(cut.length, "token")} can be drawn, ${nats.toFixed(2)} nats; ` +
+      `${part.drawn.all} were, with seed ${seed}.`];
   },
 };
 
@@ -715,29 +784,28 @@ const generate = {
   controls: () => [number_field("most", "new tokens, at most", 120, 1, LONGEST),
     ...sampling_controls(0)],
   second: "Stop",
-  press(part) { part.stopped = true; },
+  press(part) { part.is_stopped = true; part.say("Stopped."); },
   async draw(part, llama, { text, most, top_k, ...options }, is_current) {
     const ids = llama.tokenizer.encode(text, { bos: true }), added = html("span");
     const decode_next = llama.tokenizer.decode_stream(), start = performance.now();
-    part.stopped = false;
-    part.say("The text is growing …");
+    const goes_on = () => is_current() && !part.is_stopped;
+    if (goes_on()) part.say("The text is growing …");
     part.show(html("p", { class: "llama-text" },
       html("span", { class: "llama-prompt" }, text), added));
     let n = 0, first = 0;
-    const how = { max_new_tokens: most, top_k: top_k || null, ...options };
+    const how = { max_new_tokens: most, top_k: top_k || null, goes_on, ...options };
     for await (const id of llama.generate(ids, how)) {
-      if (part.stopped || !is_current()) break;
+      if (!goes_on()) break;
       if (!n++) first = performance.now() - start;
       added.append(decode_next(id));
-      part.second.setAttribute("aria-disabled", "false");
     }
-    if (is_current()) part.second.setAttribute("aria-disabled", "true");
     added.append(decode_next());
     const speed = Math.round(1000 * (n - 1) / (performance.now() - start - first));
-    const why = part.stopped ? "you stopped it" : n === most ? "the limit that you set"
+    const why = part.is_stopped ? "you stopped it" : n === most ? "the limit that you set"
       : ids.length + n > LONGEST ? `the page keeps ${LONGEST} positions` : "the model ended it";
-    return `End of the text: ${why}. ${n} new tokens` + (n > 1 ? `, the first after ` +
-      `${Math.round(first)} ms, then ${speed} a second.` : ".");
+    return [`End of the text: ${why}. ${count(n, "new token")}` + (n > 1 ? `, the first after ` +
+      `${Math.round(first)} ms, then ${speed} a second in this browser.` : "."),
+    added.textContent];
   },
 };
 
@@ -751,13 +819,22 @@ const attention_part = {
       const map = html("canvas", { style: { borderColor } });
       const input = html("input", { type: "radio", name,
         "aria-label": `layer ${layer}, head ${h}, KV head ${group}` });
-      input.checked = !part.thumbs.length;
+      // a head with a pattern, which notebook 05 describes
+      input.checked = layer === Math.min(5, L - 1) && h === Math.min(6, H - 1);
       part.thumbs.push({ layer, h, group, map, input });
       return html("label", {}, input, map);
     };
     const rows = Array.from({ length: L }, (_, layer) => html("div", {}, html("span", {},
       `layer ${layer}`), ...Array.from({ length: H }, (_, h) => thumb(layer, h))));
-    part.buttons.before(html("fieldset", { class: "llama-heads" }, html("legend", {},
+    const onkeydown = (event) => { // up and down: a layer; the browser's own steps are heads
+      const step = { ArrowDown: H, ArrowUp: -H }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const to = part.thumbs[part.thumbs.findIndex(({ input }) => input.checked) + step]?.input;
+      to?.click();
+      to?.focus();
+    };
+    part.buttons.before(html("fieldset", { class: "llama-heads", onkeydown }, html("legend", {},
       `Choose a head. A row is a layer, with heads 0 to ${H - 1}; heads with frames of one ` +
       "colour share a KV head."), ...rows));
   },
@@ -770,7 +847,8 @@ const attention_part = {
     });
     part.thumbs.forEach(({ map }, i) => draw_thumb(map, maps[i]));
     const at = part.thumbs.findIndex(({ input }) => input.checked);
-    const { layer, h, group } = part.thumbs[at], width = Math.min(part.message.clientWidth, 640);
+    const { layer, h, group } = part.thumbs[at], room = part.message.clientWidth;
+    const width = Math.max(280, Math.min(room, 640)); // a hidden part has no room
     const name = `layer ${layer}, head ${h} · KV head ${group}, shared by heads ` +
       `${group * n_rep} to ${group * n_rep + n_rep - 1}`;
     const rows = maps[at].map((row, t) => [labels[t], ranked(row).slice(0, 3).map(
@@ -780,7 +858,7 @@ const attention_part = {
       html("details", { open: part.out.querySelector("details[open]") ? "" : undefined },
         html("summary", {}, "The largest weights in words"),
         table(name, ["query", "looks most at these keys"], rows)));
-    return `Shown: ${name}.${note}`;
+    return [`Shown: ${name}.${note}`];
   },
 };
 
@@ -795,14 +873,16 @@ function draw_thumb(map, rows) {
 
 /** Return one head's map, with queries down and keys across. */
 function large_map(rows, labels, stroke, width, name) {
-  const T = rows.length, margin = 108, cell = Math.min((width - margin - 6) / T, 46);
-  const side = cell * T, every = Math.ceil(14 / cell), parts = []; // every n-th label
+  const T = rows.length, margin = 124, cell = Math.min((width - margin - 6) / T, 46);
+  const side = cell * T, every = Math.ceil(14 / cell); // every n-th label
+  const square = { x: margin, y: 4, width: side, height: side };
+  const parts = [svg("rect", { ...square, class: "llama-hidden" })];
   const write = (words, attributes) => parts.push(svg("text", attributes, words));
   rows.forEach((row, t) => row.forEach((weight, s) => {
     const x = margin + s * cell, y = 4 + t * cell, fill = `rgb(${amount(weight)})`;
     parts.push(svg("rect", { x, y, width: cell, height: cell, fill }));
     if (cell >= 34) write(weight.toFixed(2), { x: x + cell / 2, y: y + cell / 2 + 4,
-      "text-anchor": "middle", class: weight > 0.55 ? "llama-white" : "llama-black" });
+      "text-anchor": "middle", class: weight > 0.65 ? "llama-white" : "llama-black" });
   }));
   labels.forEach((label, i) => {
     const at = (i + 0.5) * cell;
@@ -811,20 +891,24 @@ function large_map(rows, labels, stroke, width, name) {
     write(label, { "text-anchor": "end",
       transform: `translate(${margin + at + 4} ${side + 16}) rotate(-60)` });
   });
-  write("across: key; down: query; darker: more weight", { x: width - 6, y: side + 110,
-    "text-anchor": "end" });
-  return svg("svg", { class: "llama-map", viewBox: `0 0 ${width} ${side + 116}`, width,
+  const below = side + 142;
+  const write_end = (words, x) => write(words, { x, y: below, "text-anchor": "end" });
+  for (let i = 0; i <= 10; i++) parts.push(svg("rect", { x: width - 84 + 6 * i, y: below - 11,
+    width: 6, height: 12, fill: `rgb(${amount(i / 10)})` }));
+  write_end("down: query; across: key; grey: hidden; weight 0", width - 88);
+  write_end("1", width - 8);
+  return svg("svg", { class: "llama-map", viewBox: `0 0 ${width} ${below + 6}`, width,
     role: "img", "aria-label": `Attention weights of ${name}. Below they are in words.` },
-  ...parts, svg("rect", { x: margin, y: 4, width: side, height: side, fill: "none", stroke,
-    "stroke-width": 3 }));
+  ...parts, svg("rect", { ...square, fill: "none", stroke, "stroke-width": 3 }));
 }
 
 const rotation = {
   title: "Rotate a query", action: "Show the query",
-  set_up(part, { config: { n_layers, n_heads, head_dim } }) {
+  set_up(part, { config: { n_layers, n_heads, head_dim, rope_theta } }) {
     part.add(choice("layer", "layer", n_layers), choice("head", "head", n_heads),
       choice("token", "token", 0), choice("pair", "pair k", head_dim / 2),
-      slider("position", "position m", 0, 0, LONGEST));
+      slider("position", "position m", 0, 0, LONGEST - 1),
+      number_field("rope_theta", "base θ", rope_theta, 2, 1e7));
     part.inputs.pair.value = 1;
   },
   draw(part, llama, { text }) {
@@ -834,16 +918,17 @@ const rotation = {
       const found = part.watch(llama, text, { query }, { queries });
       inputs.token.replaceChildren(...found.labels.map((label, value) =>
         html("option", { value }, `${value}: ${label}`)));
-      part.token = undefined;
-      inputs.token.value = found.labels.length - 1;
+      const last = found.labels.length - 1;
+      inputs.token.value = Math.min(part.token ?? last, last);
       return found;
     });
-    const { layer, head, token, pair } = part.values;
+    const { layer, head, token, pair, rope_theta } = part.values;
     if (token !== part.token) inputs.position.value = part.token = token; // where it is
     inputs.position.dispatchEvent(new Event("input")); // which shows the number
     const at = (token * H + head) * hd + 2 * pair, m = part.values.position;
     const before = queries[layer].slice(at, at + 2), after = before.slice();
-    const freq = llama.freqs[pair], angle = m * freq, full = Math.floor(angle / 2 / Math.PI);
+    const freq = rope_frequencies({ ...llama.config, rope_theta })[pair], angle = m * freq;
+    const full = Math.floor(angle / 2 / Math.PI);
     apply_rotary_emb(after, precompute_freqs_cis([freq], m + 1), m, 1, 2);
     const degrees = `${(180 / Math.PI * angle - 360 * full).toFixed(1)}°`;
     const numbers = (pair) => `(${Array.from(pair, (v) => v.toFixed(3)).join(", ")})`;
@@ -856,7 +941,7 @@ const rotation = {
       ["length of both", Math.hypot(...before).toFixed(3)],
       ["one full rotation", `${(2 * Math.PI / freq).toFixed(1)} positions`],
     ]));
-    return `At position ${m}, pair ${pair} is rotated by ${degrees}.${note}`;
+    return [`At position ${m}, pair ${pair} is rotated by ${degrees}.${note}`];
   },
 };
 
@@ -873,27 +958,23 @@ function plane([a, b], angle) {
   };
   const sweep = angle % (2 * Math.PI), large = Number(sweep > Math.PI);
   const arc = `M ${at(start, 40)} A 40 40 0 ${large} 0 ${at(start + sweep, 40)}`;
-  return svg("svg", { class: "llama-plane", viewBox: "-160 -150 320 300", role: "img",
+  return svg("svg", { class: "llama-plane", viewBox: "-190 -160 380 350", role: "img",
     "aria-label": "A pair as an arrow in a plane, before and after its rotation." },
   svg("circle", { r: 100, fill: "none", class: axis }),
   svg("line", { x1: -130, x2: 130, class: axis }), svg("line", { y1: -130, y2: 130, class: axis }),
   svg("path", { d: arc, fill: "none", stroke: "currentColor", "stroke-width": 2 }),
-  ...arrow(start, COLOURS.other, "before", 118),
-  ...arrow(start + angle, COLOURS.query, "after", 136));
+  ...arrow(start, COLOURS.other, "before", 128),
+  ...arrow(start + angle, COLOURS.query, "after", Math.cos(angle) > 0.8 ? 166 : 124),
+  svg("text", { y: 182, "text-anchor": "middle" }, "directions only; the table has the length"));
 }
 
 // ---- start ----
 
 const PARTS = { tokens, rotation, attention: attention_part, next, sampling, generate };
-const missing = ["fetch", "TextDecoder", "MessageChannel", "BigInt", "ReadableStream"].filter(
-  (name) => !(name in window));
-
 for (const section of document.querySelectorAll("section.llama")) {
   const kind = PARTS[section.dataset.part];
-  if (kind && !missing.length) new Part(section, kind);
-  else section.replaceChildren(html("p", { class: "llama-message llama-error" },
-    kind ? `This part needs a browser of 2022 or later: this one has no ${missing.join(", no ")}.`
-    : `There is no part named ${section.dataset.part}.`));
+  if (kind) parts.push(new Part(section, kind));
+  else section.replaceChildren(`There is no part named ${section.dataset.part}.`);
 }
 
 window.llama = { load_tokenizer, load, next_token_probs };
