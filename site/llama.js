@@ -12,16 +12,13 @@ For scripts: `llama.load_tokenizer()` and `llama.load()` return promises of a To
 decode) and of a Llama (logits, generate); `llama.next_token_probs(logits, T, k, p)`. */
 "use strict";
 (() => {
-
 const FOLDER = new URL("pocket/", document.currentScript.src);
 const LONGEST = 512; // positions of a text in this page; the pocket was trained on 256
 const LONGEST_TEXT = 10000; // characters that are encoded at once
-
 /** A mistake or a failure that the page explains to its reader. */
 class UserError extends Error {}
 
 // ---- tokenizer (notebook 01) ----
-
 // JavaScript's \s is another set of spaces; without case, 's matches ſ (U+017F), too. Characters
 // that are newer than a browser's Unicode may be split elsewhere; the pocket has no token of them.
 const SPLIT_PATTERN = new RegExp([
@@ -33,7 +30,6 @@ const SPLIT_PATTERN = new RegExp([
   String.raw`\p{White_Space}+(?!\P{White_Space})`,
   String.raw`\p{White_Space}+`,
 ].join("|"), "gu");
-
 const RESERVED = Array.from({ length: 248 }, (_, i) => `<|reserved_special_token_${i}|>`);
 const SPECIAL_TOKENS = [
   "<|begin_of_text|>", "<|end_of_text|>", ...RESERVED.slice(0, 2), "<|finetune_right_pad_id|>",
@@ -41,7 +37,7 @@ const SPECIAL_TOKENS = [
   "<|python_tag|>", ...RESERVED.slice(3)];
 const SPECIAL_PATTERN = new RegExp(
   `(${SPECIAL_TOKENS.map((name) => name.replace(/\|/g, "\\|")).join("|")})`);
-
+const utf8_of = (text) => new TextEncoder().encode(text);
 /** Read tokenizer.model: lines of a token in base64, a space and its rank.
     Returns a Map from a token's bytes, as a string with one character each, to its rank. */
 function read_ranks(text) {
@@ -51,11 +47,8 @@ function read_ranks(text) {
     if (Number(rank) !== ranks.size) throw new Error(`${line} is not rank ${ranks.size}`);
     ranks.set(atob(token), ranks.size);
   }
-  for (let byte = 0; byte < 256; byte++)
-    if (!ranks.has(String.fromCharCode(byte))) throw new Error(`byte ${byte} has no rank`);
   return ranks;
 }
-
 /** Llama 3's tokenizer: byte-level BPE. */
 class Tokenizer {
   constructor(ranks) {
@@ -76,10 +69,8 @@ class Tokenizer {
     for (const part of special ? text.split(SPECIAL_PATTERN) : [text]) {
       const control = special ? this.special_tokens.get(part) : undefined;
       if (control !== undefined) ids.push(control);
-      else for (const [piece] of part.matchAll(SPLIT_PATTERN)) {
-        const bytes = Array.from(new TextEncoder().encode(piece), (b) => String.fromCharCode(b));
-        this.merge(bytes, ids);
-      }
+      else for (const [piece] of part.matchAll(SPLIT_PATTERN))
+        this.merge(Array.from(utf8_of(piece), (b) => String.fromCharCode(b)), ids);
     }
     return ids;
   }
@@ -101,7 +92,6 @@ class Tokenizer {
     }
     for (const part of parts) ids.push(this.ranks.get(part));
   }
-  /** Return the bytes of a token; none for an id without a token. */
   decode_bytes(id) { return Uint8Array.from(this.tokens[id] ?? "", (c) => c.charCodeAt(0)); }
   /** Return a function from an id to its piece of text, "" until a character is complete. Called
       without an id, it returns what is left: half an emoji is U+FFFD. */
@@ -113,13 +103,13 @@ class Tokenizer {
 }
 
 // ---- the steps of the model (notebooks 02 to 07) ----
-
 /** Multiply x (T, n) by the transpose of w (m, n). Returns (T, m); m is a multiple of 4.
     Plainly, for each t and j: out[t * m + j] is the sum over i of x[t * n + i] * w[j * n + i].
     Here 8 sums grow together (a to h: rows t to t + 3 of x by rows j and j + 1 of w), because
     loading a number takes longer than multiplying it, and each is loaded for several sums. */
 function linear(x, w, T) {
   const n = x.length / T, m = w.length / n, out = new Float32Array(T * m);
+  if (m % 4) throw new RangeError(`w has ${m} rows; expected a multiple of 4`);
   let t = 0;
   for (; t + 4 <= T; t += 4) {
     const x0 = t * n, x1 = x0 + n, x2 = x1 + n, x3 = x2 + n;
@@ -137,18 +127,17 @@ function linear(x, w, T) {
   }
   for (; t < T; t++) { // a single row, as in decoding, with four of w
     for (let j = 0, row = t * n; j < m; j += 4) {
-      const w0 = j * n, w1 = w0 + n, w2 = w1 + n, w3 = w2 + n, o = t * m + j;
+      const w0 = j * n, w1 = w0 + n, w2 = w1 + n, w3 = w2 + n;
       let a = 0, b = 0, c = 0, d = 0;
       for (let i = 0; i < n; i++) {
         const p = x[row + i];
         a += p * w[w0 + i]; b += p * w[w1 + i]; c += p * w[w2 + i]; d += p * w[w3 + i];
       }
-      out[o] = a; out[o + 1] = b; out[o + 2] = c; out[o + 3] = d;
+      out.set([a, b, c, d], t * m + j);
     }
   }
   return out;
 }
-
 /** Scale each row of x (T, D) to a root mean square of 1, then by weight (D). */
 function rms_norm(x, weight, eps) {
   const D = weight.length, out = new Float32Array(x.length);
@@ -160,7 +149,6 @@ function rms_norm(x, weight, eps) {
   }
   return out;
 }
-
 /** Return radians per position of each pair (hd/2), float32. Low frequencies are scaled down, as
     Llama 3.1 and 3.2's configs say; by how much, as published. */
 function rope_frequencies({ head_dim, rope_theta, use_scaled_rope, rope_scaling_factor, dim }) {
@@ -171,7 +159,6 @@ function rope_frequencies({ head_dim, rope_theta, use_scaled_rope, rope_scaling_
     return (1 - blend) * freq / factor + blend * freq;
   });
 }
-
 /** Return cos and sin (end, hd/2, 2) of every position's angle by pair. */
 function precompute_freqs_cis(freqs, end) {
   const out = new Float32Array(2 * end * freqs.length);
@@ -183,7 +170,6 @@ function precompute_freqs_cis(freqs, end) {
   }
   return out;
 }
-
 /** Rotate the pairs of x (T, heads, hd) in place; row 0 is at position `start`. */
 function apply_rotary_emb(x, freqs_cis, start, T, head_dim) {
   const width = x.length / T;
@@ -194,7 +180,6 @@ function apply_rotary_emb(x, freqs_cis, start, T, head_dim) {
     x[i + 1] = a * sin + b * cos;
   }
 }
-
 /** Replace the first n scores by their softmax. */
 function softmax(scores, n = scores.length) {
   let largest = -Infinity, sum = 0;
@@ -203,7 +188,6 @@ function softmax(scores, n = scores.length) {
   for (let i = 0; i < n; i++) scores[i] /= sum;
   return scores;
 }
-
 /** Average the values by each query's weights, softmax(QKᵀ / √hd). Returns (T, H·hd).
     xq (T, H, hd); xk, xv (S, KV, hd), of which query t sees the first start + t + 1.
     see(h, t, weights): called with each row of weights, if given. */
@@ -228,14 +212,12 @@ function attention(xq, xk, xv, start, T, { head_dim: hd, n_heads: H, n_kv_heads:
   }
   return out;
 }
-
 /** Compute SwiGLU of x (T, D): gate by w1, up by w3, down by w2. */
 function feed_forward(x, w1, w2, w3, T) {
   const gate = linear(x, w1, T), up = linear(x, w3, T); // (T, F)
   for (let i = 0; i < gate.length; i++) gate[i] *= up[i] / (1 + Math.exp(-gate[i])); // silu
   return linear(gate, w2, T); // (T, D)
 }
-
 const add = (x, y) => { for (let i = 0; i < x.length; i++) x[i] += y[i]; };
 /** Keys and values (S, KV·hd) of every layer, for the positions seen. */
 class KVCache {
@@ -250,22 +232,14 @@ class KVCache {
     return [this.k[layer], this.v[layer]];
   }
 }
-
 const BLOCK_WEIGHTS = ["attention_norm", "attention.wq", "attention.wk", "attention.wv",
   "attention.wo", "ffn_norm", "feed_forward.w1", "feed_forward.w2", "feed_forward.w3"];
-
 /** A Llama. w: each tensor, a Float32Array, by Meta's name. */
 class Llama {
   constructor(params, w, tokenizer) {
     const head_dim = params.head_width ?? params.dim / params.n_heads;
     Object.assign(this, { config: { ...params, head_dim }, w, tokenizer });
-    const { dim: D, n_heads: H, n_kv_heads: KV, vocab_size: V } = params;
-    const F = w["layers.0.feed_forward.w1.weight"].length / D;
-    const sizes = [D, H * head_dim, KV * head_dim, V, F];
-    if (!sizes.every((n) => n > 0 && n % 4 === 0))
-      throw new RangeError(`the widths are ${sizes}; expected multiples of 4`);
-    this.freqs = rope_frequencies(this.config); // (hd/2)
-    this.freqs_cis = precompute_freqs_cis(this.freqs, LONGEST); // (LONGEST, hd/2, 2)
+    this.freqs_cis = precompute_freqs_cis(rope_frequencies(this.config), LONGEST);
   }
   /** Run one block on the residual stream x (T, D), in place. watch: may have query(layer, xq),
       called before the rotation, and weights(layer, head, t, row), with attention weights. */
@@ -331,7 +305,6 @@ class Llama {
     }
   }
 }
-
 // lets the browser draw and handle clicks; a timer would wait 4 ms
 const tick = () => new Promise((resolve) => {
   const { port1, port2 } = new MessageChannel();
@@ -340,10 +313,8 @@ const tick = () => new Promise((resolve) => {
 });
 
 // ---- sampling (notebook 08) ----
-
 const argmax = (x) => x.reduce((best, v, i) => (v > x[best] ? i : best), 0);
 const ranked = (x) => Array.from(x.keys()).sort((i, j) => x[j] - x[i]); // largest first
-
 /** Return logits (V) divided by the temperature, then cut by top-k, then by top-p; null skips a
     step. What is cut off is -Infinity: at temperature 0, all but the most likely token. */
 function cut_logits(logits, temperature = 1, top_k = null, top_p = null) {
@@ -356,30 +327,22 @@ function cut_logits(logits, temperature = 1, top_k = null, top_p = null) {
   const best = argmax(logits);
   if (T === 0) return Float32Array.from(logits, (_, i) => (i === best ? 0 : -Infinity));
   const scaled = Float32Array.from(logits, (x) => x / T);
-  if (k !== null) keep_top_k(scaled, k);
-  if (p !== null && p < 1) keep_top_p(scaled, p);
+  if (k !== null) { // ties with the k-th are kept
+    const least = scaled.slice().sort()[Math.max(0, scaled.length - k)];
+    scaled.forEach((x, i) => { if (x < least) scaled[i] = -Infinity; });
+  }
+  if (p !== null && p < 1) { // the smallest set of probability p is kept
+    const probs = softmax(scaled.slice());
+    let before = 0; // of more probable tokens
+    for (const i of ranked(probs)) {
+      if (before >= p) scaled[i] = -Infinity;
+      before += probs[i];
+    }
+  }
   return scaled;
 }
-
 /** Return the distribution (V) that the next token is sampled from; see cut_logits. */
 const next_token_probs = (...given) => softmax(cut_logits(...given));
-
-/** Set all but the k largest logits to -Infinity; ties with the k-th are kept. */
-function keep_top_k(logits, k) {
-  const least = logits.slice().sort()[Math.max(0, logits.length - k)];
-  logits.forEach((x, i) => { if (x < least) logits[i] = -Infinity; });
-}
-
-/** Set logits outside the smallest set of probability p to -Infinity. */
-function keep_top_p(logits, p) {
-  const probs = softmax(logits.slice());
-  let before = 0; // of more probable tokens
-  for (const i of ranked(probs)) {
-    if (before >= p) logits[i] = -Infinity;
-    before += probs[i];
-  }
-}
-
 /** Return the next token: the argmax at temperature 0, else a sample. */
 function pick(logits, random, { temperature = 0, top_k = null, top_p = null }) {
   const probs = next_token_probs(logits, temperature, top_k, top_p);
@@ -390,7 +353,6 @@ function pick(logits, random, { temperature = 0, top_k = null, top_p = null }) {
   }
   return id;
 }
-
 /** Return a generator of numbers from 0 to 1, the same for the same seed: a counter whose bits
     are mixed by the last step of MurmurHash3. */
 function generator(seed = Math.floor(Math.random() * 2 ** 31)) {
@@ -404,25 +366,24 @@ function generator(seed = Math.floor(Math.random() * 2 ** 31)) {
 }
 
 // ---- files ----
-
-/** Fetch a file of the pocket Llama as bytes. */
-async function fetch_bytes(name) {
+/** Fetch a file of the pocket Llama, and return read(its bytes). */
+async function fetch_and_read(name, read) {
   if (location.protocol === "file:") throw new UserError("A page opened as a file cannot read " +
     "the model. In its folder, run `python -m http.server`, then open http://localhost:8000.");
-  let problem = "gave no answer";
+  let bytes, problem = "gave no answer";
   try {
     // never the browser's copy without asking: files of two versions do not fit together
     const response = await fetch(new URL(name, FOLDER), { cache: "no-cache" });
     problem = `answered with status ${response.status}`;
     if (!response.ok) throw new Error(problem);
     problem = "stopped before the end";
-    return new Uint8Array(await response.arrayBuffer());
+    bytes = new Uint8Array(await response.arrayBuffer());
   } catch {
     throw new UserError(`${name} could not be fetched: the server ${problem}. Check the ` +
       "connection, then press the button again.");
   }
+  return unless_damaged(name, () => read(bytes));
 }
-
 const text_of = (bytes) => new TextDecoder().decode(bytes);
 /** Return the tensors of a safetensors file by name, widened from bfloat16 to float32. */
 function read_safetensors(bytes) {
@@ -440,11 +401,9 @@ function read_safetensors(bytes) {
   }
   return w;
 }
-
 /** Return a function that runs make() once; after an error, again at the next call. */
 const once = (make, made) => () =>
   made ??= make().catch((error) => { made = undefined; throw error; });
-
 /** Return make(). If that fails, a file is not whole: the console has the cause. */
 function unless_damaged(name, make) {
   try {
@@ -454,11 +413,6 @@ function unless_damaged(name, make) {
     throw new UserError(`${name} is damaged or incomplete. Reload the page.`);
   }
 }
-const fetch_and_read = async (name, read) => {
-  const bytes = await fetch_bytes(name);
-  return unless_damaged(name, () => read(bytes));
-};
-
 const load_tokenizer = once(async () => {
   const params = await fetch_and_read("params.json", (bytes) => JSON.parse(text_of(bytes)));
   return fetch_and_read("tokenizer.model", (bytes) => {
@@ -467,7 +421,6 @@ const load_tokenizer = once(async () => {
     return Object.assign(tokenizer, { params });
   });
 });
-
 let loaded = false;
 const parts = []; // of this page
 const load = once(async () => {
@@ -484,20 +437,17 @@ const load = once(async () => {
 });
 
 // ---- the page: elements, colours, controls ----
-
 // The colours of the notebooks' pictures (llamalib/viz/base.py).
 const COLOURS = { query: "#0072B2", key: "#D55E00", value: "#009E73", token: "#CC79A7",
   probability: "#E69F00", residual: "#56B4E9", other: "#999999" };
 const GROUPS = Object.values(COLOURS).slice(0, 6); // of query heads that share a KV head
 const AMOUNT = [[255, 255, 255], [158, 202, 225], [0, 114, 178], [8, 48, 107]];
-
-/** Return the colour of an amount from 0 to 1, as red, green and blue. */
+/** Return the colour of a weight from 0 to 1, as red, green and blue. */
 function amount(weight) {
   const at = Math.min(weight, 1) * (AMOUNT.length - 1);
   const low = Math.min(Math.floor(at), AMOUNT.length - 2);
   return AMOUNT[low].map((v, i) => Math.round(v + (at - low) * (AMOUNT[low + 1][i] - v)));
 }
-
 /** Return a function that makes elements: name, attributes, children. A string becomes a text
     node, so that no text of a reader is ever markup. */
 function maker(namespace) {
@@ -520,7 +470,6 @@ function visible(text) {
   const all = [...shown], long = all.length > 17; // <|begin_of_text|> fits
   return (long ? [...all.slice(0, 10), "…", ...all.slice(-6)].join("") : shown) || "∅";
 }
-
 const with_commas = (n) => n.toLocaleString("en");
 const count = (n, noun) => `${with_commas(n)} ${noun}${n === 1 ? "" : "s"}`;
 /** Return a rounded probability that does not read 0, nor 1 unless it is. */
@@ -528,15 +477,13 @@ function probability_text(p) {
   if (p === 1 || p >= 0.005 && p <= 0.995) return p.toFixed(2);
   return p < 0.0001 ? "<0.0001" : p > 0.9999 ? ">0.9999" : p.toFixed(4);
 }
-
 /** Return a table's cell with a probability and its bar, of full width at `longest`. */
 function bar_cell(p, background, longest = 1) {
-  const width = `${100 * p / longest}%`, style = { width, background };
+  const style = { width: `${100 * p / longest}%`, background };
   const fill = html("span", { class: "llama-fill", style });
   return html("td", {}, html("div", { class: "llama-bar" },
     html("span", {}, probability_text(p)), html("span", { class: "llama-track" }, fill)));
 }
-
 function table(caption, heads, rows) {
   const cell = (it) => (it instanceof Element ? it : html("td", {}, it));
   return html("table", {}, html("caption", {}, caption),
@@ -544,14 +491,15 @@ function table(caption, heads, rows) {
     html("tbody", {}, ...rows.map(([first, ...rest]) =>
       html("tr", {}, html("th", { scope: "row" }, first), ...rest.map(cell)))));
 }
-
 // A control is a label around an input, which has a name.
 const control = (name, label, tag, attributes = {}, ...children) => html("label",
-  { class: "llama-field" }, html("span", {}, label), html(tag, { name, ...attributes }, ...children));
+  { class: "llama-field" }, html("span", {}, label), html(tag, { name, ...attributes },
+    ...children));
 function slider(name, label, value, min, max, step = 1) {
   const field = control(name, label, "input", { type: "range", min, max, step, value });
   const shown = html("output", { "aria-hidden": "true" }, value); // a range says its value
-  field.addEventListener("input", ({ target }) => { shown.value = target.value; });
+  const { control: input } = field;
+  input.addEventListener("input", () => { shown.value = input.value; });
   field.append(shown);
   return field;
 }
@@ -567,7 +515,6 @@ const sampling_controls = (temperature) => [
 ];
 
 // ---- a part of a page ----
-
 /** A section of a page: a form, a line for messages, and what its kind draws. */
 class Part {
   constructor(section, kind) {
@@ -577,7 +524,6 @@ class Part {
     const group = html("fieldset", {}, html("legend", {}, kind.title), this.buttons);
     const form = html("form", { novalidate: "", oninput: (event) => this.follow(event.target),
       onsubmit: (event) => { event.preventDefault(); this.run(); } }, group);
-    this.progress = html("progress", { "aria-label": "loading", hidden: "" });
     this.message = html("p", { class: "llama-message", role: "status" });
     this.out = html("div", { class: "llama-output" });
     const field = { spellcheck: "false", type: "text", rows: kind.lines };
@@ -587,7 +533,7 @@ class Part {
     const press = () => { if (this.second.ariaDisabled !== "true") kind.press(this); };
     this.second = html("button", { type: "button", onclick: press }, kind.second);
     if (kind.second) this.buttons.append(this.second);
-    section.replaceChildren(form, this.progress, this.message, this.out, this.about);
+    section.replaceChildren(form, this.message, this.out, this.about);
     this.name_buttons();
   }
   /** Add controls above the buttons. */
@@ -639,7 +585,8 @@ class Part {
     this.name_buttons();
     try {
       this.check();
-      const source = await this.source();
+      if (!this.is_loaded) this.say("Loading the pocket Llama …");
+      const source = await (this.kind.tokenizer_only ? load_tokenizer() : load());
       this.set_up ??= this.kind.set_up?.(this, source) ?? true;
       this.about.textContent = about(source);
       if (!is_current()) return;
@@ -655,13 +602,6 @@ class Part {
       this.is_running = turn !== this.turn && this.is_running;
       this.name_buttons();
     }
-  }
-  /** Return the tokenizer or the Llama; show how much of it is loaded. */
-  source() {
-    if (this.kind.tokenizer_only) return load_tokenizer();
-    if (!loaded) this.say("Loading the pocket Llama …");
-    this.progress.hidden = loaded;
-    return load().finally(() => { this.progress.hidden = true; });
   }
   /** Return make(), or what it returned before if the key is the same. */
   remember(key, make) {
@@ -687,21 +627,18 @@ class Part {
     return { labels: ids.map((id) => visible(llama.tokenizer.decode([id]))), note, ...seen };
   }
 }
-
 /** Say which model this is, and how large Llama 3.2-1B is. */
 function about({ config, w, params }) {
-  if (params) return `Pocket Llama: ${with_commas(params.vocab_size)} tokens. ` +
-    "Llama 3.2-1B: 128,256.";
+  const V = with_commas((params ?? config).vocab_size);
+  if (params) return `Pocket Llama: ${V} tokens. Llama 3.2-1B: 128,256.`;
   const size = Object.values(w).reduce((sum, { length }) => sum + length, 0);
   return `Pocket Llama: ${with_commas(size)} parameters, ${config.n_layers} layers, ` +
-    `${config.n_heads} heads, ${with_commas(config.vocab_size)} tokens. Llama 3.2-1B: ` +
-    "1,235,814,400, 16, 32, 128,256. A text always starts with <|begin_of_text|>.";
+    `${config.n_heads} heads, ${V} tokens. Llama 3.2-1B: 1,235,814,400, 16, 32, 128,256. ` +
+    "A text always starts with <|begin_of_text|>.";
 }
-
 const end_of = (text) => (text.length < 60 ? `${text} …` : `… ${text.slice(-40)} …`);
 
 // ---- the six parts: draw returns [a message], nothing if it is stale ----
-
 const tokens = {
   title: "Cut any text into tokens", action: "Show the tokens", tokenizer_only: true, lines: 3,
   controls: () => [control("special", "names of special tokens become control tokens", "input",
@@ -717,13 +654,12 @@ const tokens = {
         html("span", {}, control ? "control" : hex(id)));
     });
     part.show(html("ol", { class: "llama-tokens", "aria-label": "tokens" }, ...boxes));
-    const bytes = new TextEncoder().encode(text).length;
-    return [`${count([...text].length, "character")}, ${count(bytes, "byte")}, ` +
-      `${count(ids.length, "token")}.${ids.length > most ? ` The first ${most} are shown.` : ""} ` +
+    const note = ids.length > most ? ` The first ${most} are shown.` : "";
+    return [`${count([...text].length, "character")}, ${count(utf8_of(text).length, "byte")}, ` +
+      `${count(ids.length, "token")}.${note} ` +
       "Each box: a token, its id, its bytes. ␣ is a space, ⏎ a line end, ⟨9⟩ the code U+0009."];
   },
 };
-
 const next = {
   title: "The next token of any text", action: "Show the next tokens",
   controls: () => [slider("bars", "bars", 10, 3, 15)],
@@ -737,7 +673,6 @@ const next = {
     return [`The most likely next token: “${rows[0][0]}”.`];
   },
 };
-
 const sampling = {
   title: "Sample the next token", action: "Show the distribution",
   controls: () => sampling_controls(0.7),
@@ -763,9 +698,8 @@ const sampling = {
     const sum = (x, ids) => ids.reduce((total, i) => total + x[i], 0);
     const longest = Math.max(...rows.flatMap(([, ids]) => [sum(before, ids), sum(after, ids)]));
     const settings = `T ${temperature}, k ${k || "off"}, p ${top_p}`;
-    const heads = ["next token", "as it is", settings, "drawn"];
-    part.show(table(`${end_of(text)} Grey: cut off.`, heads,
-      rows.map(([name, ids]) => {
+    part.show(table(`${end_of(text)} Grey: cut off.`, ["next token", "as it is", settings,
+      "drawn"], rows.map(([name, ids]) => {
         const is_kept = ids.some((i) => cut[i] > -Infinity);
         const colour = is_kept ? COLOURS.probability : COLOURS.other;
         return [name, bar_cell(sum(before, ids), colour, longest),
@@ -778,7 +712,6 @@ const sampling = {
       `${part.drawn.all} were, with seed ${seed}.`];
   },
 };
-
 const generate = {
   title: "Continue a text", action: "Continue the text", only_on_request: true, lines: 2,
   controls: () => [number_field("most", "new tokens, at most", 120, 1, LONGEST),
@@ -808,7 +741,6 @@ const generate = {
     added.textContent];
   },
 };
-
 const attention_part = {
   title: "Attention maps of any text", action: "Show the maps",
   set_up(part, { config: { n_layers: L, n_heads: H, n_kv_heads: KV } }) {
@@ -831,8 +763,7 @@ const attention_part = {
       if (!step) return;
       event.preventDefault();
       const to = part.thumbs[part.thumbs.findIndex(({ input }) => input.checked) + step]?.input;
-      to?.click();
-      to?.focus();
+      if (to) to.click() ?? to.focus();
     };
     part.buttons.before(html("fieldset", { class: "llama-heads", onkeydown }, html("legend", {},
       `Choose a head. A row is a layer, with heads 0 to ${H - 1}; heads with frames of one ` +
@@ -853,15 +784,15 @@ const attention_part = {
       `${group * n_rep} to ${group * n_rep + n_rep - 1}`;
     const rows = maps[at].map((row, t) => [labels[t], ranked(row).slice(0, 3).map(
       (s) => `${labels[s]} ${row[s].toFixed(2)}`).join(", ")]);
-    part.show(html("p", { class: "llama-title" }, name),
-      large_map(maps[at], labels, GROUPS[group % GROUPS.length], width, name),
+    part.show(large_map(maps[at], labels, GROUPS[group % GROUPS.length], width, name),
+      html("p", {}, "down: query; across: key; grey: hidden by the mask; weight: 0 ",
+        html("span", { class: "llama-scale" }), " 1"),
       html("details", { open: part.out.querySelector("details[open]") ? "" : undefined },
         html("summary", {}, "The largest weights in words"),
         table(name, ["query", "looks most at these keys"], rows)));
     return [`Shown: ${name}.${note}`];
   },
 };
-
 /** Draw T rows of weights, a pixel each; what the mask hides stays empty. */
 function draw_thumb(map, rows) {
   const T = map.width = map.height = rows.length;
@@ -870,7 +801,6 @@ function draw_thumb(map, rows) {
     image.data.set([...amount(weight), 255], 4 * (t * T + s))));
   context.putImageData(image, 0, 0);
 }
-
 /** Return one head's map, with queries down and keys across. */
 function large_map(rows, labels, stroke, width, name) {
   const T = rows.length, margin = 124, cell = Math.min((width - margin - 6) / T, 46);
@@ -891,17 +821,10 @@ function large_map(rows, labels, stroke, width, name) {
     write(label, { "text-anchor": "end",
       transform: `translate(${margin + at + 4} ${side + 16}) rotate(-60)` });
   });
-  const below = side + 142;
-  const write_end = (words, x) => write(words, { x, y: below, "text-anchor": "end" });
-  for (let i = 0; i <= 10; i++) parts.push(svg("rect", { x: width - 84 + 6 * i, y: below - 11,
-    width: 6, height: 12, fill: `rgb(${amount(i / 10)})` }));
-  write_end("down: query; across: key; grey: hidden; weight 0", width - 88);
-  write_end("1", width - 8);
-  return svg("svg", { class: "llama-map", viewBox: `0 0 ${width} ${below + 6}`, width,
+  return svg("svg", { class: "llama-map", viewBox: `0 0 ${width} ${side + 128}`, width,
     role: "img", "aria-label": `Attention weights of ${name}. Below they are in words.` },
   ...parts, svg("rect", { ...square, fill: "none", stroke, "stroke-width": 3 }));
 }
-
 const rotation = {
   title: "Rotate a query", action: "Show the query",
   set_up(part, { config: { n_layers, n_heads, head_dim, rope_theta } }) {
@@ -918,8 +841,7 @@ const rotation = {
       const found = part.watch(llama, text, { query }, { queries });
       inputs.token.replaceChildren(...found.labels.map((label, value) =>
         html("option", { value }, `${value}: ${label}`)));
-      const last = found.labels.length - 1;
-      inputs.token.value = Math.min(part.token ?? last, last);
+      inputs.token.value = Math.min(part.token ?? Infinity, found.labels.length - 1);
       return found;
     });
     const { layer, head, token, pair, rope_theta } = part.values;
@@ -944,7 +866,6 @@ const rotation = {
     return [`At position ${m}, pair ${pair} is rotated by ${degrees}.${note}`];
   },
 };
-
 /** Return a plane with a pair before and after its rotation, as directions. */
 function plane([a, b], angle) {
   const start = Math.atan2(b, a), axis = "llama-axis";
@@ -969,13 +890,11 @@ function plane([a, b], angle) {
 }
 
 // ---- start ----
-
 const PARTS = { tokens, rotation, attention: attention_part, next, sampling, generate };
 for (const section of document.querySelectorAll("section.llama")) {
   const kind = PARTS[section.dataset.part];
   if (kind) parts.push(new Part(section, kind));
   else section.replaceChildren(`There is no part named ${section.dataset.part}.`);
 }
-
 window.llama = { load_tokenizer, load, next_token_probs };
 })();
