@@ -667,7 +667,7 @@ def test_a_newer_text_ends_the_run_of_the_older(opened):
       if (pieces.length === 2) type("Monday,");
       return forward.call(this, ids, ...rest);
     };
-    type("word ".repeat(200));
+    type("word ".repeat(100));
     """
     call(opened, code)
 
@@ -678,7 +678,7 @@ def test_a_newer_text_ends_the_run_of_the_older(opened):
     wait_for("the new text", lambda: "Monday" in words(), 40)
     assert active(opened, "pieces")[:2] == [32, 32]
     assert len(active(opened, "pieces")) == 3
-    fill(opened, "next", "word " * 200)  # the text of the run that ended
+    fill(opened, "next", "word " * 100)  # the text of the run that ended
     wait_for("the old text", lambda: "word word" in words(), 40)
     assert len(active(opened, "pieces")) > 6
 
