@@ -883,7 +883,7 @@ def test_an_unknown_part(opened, server):
     assert "no part named song" in section(opened, "song").text
 
 
-def test_without_the_script_the_sentence_stays(server, folder, driver):  # noqa: F811
+def test_without_the_script(server, folder, driver):  # noqa: F811
     """No JavaScript, or a browser that cannot read this one."""
     script = (folder / "llama.js").read_text(encoding="utf-8")
     server.broken["llama.js"] = 200, script.replace("??=", "??:=").encode()
