@@ -12,17 +12,15 @@ For scripts: `llama.load_tokenizer()` and `llama.load()` return promises of a To
 decode) and of a Llama (logits, generate); `llama.next_token_probs(logits, T, k, p)`. */
 "use strict";
 (() => {
-
 const FOLDER = new URL("pocket/", document.currentScript.src);
 const LONGEST = 512; // positions of a text in this page; the pocket was trained on 256
 const LONGEST_TEXT = 10000; // characters that are encoded at once
-
 /** A mistake or a failure that the page explains to its reader. */
 class UserError extends Error {}
 
 // ---- tokenizer (notebook 01) ----
-
-// JavaScript's \s is another set of spaces; without case, 's matches ſ (U+017F), too.
+// JavaScript's \s is another set of spaces; without case, 's matches ſ (U+017F), too. Characters
+// that are newer than a browser's Unicode may be split elsewhere; the pocket has no token of them.
 const SPLIT_PATTERN = new RegExp([
   "'(?:[sSſ]|[tT]|[rR][eE]|[vV][eE]|[mM]|[lL][lL]|[dD])",
   String.raw`[^\r\n\p{L}\p{N}]?\p{L}+`,
@@ -32,13 +30,14 @@ const SPLIT_PATTERN = new RegExp([
   String.raw`\p{White_Space}+(?!\P{White_Space})`,
   String.raw`\p{White_Space}+`,
 ].join("|"), "gu");
-
 const RESERVED = Array.from({ length: 248 }, (_, i) => `<|reserved_special_token_${i}|>`);
 const SPECIAL_TOKENS = [
   "<|begin_of_text|>", "<|end_of_text|>", ...RESERVED.slice(0, 2), "<|finetune_right_pad_id|>",
   RESERVED[2], "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>",
   "<|python_tag|>", ...RESERVED.slice(3)];
-
+const SPECIAL_PATTERN = new RegExp(
+  `(${SPECIAL_TOKENS.map((name) => name.replace(/\|/g, "\\|")).join("|")})`);
+const utf8_of = (text) => new TextEncoder().encode(text);
 /** Read tokenizer.model: lines of a token in base64, a space and its rank.
     Returns a Map from a token's bytes, as a string with one character each, to its rank. */
 function read_ranks(text) {
@@ -50,7 +49,6 @@ function read_ranks(text) {
   }
   return ranks;
 }
-
 /** Llama 3's tokenizer: byte-level BPE. */
 class Tokenizer {
   constructor(ranks) {
@@ -64,16 +62,15 @@ class Tokenizer {
       is true. Throws if UTF-8 cannot hold the text. */
   encode(text, { bos = false, special = false } = {}) {
     const half = text.search(/\p{Surrogate}/u);
-    if (half >= 0) throw new UserError(`Character ${half + 1} is half of a character (a lone ` +
+    const before = [...text.slice(0, half)].length;
+    if (half >= 0) throw new UserError(`Character ${before + 1} is half of a character (a lone ` +
       "surrogate), which has no UTF-8 bytes. Delete it.");
     const ids = bos ? [this.bos_id] : [];
-    for (const part of special ? text.split(/(<\|[^|]+\|>)/) : [text]) {
+    for (const part of special ? text.split(SPECIAL_PATTERN) : [text]) {
       const control = special ? this.special_tokens.get(part) : undefined;
       if (control !== undefined) ids.push(control);
-      else for (const [piece] of part.matchAll(SPLIT_PATTERN)) {
-        const bytes = Array.from(new TextEncoder().encode(piece), (b) => String.fromCharCode(b));
-        this.merge(bytes, ids);
-      }
+      else for (const [piece] of part.matchAll(SPLIT_PATTERN))
+        this.merge(Array.from(utf8_of(piece), (b) => String.fromCharCode(b)), ids);
     }
     return ids;
   }
@@ -95,7 +92,6 @@ class Tokenizer {
     }
     for (const part of parts) ids.push(this.ranks.get(part));
   }
-  /** Return the bytes of a token; none for an id without a token. */
   decode_bytes(id) { return Uint8Array.from(this.tokens[id] ?? "", (c) => c.charCodeAt(0)); }
   /** Return a function from an id to its piece of text, "" until a character is complete. Called
       without an id, it returns what is left: half an emoji is U+FFFD. */
@@ -107,12 +103,13 @@ class Tokenizer {
 }
 
 // ---- the steps of the model (notebooks 02 to 07) ----
-
 /** Multiply x (T, n) by the transpose of w (m, n). Returns (T, m); m is a multiple of 4.
-    Four rows of x share each number of w, and two of w each of x: loading a number takes longer
-    than multiplying it. */
+    Plainly, for each t and j: out[t * m + j] is the sum over i of x[t * n + i] * w[j * n + i].
+    Here 8 sums grow together (a to h: rows t to t + 3 of x by rows j and j + 1 of w), because
+    loading a number takes longer than multiplying it, and each is loaded for several sums. */
 function linear(x, w, T) {
   const n = x.length / T, m = w.length / n, out = new Float32Array(T * m);
+  if (m % 4) throw new RangeError(`w has ${m} rows; expected a multiple of 4`);
   let t = 0;
   for (; t + 4 <= T; t += 4) {
     const x0 = t * n, x1 = x0 + n, x2 = x1 + n, x3 = x2 + n;
@@ -130,18 +127,17 @@ function linear(x, w, T) {
   }
   for (; t < T; t++) { // a single row, as in decoding, with four of w
     for (let j = 0, row = t * n; j < m; j += 4) {
-      const w0 = j * n, w1 = w0 + n, w2 = w1 + n, w3 = w2 + n, o = t * m + j;
+      const w0 = j * n, w1 = w0 + n, w2 = w1 + n, w3 = w2 + n;
       let a = 0, b = 0, c = 0, d = 0;
       for (let i = 0; i < n; i++) {
         const p = x[row + i];
         a += p * w[w0 + i]; b += p * w[w1 + i]; c += p * w[w2 + i]; d += p * w[w3 + i];
       }
-      out[o] = a; out[o + 1] = b; out[o + 2] = c; out[o + 3] = d;
+      out.set([a, b, c, d], t * m + j);
     }
   }
   return out;
 }
-
 /** Scale each row of x (T, D) to a root mean square of 1, then by weight (D). */
 function rms_norm(x, weight, eps) {
   const D = weight.length, out = new Float32Array(x.length);
@@ -153,7 +149,6 @@ function rms_norm(x, weight, eps) {
   }
   return out;
 }
-
 /** Return radians per position of each pair (hd/2), float32. Low frequencies are scaled down, as
     Llama 3.1 and 3.2's configs say; by how much, as published. */
 function rope_frequencies({ head_dim, rope_theta, use_scaled_rope, rope_scaling_factor, dim }) {
@@ -164,7 +159,6 @@ function rope_frequencies({ head_dim, rope_theta, use_scaled_rope, rope_scaling_
     return (1 - blend) * freq / factor + blend * freq;
   });
 }
-
 /** Return cos and sin (end, hd/2, 2) of every position's angle by pair. */
 function precompute_freqs_cis(freqs, end) {
   const out = new Float32Array(2 * end * freqs.length);
@@ -176,7 +170,6 @@ function precompute_freqs_cis(freqs, end) {
   }
   return out;
 }
-
 /** Rotate the pairs of x (T, heads, hd) in place; row 0 is at position `start`. */
 function apply_rotary_emb(x, freqs_cis, start, T, head_dim) {
   const width = x.length / T;
@@ -187,7 +180,6 @@ function apply_rotary_emb(x, freqs_cis, start, T, head_dim) {
     x[i + 1] = a * sin + b * cos;
   }
 }
-
 /** Replace the first n scores by their softmax. */
 function softmax(scores, n = scores.length) {
   let largest = -Infinity, sum = 0;
@@ -196,7 +188,6 @@ function softmax(scores, n = scores.length) {
   for (let i = 0; i < n; i++) scores[i] /= sum;
   return scores;
 }
-
 /** Average the values by each query's weights, softmax(QKᵀ / √hd). Returns (T, H·hd).
     xq (T, H, hd); xk, xv (S, KV, hd), of which query t sees the first start + t + 1.
     see(h, t, weights): called with each row of weights, if given. */
@@ -221,14 +212,12 @@ function attention(xq, xk, xv, start, T, { head_dim: hd, n_heads: H, n_kv_heads:
   }
   return out;
 }
-
 /** Compute SwiGLU of x (T, D): gate by w1, up by w3, down by w2. */
 function feed_forward(x, w1, w2, w3, T) {
   const gate = linear(x, w1, T), up = linear(x, w3, T); // (T, F)
   for (let i = 0; i < gate.length; i++) gate[i] *= up[i] / (1 + Math.exp(-gate[i])); // silu
   return linear(gate, w2, T); // (T, D)
 }
-
 const add = (x, y) => { for (let i = 0; i < x.length; i++) x[i] += y[i]; };
 /** Keys and values (S, KV·hd) of every layer, for the positions seen. */
 class KVCache {
@@ -243,17 +232,14 @@ class KVCache {
     return [this.k[layer], this.v[layer]];
   }
 }
-
 const BLOCK_WEIGHTS = ["attention_norm", "attention.wq", "attention.wk", "attention.wv",
   "attention.wo", "ffn_norm", "feed_forward.w1", "feed_forward.w2", "feed_forward.w3"];
-
 /** A Llama. w: each tensor, a Float32Array, by Meta's name. */
 class Llama {
   constructor(params, w, tokenizer) {
     const head_dim = params.head_width ?? params.dim / params.n_heads;
     Object.assign(this, { config: { ...params, head_dim }, w, tokenizer });
-    this.freqs = rope_frequencies(this.config); // (hd/2)
-    this.freqs_cis = precompute_freqs_cis(this.freqs, LONGEST); // (LONGEST, hd/2, 2)
+    this.freqs_cis = precompute_freqs_cis(rope_frequencies(this.config), LONGEST);
   }
   /** Run one block on the residual stream x (T, D), in place. watch: may have query(layer, xq),
       called before the rotation, and weights(layer, head, t, row), with attention weights. */
@@ -284,27 +270,32 @@ class Llama {
     const last = rms_norm(x.subarray((T - 1) * D), this.w["norm.weight"], norm_eps); // (1, D)
     return linear(last, this.w["output.weight"] ?? embedding, 1);
   }
-  /** Run a prompt in pieces, so that the page stays responsive; return the last logits (V). */
-  async prefill(ids, cache) {
+  /** Run a prompt in pieces, so that the page stays responsive. Returns the last logits (V), or
+      nothing if goes_on() is false before a piece. */
+  async prefill(ids, cache, goes_on = () => true) {
+    const V = this.config.vocab_size, is_id = (id) => Number.isInteger(id) && id >= 0 && id < V;
+    if (!ids.length || !ids.every(is_id))
+      throw new RangeError(`ids are [${ids}]; expected one or more whole numbers below ${V}`);
     const extra = ids.length - LONGEST;
     if (extra > 0) throw new UserError(`The text has ${ids.length} tokens; this page holds at ` +
       `most ${LONGEST}. Shorten it by ${extra} tokens or more.`);
     let logits;
     for (let start = 0; start < ids.length; start += 32) {
       if (start) await tick();
+      if (!goes_on()) return;
       logits = this.forward(ids.slice(start, start + 32), cache);
     }
     return logits;
   }
   /** Return the logits (V) of the token after ids, at least one id. */
-  logits(ids) { return this.prefill(ids, new KVCache(this.config)); }
+  logits(ids, goes_on) { return this.prefill(ids, new KVCache(this.config), goes_on); }
   /** Continue a prompt, one id at a time. It ends before a stop token and at LONGEST positions.
-      options: max_new_tokens, stop, temperature, top_k, top_p, seed. */
+      options: max_new_tokens, stop, temperature, top_k, top_p, seed, goes_on. */
   async * generate(ids, options = {}) {
     const { max_new_tokens = LONGEST, stop = this.tokenizer.stop_tokens, seed } = options;
     const cache = new KVCache(this.config), random = generator(seed);
-    let logits = await this.prefill(ids, cache);
-    for (let n = 1; n <= max_new_tokens; n++) {
+    let logits = await this.prefill(ids, cache, options.goes_on);
+    for (let n = 1; logits && n <= max_new_tokens; n++) {
       const id = pick(logits, random, options);
       if (stop.has(id)) return;
       yield id;
@@ -314,7 +305,6 @@ class Llama {
     }
   }
 }
-
 // lets the browser draw and handle clicks; a timer would wait 4 ms
 const tick = () => new Promise((resolve) => {
   const { port1, port2 } = new MessageChannel();
@@ -323,14 +313,11 @@ const tick = () => new Promise((resolve) => {
 });
 
 // ---- sampling (notebook 08) ----
-
 const argmax = (x) => x.reduce((best, v, i) => (v > x[best] ? i : best), 0);
 const ranked = (x) => Array.from(x.keys()).sort((i, j) => x[j] - x[i]); // largest first
-
-/** Return the distribution (V) that the next token is sampled from: logits divided by the
-    temperature, then cut by top-k, then by top-p; null skips a step. At temperature 0 the most
-    likely token has probability 1. */
-function next_token_probs(logits, temperature = 1, top_k = null, top_p = null) {
+/** Return logits (V) divided by the temperature, then cut by top-k, then by top-p; null skips a
+    step. What is cut off is -Infinity: at temperature 0, all but the most likely token. */
+function cut_logits(logits, temperature = 1, top_k = null, top_p = null) {
   const T = temperature, k = top_k, p = top_p;
   for (const [name, value, ok, expected] of [
     ["temperature", T, T === 0 || T >= 1e-20 && T <= 1e20, "0 (greedy) or a positive number"],
@@ -338,29 +325,24 @@ function next_token_probs(logits, temperature = 1, top_k = null, top_p = null) {
     ["top-p", p, p === null || p >= 1e-20 && p <= 1, "over 0, and at most 1"],
   ]) if (!ok) throw new UserError(`${name} is ${value}; expected ${expected}.`);
   const best = argmax(logits);
-  if (T === 0) return logits.map((_, i) => Number(i === best));
-  const scaled = logits.map((x) => x / T);
-  if (k !== null) keep_top_k(scaled, k);
-  if (p !== null && p < 1) keep_top_p(scaled, p);
-  return softmax(scaled);
-}
-
-/** Set all but the k largest logits to -Infinity; ties with the k-th are kept. */
-function keep_top_k(logits, k) {
-  const least = logits.slice().sort()[Math.max(0, logits.length - k)];
-  logits.forEach((x, i) => { if (x < least) logits[i] = -Infinity; });
-}
-
-/** Set logits outside the smallest set of probability p to -Infinity. */
-function keep_top_p(logits, p) {
-  const probs = softmax(logits.slice());
-  let before = 0; // of more probable tokens
-  for (const i of ranked(probs)) {
-    if (before >= p) logits[i] = -Infinity;
-    before += probs[i];
+  if (T === 0) return Float32Array.from(logits, (_, i) => (i === best ? 0 : -Infinity));
+  const scaled = Float32Array.from(logits, (x) => x / T);
+  if (k !== null) { // ties with the k-th are kept
+    const least = scaled.slice().sort()[Math.max(0, scaled.length - k)];
+    scaled.forEach((x, i) => { if (x < least) scaled[i] = -Infinity; });
   }
+  if (p !== null && p < 1) { // the smallest set of probability p is kept
+    const probs = softmax(scaled.slice());
+    let before = 0; // of more probable tokens
+    for (const i of ranked(probs)) {
+      if (before >= p) scaled[i] = -Infinity;
+      before += probs[i];
+    }
+  }
+  return scaled;
 }
-
+/** Return the distribution (V) that the next token is sampled from; see cut_logits. */
+const next_token_probs = (...given) => softmax(cut_logits(...given));
 /** Return the next token: the argmax at temperature 0, else a sample. */
 function pick(logits, random, { temperature = 0, top_k = null, top_p = null }) {
   const probs = next_token_probs(logits, temperature, top_k, top_p);
@@ -371,7 +353,6 @@ function pick(logits, random, { temperature = 0, top_k = null, top_p = null }) {
   }
   return id;
 }
-
 /** Return a generator of numbers from 0 to 1, the same for the same seed: a counter whose bits
     are mixed by the last step of MurmurHash3. */
 function generator(seed = Math.floor(Math.random() * 2 ** 31)) {
@@ -385,41 +366,29 @@ function generator(seed = Math.floor(Math.random() * 2 ** 31)) {
 }
 
 // ---- files ----
-
-// "llama-progress", with a share, or "llama-loaded", to all parts of the page
-const announce = (name, detail) => document.dispatchEvent(new CustomEvent(name, { detail }));
-
-/** Fetch a file of the pocket Llama as bytes. */
-async function fetch_bytes(name) {
+/** Fetch a file of the pocket Llama, and return read(its bytes). */
+async function fetch_and_read(name, read) {
   if (location.protocol === "file:") throw new UserError("A page opened as a file cannot read " +
     "the model. In its folder, run `python -m http.server`, then open http://localhost:8000.");
-  const chunks = [];
-  let size = 0, problem = "gave no answer";
+  let bytes, problem = "gave no answer";
   try {
-    const response = await fetch(new URL(name, FOLDER)), { headers } = response;
+    // never the browser's copy without asking: files of two versions do not fit together
+    const response = await fetch(new URL(name, FOLDER), { cache: "no-cache" });
     problem = `answered with status ${response.status}`;
     if (!response.ok) throw new Error(problem);
     problem = "stopped before the end";
-    const all = headers.has("Content-Encoding") ? 0 : Number(headers.get("Content-Length"));
-    const reader = response.body.getReader();
-    for (let part; !(part = await reader.read()).done;) {
-      chunks.push(part.value);
-      size += part.value.length;
-      if (all) announce("llama-progress", size / all);
-    }
+    bytes = new Uint8Array(await response.arrayBuffer());
   } catch {
     throw new UserError(`${name} could not be fetched: the server ${problem}. Check the ` +
       "connection, then press the button again.");
   }
-  const bytes = new Uint8Array(size);
-  for (let at = 0; chunks.length; at += chunks.shift().length) bytes.set(chunks[0], at);
-  return bytes;
+  return unless_damaged(name, () => read(bytes));
 }
-
 const text_of = (bytes) => new TextDecoder().decode(bytes);
 /** Return the tensors of a safetensors file by name, widened from bfloat16 to float32. */
 function read_safetensors(bytes) {
-  const start = 8 + Number(new DataView(bytes.buffer).getBigUint64(0, true)), w = {};
+  // The header's length has 8 bytes; the lower 4 hold any that is under 4 GB.
+  const start = 8 + new DataView(bytes.buffer).getUint32(0, true), w = {};
   const header = JSON.parse(text_of(bytes.subarray(8, start)));
   delete header.__metadata__;
   for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(header)) {
@@ -432,51 +401,53 @@ function read_safetensors(bytes) {
   }
   return w;
 }
-
 /** Return a function that runs make() once; after an error, again at the next call. */
 const once = (make, made) => () =>
   made ??= make().catch((error) => { made = undefined; throw error; });
-
-/** Fetch a file, and return read(its bytes). */
-async function fetch_and_read(name, read) {
-  const bytes = await fetch_bytes(name);
+/** Return make(). If that fails, a file is not whole: the console has the cause. */
+function unless_damaged(name, make) {
   try {
-    return read(bytes);
-  } catch {
+    return make();
+  } catch (error) {
+    console.error(error);
     throw new UserError(`${name} is damaged or incomplete. Reload the page.`);
   }
 }
-
-const load_tokenizer = once(async () =>
-  new Tokenizer(await fetch_and_read("tokenizer.model", (bytes) => read_ranks(text_of(bytes)))));
-
+const load_tokenizer = once(async () => {
+  const params = await fetch_and_read("params.json", (bytes) => JSON.parse(text_of(bytes)));
+  return fetch_and_read("tokenizer.model", (bytes) => {
+    const tokenizer = new Tokenizer(read_ranks(text_of(bytes))), n = tokenizer.tokens.length;
+    if (n !== params.vocab_size) throw new Error(`${n} tokens; params.json has another number`);
+    return Object.assign(tokenizer, { params });
+  });
+});
 let loaded = false;
+const parts = []; // of this page
 const load = once(async () => {
   const tokenizer = await load_tokenizer();
-  const params = await fetch_and_read("params.json", (bytes) => JSON.parse(text_of(bytes)));
   const w = await fetch_and_read("model.safetensors", read_safetensors);
-  const llama = new Llama(params, w, tokenizer);
-  llama.forward(Array(5).fill(tokenizer.bos_id), new KVCache(llama.config, 5)); // compiles loops
+  const llama = unless_damaged("The pocket Llama", () => {
+    const llama = new Llama(tokenizer.params, w, tokenizer);
+    llama.forward(Array(5).fill(tokenizer.bos_id), new KVCache(llama.config, 5)); // compiles loops
+    return llama;
+  });
   loaded = true;
-  announce("llama-loaded");
+  for (const part of parts) part.name_buttons();
   return llama;
 });
 
 // ---- the page: elements, colours, controls ----
-
 // The colours of the notebooks' pictures (llamalib/viz/base.py).
 const COLOURS = { query: "#0072B2", key: "#D55E00", value: "#009E73", token: "#CC79A7",
   probability: "#E69F00", residual: "#56B4E9", other: "#999999" };
 const GROUPS = Object.values(COLOURS).slice(0, 6); // of query heads that share a KV head
 const AMOUNT = [[255, 255, 255], [158, 202, 225], [0, 114, 178], [8, 48, 107]];
-
-/** Return the colour of an amount from 0 to 1, as red, green and blue. */
+/** Return the colour of a weight from 0 to 1, as red, green and blue. */
 function amount(weight) {
   const at = Math.min(weight, 1) * (AMOUNT.length - 1);
   const low = Math.min(Math.floor(at), AMOUNT.length - 2);
   return AMOUNT[low].map((v, i) => Math.round(v + (at - low) * (AMOUNT[low + 1][i] - v)));
 }
-
 /** Return a function that makes elements: name, attributes, children. A string becomes a text
     node, so that no text of a reader is ever markup. */
 function maker(namespace) {
@@ -496,24 +467,23 @@ const html = maker("http://www.w3.org/1999/xhtml"), svg = maker("http://www.w3.o
 function visible(text) {
   const shown = text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/^\p{M}/u, "◌$&")
     .replace(/[\p{C}\p{Z}]/gu, (c) => `⟨${c.codePointAt(0).toString(16).toUpperCase()}⟩`);
-  const all = [...shown], long = all.length > 14;
-  return (long ? [...all.slice(0, 8), "…", ...all.slice(-5)].join("") : shown) || "∅";
+  const all = [...shown], long = all.length > 17; // <|begin_of_text|> fits
+  return (long ? [...all.slice(0, 10), "…", ...all.slice(-6)].join("") : shown) || "∅";
 }
-
-/** Return a rounded probability that reads neither 0 nor 1, unless it is. */
+const with_commas = (n) => n.toLocaleString("en");
+const count = (n, noun) => `${with_commas(n)} ${noun}${n === 1 ? "" : "s"}`;
+/** Return a rounded probability that does not read 0, nor 1 unless it is. */
 function probability_text(p) {
-  if (p === 0 || p === 1 || p >= 0.005 && p <= 0.995) return p.toFixed(2);
+  if (p === 1 || p >= 0.005 && p <= 0.995) return p.toFixed(2);
   return p < 0.0001 ? "<0.0001" : p > 0.9999 ? ">0.9999" : p.toFixed(4);
 }
-
 /** Return a table's cell with a probability and its bar, of full width at `longest`. */
 function bar_cell(p, background, longest = 1) {
-  const width = `${100 * p / longest}%`, style = { width, background };
+  const style = { width: `${100 * p / longest}%`, background };
   const fill = html("span", { class: "llama-fill", style });
   return html("td", {}, html("div", { class: "llama-bar" },
     html("span", {}, probability_text(p)), html("span", { class: "llama-track" }, fill)));
 }
-
 function table(caption, heads, rows) {
   const cell = (it) => (it instanceof Element ? it : html("td", {}, it));
   return html("table", {}, html("caption", {}, caption),
@@ -521,19 +491,17 @@ function table(caption, heads, rows) {
     html("tbody", {}, ...rows.map(([first, ...rest]) =>
       html("tr", {}, html("th", { scope: "row" }, first), ...rest.map(cell)))));
 }
-
-// A control is [name, element with a label, input].
-function control(name, label, tag, attributes = {}, ...children) {
-  const input = html(tag, attributes, ...children);
-  return [name, html("label", { class: "llama-field" }, html("span", {}, label), input), input];
-}
-
+// A control is a label around an input, which has a name.
+const control = (name, label, tag, attributes = {}, ...children) => html("label",
+  { class: "llama-field" }, html("span", {}, label), html(tag, { name, ...attributes },
+    ...children));
 function slider(name, label, value, min, max, step = 1) {
-  const [, field, input] = control(name, label, "input", { type: "range", min, max, step, value });
+  const field = control(name, label, "input", { type: "range", min, max, step, value });
   const shown = html("output", { "aria-hidden": "true" }, value); // a range says its value
+  const { control: input } = field;
   input.addEventListener("input", () => { shown.value = input.value; });
   field.append(shown);
-  return [name, field, input];
+  return field;
 }
 const number_field = (name, label, value, min, max) =>
   control(name, label, "input", { type: "number", min, max, value, required: "" });
@@ -547,33 +515,31 @@ const sampling_controls = (temperature) => [
 ];
 
 // ---- a part of a page ----
-
 /** A section of a page: a form, a line for messages, and what its kind draws. */
 class Part {
   constructor(section, kind) {
-    Object.assign(this, { kind, inputs: {}, turn: 0, button: html("button", { type: "submit" }) });
+    Object.assign(this, { section, kind, inputs: {}, turn: 0, more: 0, is_running: false,
+      button: html("button", { type: "submit" }), about: html("p", { class: "llama-about" }) });
     this.buttons = html("div", { class: "llama-buttons" }, this.button);
     const group = html("fieldset", {}, html("legend", {}, kind.title), this.buttons);
-    const form = html("form", { oninput: (event) => this.follow(event.target),
+    const form = html("form", { novalidate: "", oninput: (event) => this.follow(event.target),
       onsubmit: (event) => { event.preventDefault(); this.run(); } }, group);
-    this.progress = html("progress", { "aria-label": "loaded", hidden: "" });
     this.message = html("p", { class: "llama-message", role: "status" });
     this.out = html("div", { class: "llama-output" });
     const field = { spellcheck: "false", type: "text", rows: kind.lines };
     this.add(control("text", "text", kind.lines ? "textarea" : "input", field),
       ...kind.controls?.() ?? []);
     this.inputs.text.value = section.dataset.prompt ?? "The capital of France is";
-    this.second = html("button", { type: "button", onclick: () => kind.press(this) }, kind.second);
+    const press = () => { if (this.second.ariaDisabled !== "true") kind.press(this); };
+    this.second = html("button", { type: "button", onclick: press }, kind.second);
     if (kind.second) this.buttons.append(this.second);
-    section.replaceChildren(form, this.progress, this.message, this.out);
-    this.name_button();
-    document.addEventListener("llama-loaded", () => this.name_button());
-    document.addEventListener("llama-progress", ({ detail }) => { this.progress.value = detail; });
+    section.replaceChildren(form, this.message, this.out, this.about);
+    this.name_buttons();
   }
   /** Add controls above the buttons. */
   add(...controls) {
-    for (const [name, , input] of controls) this.inputs[name] = input;
-    this.buttons.before(...controls.map(([, element]) => element));
+    for (const { control } of controls) this.inputs[control.name] = control;
+    this.buttons.before(...controls);
   }
   get values() {
     const value = (it) => (it.type === "checkbox" ? it.checked
@@ -581,46 +547,61 @@ class Part {
     return Object.fromEntries(Object.entries(this.inputs).map(([name, it]) => [name, value(it)]));
   }
   get is_loaded() { return this.kind.tokenizer_only || loaded; }
-  name_button() {
+  name_buttons() {
     this.button.textContent = this.is_loaded ? this.kind.action : "Load the pocket Llama (13 MB)";
+    const is_usable = this.kind.only_on_request ? this.is_running : this.is_loaded;
+    this.second.setAttribute("aria-disabled", !is_usable);
   }
   /** Draw again after a change, once the model is loaded. */
   follow(input) {
+    this.more = 0; // draws of the old settings that were not made yet
+    if (this.message.matches(".llama-error")) this.say("");
     if (!this.is_loaded || this.kind.only_on_request) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.run(), input === this.inputs.text ? 200 : 0);
   }
-  say(text, is_error = false) {
-    this.message.textContent = text;
+  /** Show a message. A screen reader also says the words in `aloud`. */
+  say(text, aloud = "", is_error = false) {
+    this.message.replaceChildren(text, html("span", { class: "llama-aloud" }, aloud));
     this.message.classList.toggle("llama-error", is_error);
     this.out.hidden = is_error;
   }
   show(...elements) { this.out.replaceChildren(...elements); }
+  /** Throw if a control has a value that it does not take. */
+  check() {
+    const size = [...this.inputs.text.value].length;
+    if (!size) throw new UserError("The text is empty. Type a word or more.");
+    if (size > LONGEST_TEXT) throw new UserError(`The text has ${size} characters; this page ` +
+      `takes at most ${LONGEST_TEXT}. Shorten it.`);
+    for (const it of Object.values(this.inputs)) if (!it.validity.valid) throw new UserError(
+      `${it.closest("label").innerText}: expected a whole number from ${it.min} to ${it.max}.`);
+  }
   /** Load what is missing, then draw. A newer run makes this one stale. */
   async run() {
-    const turn = ++this.turn, is_current = () => turn === this.turn;
+    const turn = ++this.turn;
+    const is_current = () => turn === this.turn && this.section.isConnected;
+    this.is_running = true;
+    this.is_stopped = false;
+    this.name_buttons();
     try {
-      const size = this.inputs.text.value.length;
-      if (!size) throw new UserError("The text is empty. Type a word or more.");
-      if (size > LONGEST_TEXT) throw new UserError(`The text has ${size} characters; this page ` +
-        `takes at most ${LONGEST_TEXT}. Shorten it.`);
-      const source = await this.source();
+      this.check();
+      if (!this.is_loaded) this.say("Loading the pocket Llama …");
+      const source = await (this.kind.tokenizer_only ? load_tokenizer() : load());
       this.set_up ??= this.kind.set_up?.(this, source) ?? true;
+      this.about.textContent = about(source);
       if (!is_current()) return;
-      const said = await this.kind.draw(this, source, this.values, is_current);
-      if (is_current()) this.say(said);
+      const [said, aloud] = await this.kind.draw(this, source, this.values, is_current) ?? [];
+      if (said && is_current()) this.say(said, aloud);
     } catch (error) {
       const sorry = error instanceof UserError ? "" : "The page has an error; reload it. ";
       if (sorry) console.error(error);
-      if (is_current()) this.say(sorry + error.message, true);
+      if (!is_current()) return;
+      this.more = 0;
+      this.say(sorry + error.message, "", true);
+    } finally {
+      this.is_running = turn !== this.turn && this.is_running;
+      this.name_buttons();
     }
-  }
-  /** Return the tokenizer or the Llama; show how much of it is loaded. */
-  source() {
-    if (this.kind.tokenizer_only) return load_tokenizer();
-    if (!loaded) this.say("Loading the pocket Llama …");
-    this.progress.hidden = loaded;
-    return load().finally(() => { this.progress.hidden = true; });
   }
   /** Return make(), or what it returned before if the key is the same. */
   remember(key, make) {
@@ -628,9 +609,14 @@ class Part {
     this.key = key;
     return this.kept;
   }
-  /** Return the logits (V) after the text: a slider does not change them. */
-  logits(llama, text) {
-    return this.remember(text, () => llama.logits(llama.tokenizer.encode(text, { bos: true })));
+  /** Return the logits (V) after the text, which a slider does not change; nothing if the text
+      has changed, or the part has gone, before they are computed. */
+  async logits(llama, text) {
+    const goes_on = () => this.inputs.text.value === text && this.section.isConnected;
+    const found = await this.remember(text, () =>
+      llama.logits(llama.tokenizer.encode(text, { bos: true }), goes_on));
+    if (!found && this.key === text) this.key = undefined;
+    return found;
   }
   /** Run the first 40 tokens; return their labels, a note and what is in `seen`. */
   watch(llama, text, watch, seen) {
@@ -641,11 +627,18 @@ class Part {
     return { labels: ids.map((id) => visible(llama.tokenizer.decode([id]))), note, ...seen };
   }
 }
-
+/** Say which model this is, and how large Llama 3.2-1B is. */
+function about({ config, w, params }) {
+  const V = with_commas((params ?? config).vocab_size);
+  if (params) return `Pocket Llama: ${V} tokens. Llama 3.2-1B: 128,256.`;
+  const size = Object.values(w).reduce((sum, { length }) => sum + length, 0);
+  return `Pocket Llama: ${with_commas(size)} parameters, ${config.n_layers} layers, ` +
+    `${config.n_heads} heads, ${V} tokens. Llama 3.2-1B: 1,235,814,400, 16, 32, 128,256. ` +
+    "A text always starts with <|begin_of_text|>.";
+}
 const end_of = (text) => (text.length < 60 ? `${text} …` : `… ${text.slice(-40)} …`);
 
-// ---- the six parts: draw returns the message, which a screen reader says ----
-
+// ---- the six parts: draw returns [a message], nothing if it is stale ----
 const tokens = {
   title: "Cut any text into tokens", action: "Show the tokens", tokenizer_only: true, lines: 3,
   controls: () => [control("special", "names of special tokens become control tokens", "input",
@@ -661,34 +654,37 @@ const tokens = {
         html("span", {}, control ? "control" : hex(id)));
     });
     part.show(html("ol", { class: "llama-tokens", "aria-label": "tokens" }, ...boxes));
-    return `${[...text].length} characters, ${new TextEncoder().encode(text).length} bytes, ` +
-      `${ids.length} tokens. ${ids.length > most ? `The first ${most} are shown. ` : ""}` +
-      "Each box: a token, its id, its bytes.";
+    const note = ids.length > most ? ` The first ${most} are shown.` : "";
+    return [`${count([...text].length, "character")}, ${count(utf8_of(text).length, "byte")}, ` +
+      `${count(ids.length, "token")}.${note} ` +
+      "Each box: a token, its id, its bytes. ␣ is a space, ⏎ a line end, ⟨9⟩ the code U+0009."];
   },
 };
-
 const next = {
   title: "The next token of any text", action: "Show the next tokens",
   controls: () => [slider("bars", "bars", 10, 3, 15)],
   async draw(part, llama, { text, bars }) {
-    const probs = next_token_probs(await part.logits(llama, text));
+    const logits = await part.logits(llama, text);
+    if (!logits) return;
+    const probs = next_token_probs(logits);
     const rows = ranked(probs).slice(0, bars).map((id) => [
       visible(llama.tokenizer.decode([id])), id, bar_cell(probs[id], COLOURS.probability)]);
     part.show(table(end_of(text), ["next token", "id", "probability"], rows));
-    return `The most likely next token: ${rows[0][0]}.`;
+    return [`The most likely next token: “${rows[0][0]}”.`];
   },
 };
-
 const sampling = {
   title: "Sample the next token", action: "Show the distribution",
   controls: () => sampling_controls(0.7),
   second: "Sample 20 tokens",
-  press(part) { part.more = 20; part.run(); },
+  press(part) { part.more += 20; part.run(); },
   async draw(part, llama, values) {
     const { text, temperature, top_k: k, top_p, seed } = values, top_k = k || null;
-    const logits = await part.logits(llama, text), before = next_token_probs(logits);
-    const after = next_token_probs(logits, temperature, top_k, top_p);
-    const key = JSON.stringify(values); // another setting begins the draws again
+    const logits = await part.logits(llama, text);
+    if (!logits) return;
+    const before = next_token_probs(logits), cut = cut_logits(logits, temperature, top_k, top_p);
+    const after = softmax(cut.slice()), key = JSON.stringify(values);
+    // another setting begins the draws again
     if (key !== part.drawn?.key) part.drawn = { key, random: generator(seed), counts: {}, all: 0 };
     const { random, counts } = part.drawn;
     for (; part.more > 0; part.more--, part.drawn.all++) {
@@ -696,51 +692,55 @@ const sampling = {
       counts[id] = (counts[id] ?? 0) + 1;
     }
     const top = new Set([...ranked(before).slice(0, 11), ...Object.keys(counts).map(Number)]);
-    const rest = (probs) => probs.reduce((sum, p, i) => sum + (top.has(i) ? 0 : p), 0);
-    const others = [rest(before), rest(after)], longest = Math.max(...before, ...after, ...others);
-    const row = (name, p, q, n) => [name, bar_cell(p, COLOURS.other, longest),
-      q ? bar_cell(q, COLOURS.probability, longest) : "cut off", n];
-    const rows = Array.from(top, (id) => row(visible(llama.tokenizer.decode([id])), before[id],
-      after[id], counts[id] ?? 0));
-    rows.push(row("all others", ...others, 0));
+    const others = Array.from(after.keys()).filter((i) => !top.has(i));
+    const rows = Array.from(top, (i) => [visible(llama.tokenizer.decode([i])), [i]]);
+    rows.push([`${with_commas(others.length)} others`, others]);
+    const sum = (x, ids) => ids.reduce((total, i) => total + x[i], 0);
+    const longest = Math.max(...rows.flatMap(([, ids]) => [sum(before, ids), sum(after, ids)]));
     const settings = `T ${temperature}, k ${k || "off"}, p ${top_p}`;
-    part.show(table(end_of(text), ["next token", "as it is", settings, "drawn"], rows));
-    return `${after.filter((p) => p > 0).length} of ${after.length} tokens can be drawn; ` +
-      `${part.drawn.all} were, with seed ${seed}.`;
+    part.show(table(`${end_of(text)} Grey: cut off.`, ["next token", "as it is", settings,
+      "drawn"], rows.map(([name, ids]) => {
+        const is_kept = ids.some((i) => cut[i] > -Infinity);
+        const colour = is_kept ? COLOURS.probability : COLOURS.other;
+        return [name, bar_cell(sum(before, ids), colour, longest),
+          is_kept ? bar_cell(sum(after, ids), colour, longest) : "cut off",
+          ids.reduce((n, i) => n + (counts[i] ?? 0), 0)];
+      })));
+    const nats = after.reduce((total, p) => total - (p && p * Math.log(p)), 0);
+    return [`${with_commas(cut.filter((x) => x > -Infinity).length)} of ` +
+      `${count(cut.length, "token")} can be drawn, ${nats.toFixed(2)} nats; ` +
+      `${part.drawn.all} were, with seed ${seed}.`];
   },
 };
-
 const generate = {
   title: "Continue a text", action: "Continue the text", only_on_request: true, lines: 2,
   controls: () => [number_field("most", "new tokens, at most", 120, 1, LONGEST),
     ...sampling_controls(0)],
   second: "Stop",
-  press(part) { part.stopped = true; },
+  press(part) { part.is_stopped = true; part.say("Stopped."); },
   async draw(part, llama, { text, most, top_k, ...options }, is_current) {
     const ids = llama.tokenizer.encode(text, { bos: true }), added = html("span");
     const decode_next = llama.tokenizer.decode_stream(), start = performance.now();
-    part.stopped = false;
-    part.say("The text is growing …");
+    const goes_on = () => is_current() && !part.is_stopped;
+    if (goes_on()) part.say("The text is growing …");
     part.show(html("p", { class: "llama-text" },
       html("span", { class: "llama-prompt" }, text), added));
     let n = 0, first = 0;
-    const how = { max_new_tokens: most, top_k: top_k || null, ...options };
+    const how = { max_new_tokens: most, top_k: top_k || null, goes_on, ...options };
     for await (const id of llama.generate(ids, how)) {
-      if (part.stopped || !is_current()) break;
+      if (!goes_on()) break;
       if (!n++) first = performance.now() - start;
       added.append(decode_next(id));
-      part.second.setAttribute("aria-disabled", "false");
     }
-    if (is_current()) part.second.setAttribute("aria-disabled", "true");
     added.append(decode_next());
     const speed = Math.round(1000 * (n - 1) / (performance.now() - start - first));
-    const why = part.stopped ? "you stopped it" : n === most ? "the limit that you set"
+    const why = part.is_stopped ? "you stopped it" : n === most ? "the limit that you set"
       : ids.length + n > LONGEST ? `the page keeps ${LONGEST} positions` : "the model ended it";
-    return `End of the text: ${why}. ${n} new tokens` + (n > 1 ? `, the first after ` +
-      `${Math.round(first)} ms, then ${speed} a second.` : ".");
+    return [`End of the text: ${why}. ${count(n, "new token")}` + (n > 1 ? `, the first after ` +
+      `${Math.round(first)} ms, then ${speed} a second in this browser.` : "."),
+    added.textContent];
   },
 };
-
 const attention_part = {
   title: "Attention maps of any text", action: "Show the maps",
   set_up(part, { config: { n_layers: L, n_heads: H, n_kv_heads: KV } }) {
@@ -751,13 +751,21 @@ const attention_part = {
       const map = html("canvas", { style: { borderColor } });
       const input = html("input", { type: "radio", name,
         "aria-label": `layer ${layer}, head ${h}, KV head ${group}` });
-      input.checked = !part.thumbs.length;
+      // a head with a pattern, which notebook 05 describes
+      input.checked = layer === Math.min(5, L - 1) && h === Math.min(6, H - 1);
       part.thumbs.push({ layer, h, group, map, input });
       return html("label", {}, input, map);
     };
     const rows = Array.from({ length: L }, (_, layer) => html("div", {}, html("span", {},
       `layer ${layer}`), ...Array.from({ length: H }, (_, h) => thumb(layer, h))));
-    part.buttons.before(html("fieldset", { class: "llama-heads" }, html("legend", {},
+    const onkeydown = (event) => { // up and down: a layer; the browser's own steps are heads
+      const step = { ArrowDown: H, ArrowUp: -H }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      const to = part.thumbs[part.thumbs.findIndex(({ input }) => input.checked) + step]?.input;
+      if (to) to.click() ?? to.focus();
+    };
+    part.buttons.before(html("fieldset", { class: "llama-heads", onkeydown }, html("legend", {},
       `Choose a head. A row is a layer, with heads 0 to ${H - 1}; heads with frames of one ` +
       "colour share a KV head."), ...rows));
   },
@@ -770,20 +778,21 @@ const attention_part = {
     });
     part.thumbs.forEach(({ map }, i) => draw_thumb(map, maps[i]));
     const at = part.thumbs.findIndex(({ input }) => input.checked);
-    const { layer, h, group } = part.thumbs[at], width = Math.min(part.message.clientWidth, 640);
+    const { layer, h, group } = part.thumbs[at], room = part.message.clientWidth;
+    const width = Math.max(280, Math.min(room, 640)); // a hidden part has no room
     const name = `layer ${layer}, head ${h} · KV head ${group}, shared by heads ` +
       `${group * n_rep} to ${group * n_rep + n_rep - 1}`;
     const rows = maps[at].map((row, t) => [labels[t], ranked(row).slice(0, 3).map(
       (s) => `${labels[s]} ${row[s].toFixed(2)}`).join(", ")]);
-    part.show(html("p", { class: "llama-title" }, name),
-      large_map(maps[at], labels, GROUPS[group % GROUPS.length], width, name),
+    part.show(large_map(maps[at], labels, GROUPS[group % GROUPS.length], width, name),
+      html("p", {}, "down: query; across: key; grey: hidden by the mask; weight: 0 ",
+        html("span", { class: "llama-scale" }), " 1"),
       html("details", { open: part.out.querySelector("details[open]") ? "" : undefined },
         html("summary", {}, "The largest weights in words"),
         table(name, ["query", "looks most at these keys"], rows)));
-    return `Shown: ${name}.${note}`;
+    return [`Shown: ${name}.${note}`];
   },
 };
-
 /** Draw T rows of weights, a pixel each; what the mask hides stays empty. */
 function draw_thumb(map, rows) {
   const T = map.width = map.height = rows.length;
@@ -792,17 +801,18 @@ function draw_thumb(map, rows) {
     image.data.set([...amount(weight), 255], 4 * (t * T + s))));
   context.putImageData(image, 0, 0);
 }
-
 /** Return one head's map, with queries down and keys across. */
 function large_map(rows, labels, stroke, width, name) {
-  const T = rows.length, margin = 108, cell = Math.min((width - margin - 6) / T, 46);
-  const side = cell * T, every = Math.ceil(14 / cell), parts = []; // every n-th label
+  const T = rows.length, margin = 124, cell = Math.min((width - margin - 6) / T, 46);
+  const side = cell * T, every = Math.ceil(14 / cell); // every n-th label
+  const square = { x: margin, y: 4, width: side, height: side };
+  const parts = [svg("rect", { ...square, class: "llama-hidden" })];
   const write = (words, attributes) => parts.push(svg("text", attributes, words));
   rows.forEach((row, t) => row.forEach((weight, s) => {
     const x = margin + s * cell, y = 4 + t * cell, fill = `rgb(${amount(weight)})`;
     parts.push(svg("rect", { x, y, width: cell, height: cell, fill }));
     if (cell >= 34) write(weight.toFixed(2), { x: x + cell / 2, y: y + cell / 2 + 4,
-      "text-anchor": "middle", class: weight > 0.55 ? "llama-white" : "llama-black" });
+      "text-anchor": "middle", class: weight > 0.65 ? "llama-white" : "llama-black" });
   }));
   labels.forEach((label, i) => {
     const at = (i + 0.5) * cell;
@@ -811,20 +821,17 @@ function large_map(rows, labels, stroke, width, name) {
     write(label, { "text-anchor": "end",
       transform: `translate(${margin + at + 4} ${side + 16}) rotate(-60)` });
   });
-  write("across: key; down: query; darker: more weight", { x: width - 6, y: side + 110,
-    "text-anchor": "end" });
-  return svg("svg", { class: "llama-map", viewBox: `0 0 ${width} ${side + 116}`, width,
+  return svg("svg", { class: "llama-map", viewBox: `0 0 ${width} ${side + 128}`, width,
     role: "img", "aria-label": `Attention weights of ${name}. Below they are in words.` },
-  ...parts, svg("rect", { x: margin, y: 4, width: side, height: side, fill: "none", stroke,
-    "stroke-width": 3 }));
+  ...parts, svg("rect", { ...square, fill: "none", stroke, "stroke-width": 3 }));
 }
-
 const rotation = {
   title: "Rotate a query", action: "Show the query",
-  set_up(part, { config: { n_layers, n_heads, head_dim } }) {
+  set_up(part, { config: { n_layers, n_heads, head_dim, rope_theta } }) {
     part.add(choice("layer", "layer", n_layers), choice("head", "head", n_heads),
       choice("token", "token", 0), choice("pair", "pair k", head_dim / 2),
-      slider("position", "position m", 0, 0, LONGEST));
+      slider("position", "position m", 0, 0, LONGEST - 1),
+      number_field("rope_theta", "base θ", rope_theta, 2, 1e7));
     part.inputs.pair.value = 1;
   },
   draw(part, llama, { text }) {
@@ -834,16 +841,16 @@ const rotation = {
       const found = part.watch(llama, text, { query }, { queries });
       inputs.token.replaceChildren(...found.labels.map((label, value) =>
         html("option", { value }, `${value}: ${label}`)));
-      part.token = undefined;
-      inputs.token.value = found.labels.length - 1;
+      inputs.token.value = Math.min(part.token ?? Infinity, found.labels.length - 1);
       return found;
     });
-    const { layer, head, token, pair } = part.values;
+    const { layer, head, token, pair, rope_theta } = part.values;
     if (token !== part.token) inputs.position.value = part.token = token; // where it is
     inputs.position.dispatchEvent(new Event("input")); // which shows the number
     const at = (token * H + head) * hd + 2 * pair, m = part.values.position;
     const before = queries[layer].slice(at, at + 2), after = before.slice();
-    const freq = llama.freqs[pair], angle = m * freq, full = Math.floor(angle / 2 / Math.PI);
+    const freq = rope_frequencies({ ...llama.config, rope_theta })[pair], angle = m * freq;
+    const full = Math.floor(angle / 2 / Math.PI);
     apply_rotary_emb(after, precompute_freqs_cis([freq], m + 1), m, 1, 2);
     const degrees = `${(180 / Math.PI * angle - 360 * full).toFixed(1)}°`;
     const numbers = (pair) => `(${Array.from(pair, (v) => v.toFixed(3)).join(", ")})`;
@@ -856,10 +863,9 @@ const rotation = {
       ["length of both", Math.hypot(...before).toFixed(3)],
       ["one full rotation", `${(2 * Math.PI / freq).toFixed(1)} positions`],
     ]));
-    return `At position ${m}, pair ${pair} is rotated by ${degrees}.${note}`;
+    return [`At position ${m}, pair ${pair} is rotated by ${degrees}.${note}`];
   },
 };
-
 /** Return a plane with a pair before and after its rotation, as directions. */
 function plane([a, b], angle) {
   const start = Math.atan2(b, a), axis = "llama-axis";
@@ -873,28 +879,22 @@ function plane([a, b], angle) {
   };
   const sweep = angle % (2 * Math.PI), large = Number(sweep > Math.PI);
   const arc = `M ${at(start, 40)} A 40 40 0 ${large} 0 ${at(start + sweep, 40)}`;
-  return svg("svg", { class: "llama-plane", viewBox: "-160 -150 320 300", role: "img",
+  return svg("svg", { class: "llama-plane", viewBox: "-190 -160 380 350", role: "img",
     "aria-label": "A pair as an arrow in a plane, before and after its rotation." },
   svg("circle", { r: 100, fill: "none", class: axis }),
   svg("line", { x1: -130, x2: 130, class: axis }), svg("line", { y1: -130, y2: 130, class: axis }),
   svg("path", { d: arc, fill: "none", stroke: "currentColor", "stroke-width": 2 }),
-  ...arrow(start, COLOURS.other, "before", 118),
-  ...arrow(start + angle, COLOURS.query, "after", 136));
+  ...arrow(start, COLOURS.other, "before", 128),
+  ...arrow(start + angle, COLOURS.query, "after", Math.cos(angle) > 0.8 ? 166 : 124),
+  svg("text", { y: 182, "text-anchor": "middle" }, "directions only; the table has the length"));
 }
 
 // ---- start ----
-
 const PARTS = { tokens, rotation, attention: attention_part, next, sampling, generate };
-const missing = ["fetch", "TextDecoder", "MessageChannel", "BigInt", "ReadableStream"].filter(
-  (name) => !(name in window));
-
 for (const section of document.querySelectorAll("section.llama")) {
   const kind = PARTS[section.dataset.part];
-  if (kind && !missing.length) new Part(section, kind);
-  else section.replaceChildren(html("p", { class: "llama-message llama-error" },
-    kind ? `This part needs a browser of 2022 or later: this one has no ${missing.join(", no ")}.`
-    : `There is no part named ${section.dataset.part}.`));
+  if (kind) parts.push(new Part(section, kind));
+  else section.replaceChildren(`There is no part named ${section.dataset.part}.`);
 }
-
 window.llama = { load_tokenizer, load, next_token_probs };
 })();

@@ -6,20 +6,24 @@ Run by `make test-browser`; needs chromium and chromedriver on the PATH.
 import functools
 import http.server
 import itertools
+import json
 import random
 import re
 import shutil
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save
 from selenium.webdriver.common.keys import Keys
 
 import llamalib
 from llamalib.sampling import next_token_probs
 from llamalib.tasks.page import write_pocket
 from llamalib.tokenizer import SPECIAL_TOKENS
+from tests.helpers import random_llama, small_config
 from tests.test_browser import FAINT, driver, elements, wait_for  # noqa: F401
 from tests.test_page import SITE
 
@@ -27,6 +31,8 @@ pytestmark = pytest.mark.browser
 
 PARTS = "tokens", "rotation", "attention", "next", "sampling", "generate"
 PROMPT = "The capital of France is"
+# what a section of the site has, until the script replaces it
+SENTENCE = "This part needs JavaScript and a browser of 2022 or later."
 # the variables of the theme that the site has, light and dark
 THEME = """
 body { --color-foreground-primary: black; --color-foreground-muted: #6b6f76;
@@ -34,14 +40,14 @@ body { --color-foreground-primary: black; --color-foreground-muted: #6b6f76;
   margin: 16px; background: var(--color-background-primary); }
 body[data-theme="dark"] { --color-foreground-primary: #cfd0d0;
   --color-foreground-muted: #81868d; --color-background-primary: #131416;
-  --color-background-secondary: #1a1c1e; color-scheme: dark; }
+  --color-background-secondary: #1a1c1e; }
 """
 
 
 def page(parts=PARTS):
     sections = "".join(
         f'<section class="llama" data-part="{part}" data-prompt="{PROMPT}">'
-        "<p>This part needs JavaScript.</p></section>"
+        f"<p>{SENTENCE}</p></section>"
         for part in parts
     )
     return (
@@ -82,10 +88,13 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def server(folder):
-    """Serve the folder; `asked` and `broken` are files by name."""
+    """Serve the folder; `asked` and `broken` are files by name.
+
+    `errors`: words of each error that a test expects on the console.
+    """
     handler = functools.partial(Handler, directory=folder)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.asked, server.broken = [], {}
+    server.asked, server.broken, server.errors = [], {}, []
     threading.Thread(target=server.serve_forever, daemon=True).start()
     server.address = f"http://127.0.0.1:{server.server_port}"
     yield server
@@ -101,6 +110,9 @@ def opened(server, driver):  # noqa: F811
     yield driver
     expected = "status of 404", "status of 500"  # of files made to fail
     found = [e["message"] for e in driver.get_log("browser")]
+    for words in server.errors:
+        assert any(words in m for m in found), (words, found)
+    expected += tuple(server.errors)
     assert [m for m in found if not any(e in m for e in expected)] == []
     names = "return performance.getEntriesByType('resource').map(e => e.name)"
     for address in driver.execute_script(names):
@@ -219,22 +231,27 @@ def test_ids_of_texts(opened, pocket):
 def test_texts_are_split_alike(opened):
     """With a token for each two bytes, a wrong split shows in the ids."""
     texts, ranks = many_texts(), {bytes([b]): b for b in range(256)}
+    texts += ["<|nothing|>'D", "<|x|> <|eot_id|>'s"]
     texts += ["'ſx 'Sx 'Lx", "  \ufeff", " \x85 \x85x", "\x1c\x1cx"]
     for data in map(str.encode, texts):
         for pair in zip(data, data[1:]):
             ranks.setdefault(bytes(pair), len(ranks))
     ours = llamalib.Tokenizer(ranks)
-    found = call(
-        opened,
-        "const {constructor} = await llama.load_tokenizer();"
-        "const t = new constructor(new Map(given[1].map((x, i) => [x, i])));"
-        "return given[0].map(text => t.encode(text))",
-        texts,
-        [token.decode("latin-1") for token in ranks],
-    )
-    pairs = zip(texts, found, strict=True)
-    how = dict(bos=False, eos=False)
-    assert [t for t, ids in pairs if ids != ours.encode(t, **how)] == []
+    tokens = [token.decode("latin-1") for token in ranks]
+    for special, allowed in ((False, ()), (True, "all")):
+        how = dict(bos=False, eos=False, allowed_special=allowed)
+        found = call(
+            opened,
+            "const {constructor} = await llama.load_tokenizer(), how = "
+            "{special: given[2]}, t = new constructor(new Map("
+            "given[1].map((x, i) => [x, i])));"
+            "return given[0].map(text => t.encode(text, how))",
+            texts,
+            tokens,
+            special,
+        )
+        pairs = zip(texts, found, strict=True)
+        assert [t for t, ids in pairs if ids != ours.encode(t, **how)] == []
 
 
 def test_lone_surrogates_are_an_error(opened, pocket):
@@ -296,6 +313,40 @@ def test_logits(opened, pocket):
     assert len(rows) == 21 and max(differences) < 1e-3, differences
 
 
+@pytest.mark.parametrize("heads", [(4, 2, None), (4, 1, 12), (6, 6, 4)])
+def test_another_llama(opened, server, pocket, heads):
+    """Untied, with other heads and a head width, without scaled RoPE."""
+    names = "n_heads", "n_kv_heads", "head_width"
+    config = small_config(
+        **dict(zip(names, heads)), dim=24, vocab_size=3328, rope_theta=1e4
+    )
+    config = replace(config, use_scaled_rope=heads[0] == 4)
+    if heads[1] == 1:
+        config = replace(config, rope_scaling_factor=3.0)
+    ours = random_llama(config, tied=False)
+    for weight in ours.parameters():
+        weight.copy_(weight.bfloat16())  # as the file has it
+    weights = {k: w.bfloat16() for k, w in ours.weights().items()}
+    assert "output.weight" in weights
+    params = json.dumps(config.to_dict()).encode()
+    server.broken["params.json"] = 200, params
+    server.broken["model.safetensors"] = 200, save(weights)
+    ids = random.Random(2).choices(range(3328), k=71)
+    code = "const m = await llama.load();"
+    code += "return Array.from(await m.logits(given[0]))"
+    found = torch.tensor(call(opened, code, ids))
+    with torch.no_grad():
+        expected = ours(torch.tensor(ids), last_only=True)[-1]
+    assert (found - expected).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("ids", [[], [3072, 3328], [-1], [1.5], [None]])
+def test_ids_that_do_not_exist(opened, ids):
+    code = "const m = await llama.load(); return await m.logits(given[0])"
+    with pytest.raises(AssertionError, match="expected one or more whole"):
+        call(opened, code, ids)
+
+
 GENERATE = """
 const m = await llama.load(), ids = [], options = given[1];
 if (options.stop) options.stop = new Set(options.stop);
@@ -344,6 +395,14 @@ def test_ties_with_the_kth_are_kept(opened):
     for k in range(1, 7):
         found = torch.tensor(call(opened, code, k), dtype=torch.float32)
         assert torch.allclose(found, next_token_probs(logits, 1, k))
+
+
+def test_logits_may_be_an_array(opened):
+    code = "return [...llama.next_token_probs([10, 9, 1, -5], 1, given[0])]"
+    for k in (1, 2, 3, None):
+        expected = next_token_probs(torch.tensor([10.0, 9, 1, -5]), 1, k)
+        found = call(opened, code, k)
+        assert found == pytest.approx(expected.tolist(), abs=1e-6)
 
 
 def test_settings_out_of_range(opened):
@@ -411,16 +470,16 @@ def tab_to(driver, part, selector):  # noqa: F811
 
 @pytest.mark.parametrize("part", PARTS)
 def test_a_part_by_keyboard(opened, part):
-    assert "This part needs JavaScript" not in section(opened, part).text
+    assert SENTENCE not in section(opened, part).text
     tab_to(opened, part, "[type=submit]")
     press(opened, Keys.ENTER)
     first = said(opened, part, DONE[part])
     moved = {
         "tokens": ("textarea", "!!", "26 characters"),
         "rotation": ("[type=range]", Keys.ARROW_RIGHT, "At position 6,"),
-        "attention": ("[type=radio]", Keys.ARROW_RIGHT, "layer 0, head 1"),
-        "next": ("[type=text]", " Paris", r"token: \."),
-        "sampling": ("[type=range]", Keys.END, r"^(?!1 of)\d+ of 3328"),
+        "attention": ("[type=radio]", Keys.ARROW_UP, "layer 4, head 6"),
+        "next": ("[type=text]", " Paris", r"token: “\.”"),
+        "sampling": ("[type=range]", Keys.END, r"^(?!1 of)[\d,]+ of 3,328"),
     }
     if part == "generate":
         return
@@ -489,7 +548,7 @@ def cells(driver, part):  # noqa: F811
 
 def test_next_tokens_are_shown(opened, pocket):
     submit(opened, "next")
-    said(opened, "next", "most likely next token: ␣Paris")
+    said(opened, "next", "most likely next token: “␣Paris")
     (ids,) = prompt_ids(pocket, [PROMPT])
     with torch.no_grad():
         probs = pocket(torch.tensor(ids), last_only=True)[-1].softmax(-1)
@@ -499,12 +558,12 @@ def test_next_tokens_are_shown(opened, pocket):
     fill(opened, "next", "3", "bars")
     wait_for("bars", lambda: len(cells(opened, "next")) == 3, 10)
     fill(opened, "next", "Once upon a time")
-    said(opened, "next", "token: (?!␣Paris)")
+    said(opened, "next", "token: “(?!␣Paris)")
 
 
 def test_maps_are_shown(opened, pocket):
     submit(opened, "attention")
-    said(opened, "attention", "Shown: layer 0, head 0 · KV head 0")
+    said(opened, "attention", "Shown: layer 5, head 6 · KV head 1")
     assert len(inside(opened, "attention", "canvas")) == 48
     (ids,) = prompt_ids(pocket, [PROMPT])
     maps = llamalib.attention_maps(pocket, torch.tensor(ids))
@@ -563,20 +622,27 @@ def test_samples_are_counted(opened):
 
 def test_a_text_grows(opened, pocket):
     submit(opened, "generate")
-    said(opened, "generate", r"End of the text: .*\d+ a second")
+    start, end = time.monotonic(), r"End of the text: .*\d+ a second"
+    last = said(opened, "generate", end)
+    seconds = time.monotonic() - start  # a part of them for the new tokens
+    n, speed = re.search(r" (\d+) new tokens.* (\d+) a second", last).groups()
+    assert int(n) / seconds < int(speed) < 1000
     (ids,) = prompt_ids(pocket, [PROMPT])
     new = llamalib.generate(pocket, ids, max_new_tokens=120)
     expected = PROMPT + pocket.tokenizer.decode(new)
     text = "return arguments[0].querySelector('.llama-text').textContent"
     found = opened.execute_script(text, section(opened, "generate"))
     assert found == expected
+    (aloud,) = inside(opened, "generate", "[role=status] .llama-aloud")
+    assert PROMPT + aloud.get_attribute("textContent") == expected
 
 
 def test_a_text_ends_with_the_positions(opened):
     fill(opened, "generate", "word " * 170)
     fill(opened, "generate", "512", "new tokens")
+    call(opened, "(await llama.load_tokenizer()).stop_tokens.clear()")
     submit(opened, "generate")
-    said(opened, "generate", "the page keeps 512 positions|the model ended")
+    said(opened, "generate", "the page keeps 512 positions")
     ids = call(
         opened,
         "const m = await llama.load(), ids = []; for await (const id of "
@@ -584,6 +650,131 @@ def test_a_text_ends_with_the_positions(opened):
         "return ids",
     )
     assert len(ids) == 3  # the last one is returned, but has no position
+
+
+def test_a_newer_text_ends_the_run_of_the_older(opened):
+    """After a change, no more than a piece of 32 tokens is computed."""
+    submit(opened, "next")
+    said(opened, "next", DONE["next"])
+    code = """
+    const m = await llama.load(), forward = m.forward;
+    const field = document.querySelector("[data-part=next] [type=text]");
+    const type = (text) => { field.value = text;
+      field.dispatchEvent(new Event("input", {bubbles: true})); };
+    window.pieces = [];
+    m.forward = function (ids, ...rest) {
+      pieces.push(ids.length);
+      if (pieces.length === 2) type("Monday,");
+      return forward.call(this, ids, ...rest);
+    };
+    type("word ".repeat(100));
+    """
+    call(opened, code)
+
+    def words():
+        (caption,) = inside(opened, "next", "caption")
+        return caption.text
+
+    wait_for("the new text", lambda: "Monday" in words(), 40)
+    assert active(opened, "pieces")[:2] == [32, 32]
+    assert len(active(opened, "pieces")) == 3
+    fill(opened, "next", "word " * 100)  # the text of the run that ended
+    wait_for("the old text", lambda: "word word" in words(), 40)
+    assert len(active(opened, "pieces")) > 6
+
+
+def test_a_removed_part_ends(opened):
+    fill(opened, "generate", "Once upon a time there was a")
+    call(opened, "(await llama.load_tokenizer()).stop_tokens.clear()")
+    submit(opened, "generate")
+    said(opened, "generate", "growing")
+    code = """
+    const m = await llama.load(), forward = m.forward;
+    document.querySelector("[data-part=generate]").remove();
+    window.after = 0;
+    m.forward = (...given) => { after++; return forward.apply(m, given); };
+    """
+    call(opened, code)
+    time.sleep(0.5)
+    assert active(opened, "after") <= 1
+
+
+def test_stop_while_the_model_loads(opened):
+    (stop,) = inside(opened, "generate", "[type=button]")
+    assert stop.get_attribute("aria-disabled") == "true"
+    (start,) = inside(opened, "generate", "[type=submit]")
+    states = call(
+        opened,
+        "given[0].click(); const a = given[1].ariaDisabled;"
+        "given[1].click(); return a",
+        start,
+        stop,
+    )
+    assert states == "false"
+    said(opened, "generate", "you stopped it. 0 new tokens")
+    assert stop.get_attribute("aria-disabled") == "true"
+    fill(opened, "generate", "")
+    submit(opened, "generate")
+    said(opened, "generate", "empty")
+    assert stop.get_attribute("aria-disabled") == "true"
+    fill(opened, "generate", "Hello")
+    (message,) = inside(opened, "generate", "[role=status]")
+    assert message.text == ""
+
+
+def test_draws_are_neither_lost_nor_invented(opened):
+    (button,) = inside(opened, "sampling", "[type=button]")
+    assert button.get_attribute("aria-disabled") == "true"
+    button.click()  # does not load 13 MB
+    submit(opened, "sampling")
+    said(opened, "sampling", "; 0 were")
+    press_thrice = "for (const _ of 'abc') given[0].click()"
+    fill(opened, "sampling", "word " * 100)
+    call(opened, press_thrice, button)
+    said(opened, "sampling", "; 60 were")
+    fill(opened, "sampling", "")
+    call(opened, press_thrice, button)
+    said(opened, "sampling", "empty")
+    fill(opened, "sampling", "Monday,")
+    said(opened, "sampling", "; 0 were")
+    for seed in ("", "2.7", "-1", "4294967296"):
+        fill(opened, "sampling", seed, "seed")
+        said(opened, "sampling", "seed: expected a whole number from 0 to")
+    fill(opened, "sampling", "3", "seed")
+    said(opened, "sampling", "; 0 were, with seed 3")
+
+
+def test_cut_off_is_said_of_what_is_cut_off(opened):
+    submit(opened, "sampling")
+    fill(opened, "sampling", "0.05", "temperature")
+    fill(opened, "sampling", "1", "top-p")
+    said(opened, "sampling", "^3,328 of 3,328 tokens can be drawn, 0.0")
+    rows = cells(opened, "sampling")
+    assert [row[2] for row in rows].count("cut off") == 0
+    assert rows[-1][0] == "3,317 others" and rows[-1][2] == "<0.0001"
+    fill(opened, "sampling", "2", "top-k")
+    said(opened, "sampling", "^2 of 3,328 tokens can be drawn")
+    assert [r[2] for r in cells(opened, "sampling")].count("cut off") == 10
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_says_which_model_it_is(opened, part, pocket):
+    submit(opened, part)
+    said(opened, part, DONE[part])
+    (about,) = inside(opened, part, ".llama-about")
+    size = sum(w.numel() for w in pocket.parameters())
+    own = f"{size:,} parameters, 6 layers, 8 heads, " * (part != "tokens")
+    assert about.text.startswith(f"Pocket Llama: {own}3,328 tokens. Llama 3.2")
+    assert "128,256" in about.text
+
+
+def test_a_part_that_is_hidden(opened):
+    hide = "arguments[0].style.display = arguments[1]"
+    opened.execute_script(hide, section(opened, "attention"), "none")
+    submit(opened, "attention")
+    wait_for(
+        "the map", lambda: inside(opened, "attention", ".llama-map"), 40
+    )
 
 
 # -- files and errors --------------------------------------------------------
@@ -598,7 +789,7 @@ def test_files_are_fetched_once_and_late(opened, server):
     assert counts() == [0, 0, 0]
     fill(opened, "tokens", "abc")
     said(opened, "tokens", "3 characters")
-    assert counts() == [1, 0, 0]
+    assert counts() == [1, 1, 0]
     fill(opened, "next", "abc")  # typing does not fetch 13 MB
     for part in PARTS:
         (button,) = inside(opened, part, "[type=submit]")
@@ -621,14 +812,18 @@ def test_files_are_fetched_once_and_late(opened, server):
         ("model.safetensors", 200, "is damaged"),
         ("params.json", 200, "is damaged"),
         ("tokenizer.model", 200, "is damaged"),
+        ("tokenizer.model", "line", "is damaged"),
     ],
 )
 def test_a_second_use_after_an_error_works(
     opened, server, folder, name, status, expected
 ):
     whole = (folder / "pocket" / name).read_bytes()
-    data = whole[: len(whole) // 2] if status == 200 else b"none"
-    server.broken[name] = status, data
+    half = whole[: len(whole) // 2]
+    if status == "line":  # cut where a line ends
+        half, status = half[: half.rindex(b"\n") + 1], 200
+    server.broken[name] = status, half if status == 200 else b"none"
+    server.errors += ["Error"] * (status == 200)  # the cause
     submit(opened, "next")
     said(opened, "next", f"{name} {'.*' * (status != 200)}{expected}")
     server.broken.clear()
@@ -682,27 +877,24 @@ def test_a_page_that_is_opened_as_a_file(folder, driver):  # noqa: F811
         said(driver, part, "opened as a file .*python -m http.server")
 
 
-def test_an_old_browser_and_an_unknown_part(server, driver):  # noqa: F811
-    code = "delete window.TextDecoder"
-    if "unknown" not in server.broken:
-        server.broken["unknown.html"] = 200, page(["song"]).encode()
-    how = "Page.addScriptToEvaluateOnNewDocument"
-    script = driver.execute_cdp_cmd(how, {"source": code})
+def test_an_unknown_part(opened, server):
+    server.broken["unknown.html"] = 200, page(["song"]).encode()
+    opened.get(f"{server.address}/unknown.html")
+    assert "no part named song" in section(opened, "song").text
+
+
+def test_without_the_script(server, folder, driver):  # noqa: F811
+    """No JavaScript, or a browser that cannot read this one."""
+    script = (folder / "llama.js").read_text(encoding="utf-8")
+    server.broken["llama.js"] = 200, script.replace("??=", "??:=").encode()
     driver.get(f"{server.address}/index.html")
-    for part in PARTS:
-        words = "of 2022 or later: this one has no TextDecoder."
-        assert words in section(driver, part).text
-    how = "Page.removeScriptToEvaluateOnNewDocument"
-    driver.execute_cdp_cmd(how, script)
-    driver.get(f"{server.address}/unknown.html")
-    assert "no part named song" in section(driver, "song").text
-
-
-def test_without_javascript_the_sentence_stays(server, driver):  # noqa: F811
+    assert section(driver, "next").text == SENTENCE
+    assert "SyntaxError" in driver.get_log("browser")[0]["message"]
     how = "Emulation.setScriptExecutionDisabled"
+    server.broken.clear()
     driver.execute_cdp_cmd(how, {"value": True})
     driver.get(f"{server.address}/index.html")
-    assert section(driver, "next").text == "This part needs JavaScript."
+    assert section(driver, "next").text == SENTENCE
 
 
 # -- for every reader --------------------------------------------------------
@@ -746,6 +938,8 @@ def test_on_a_phone(opened):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_texts_have_contrast(opened, theme):
     opened.execute_script(f"document.body.dataset.theme = '{theme}'")
+    found = section(opened, "next").value_of_css_property("color-scheme")
+    assert found == theme  # of check boxes, sliders and scroll bars
     draw_all(opened)
     submit(opened, "tokens")
     fill(opened, "next", "")
