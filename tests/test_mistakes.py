@@ -489,9 +489,11 @@ def test_nothing_asks_to_run_code():
                 before = text[: match.start()]
                 if not before.endswith("."):  # model.eval(): another thing
                     found.append(f"{path.name} {match[0]}")
-    # the project's own notebooks, for `python -m llamalib run` and two benches
-    own = "__main__.py", "cells.py", "widgets.py"
-    assert sorted(found) == [f"{name} exec(" for name in own], found
+    # the project's own notebooks, for `python -m llamalib run`, two benches and
+    # the judge; a learner's cells, in the sandbox of grading
+    own = ["__main__.py exec(", "cells.py exec(", "judging.py eval("]
+    own += ["widgets.py exec(", "worker.py exec("]
+    assert sorted(found) == own, found
 
 
 # -- arguments of a model ----------------------------------------------------
