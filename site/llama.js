@@ -6,17 +6,13 @@ next, sampling or generate. A page has one model, which is fetched when a reader
 
 Letters: T query positions, S key positions, D model dim, H query heads, KV key/value heads,
 hd head dim, F hidden dim of the FFN, V vocabulary, L layers. A matrix is a Float32Array, row
-after row: entry (t, i) of (T, D) is x[t * D + i]. Sums are float64, JavaScript's numbers.
-
-For scripts: `llama.load_tokenizer()` and `llama.load()` return promises of a Tokenizer (encode,
-decode) and of a Llama (logits, generate); `llama.next_token_probs(logits, T, k, p)`. */
+after row: entry (t, i) of (T, D) is x[t * D + i]. Sums are float64, JavaScript's numbers. */
 "use strict";
 (() => {
 const FOLDER = new URL("pocket/", document.currentScript.src);
 const LONGEST = 512; // positions of a text in this page; the pocket was trained on 256
 const LONGEST_TEXT = 10000; // characters that are encoded at once
-/** A mistake or a failure that the page explains to its reader. */
-class UserError extends Error {}
+class UserError extends Error {} // the page explains its message to the reader
 
 // ---- tokenizer (notebook 01) ----
 // JavaScript's \s is another set of spaces; without case, 's matches ſ (U+017F), too. Characters
@@ -61,10 +57,8 @@ class Tokenizer {
   /** Return the token ids of a text. Names of special tokens are plain text, unless `special`
       is true. Throws if UTF-8 cannot hold the text. */
   encode(text, { bos = false, special = false } = {}) {
-    const half = text.search(/\p{Surrogate}/u);
-    const before = [...text.slice(0, half)].length;
-    if (half >= 0) throw new UserError(`Character ${before + 1} is half of a character (a lone ` +
-      "surrogate), which has no UTF-8 bytes. Delete it.");
+    if (/\p{Surrogate}/u.test(text)) throw new UserError("The text has half of a character (a " +
+      "lone surrogate), which has no UTF-8 bytes. Delete it.");
     const ids = bos ? [this.bos_id] : [];
     for (const part of special ? text.split(SPECIAL_PATTERN) : [text]) {
       const control = special ? this.special_tokens.get(part) : undefined;
@@ -103,12 +97,17 @@ class Tokenizer {
 }
 
 // ---- the steps of the model (notebooks 02 to 07) ----
+let scratch = new Float32Array(0), used = 0;
+/** Return an array of n numbers from memory that each block uses again: new arrays pile up. */
+function borrow(n) {
+  if ((used += n) > scratch.length) scratch = new Float32Array(2 * used);
+  return scratch.subarray(used - n, used);
+}
 /** Multiply x (T, n) by the transpose of w (m, n). Returns (T, m); m is a multiple of 4.
     Plainly, for each t and j: out[t * m + j] is the sum over i of x[t * n + i] * w[j * n + i].
-    Here 8 sums grow together (a to h: rows t to t + 3 of x by rows j and j + 1 of w), because
-    loading a number takes longer than multiplying it, and each is loaded for several sums. */
+    Here 8 sums, a to h, grow together, so that each number is loaded for several of them. */
 function linear(x, w, T) {
-  const n = x.length / T, m = w.length / n, out = new Float32Array(T * m);
+  const n = x.length / T, m = w.length / n, out = borrow(T * m);
   if (m % 4) throw new RangeError(`w has ${m} rows; expected a multiple of 4`);
   let t = 0;
   for (; t + 4 <= T; t += 4) {
@@ -140,7 +139,7 @@ function linear(x, w, T) {
 }
 /** Scale each row of x (T, D) to a root mean square of 1, then by weight (D). */
 function rms_norm(x, weight, eps) {
-  const D = weight.length, out = new Float32Array(x.length);
+  const D = weight.length, out = borrow(x.length);
   for (let row = 0; row < x.length; row += D) {
     let squares = 0;
     for (let i = 0; i < D; i++) squares += x[row + i] ** 2;
@@ -192,7 +191,7 @@ function softmax(scores, n = scores.length) {
     xq (T, H, hd); xk, xv (S, KV, hd), of which query t sees the first start + t + 1.
     see(h, t, weights): called with each row of weights, if given. */
 function attention(xq, xk, xv, start, T, { head_dim: hd, n_heads: H, n_kv_heads: KV }, see) {
-  const out = new Float32Array(T * H * hd), root = Math.sqrt(hd), n_rep = H / KV;
+  const out = borrow(T * H * hd).fill(0), root = Math.sqrt(hd), n_rep = H / KV;
   const weights = new Float32Array(start + T);
   for (let t = 0; t < T; t++) {
     const S = start + t + 1; // the causal mask: later keys are not read
@@ -244,6 +243,7 @@ class Llama {
   /** Run one block on the residual stream x (T, D), in place. watch: may have query(layer, xq),
       called before the rotation, and weights(layer, head, t, row), with attention weights. */
   transformer_block(x, layer, cache, T, watch) {
+    used = 0; // what the block before borrowed is free
     const { head_dim, norm_eps } = this.config, start = cache.length;
     const [norm1, wq, wk, wv, wo, norm2, w1, w2, w3] = BLOCK_WEIGHTS.map(
       (name) => this.w[`layers.${layer}.${name}.weight`]);
@@ -268,7 +268,7 @@ class Llama {
     for (let l = 0; l < n_layers; l++) this.transformer_block(x, l, cache, T, watch);
     cache.length += T;
     const last = rms_norm(x.subarray((T - 1) * D), this.w["norm.weight"], norm_eps); // (1, D)
-    return linear(last, this.w["output.weight"] ?? embedding, 1);
+    return linear(last, this.w["output.weight"] ?? embedding, 1).slice();
   }
   /** Run a prompt in pieces, so that the page stays responsive. Returns the last logits (V), or
       nothing if goes_on() is false before a piece. */
@@ -315,10 +315,9 @@ const tick = () => new Promise((resolve) => {
 // ---- sampling (notebook 08) ----
 const argmax = (x) => x.reduce((best, v, i) => (v > x[best] ? i : best), 0);
 const ranked = (x) => Array.from(x.keys()).sort((i, j) => x[j] - x[i]); // largest first
-/** Return logits (V) divided by the temperature, then cut by top-k, then by top-p; null skips a
-    step. What is cut off is -Infinity: at temperature 0, all but the most likely token. */
-function cut_logits(logits, temperature = 1, top_k = null, top_p = null) {
-  const T = temperature, k = top_k, p = top_p;
+/** Return logits (V) divided by the temperature T, then cut by top-k, then by top-p; null skips
+    a step. What is cut off is -Infinity: at temperature 0, all but the most likely token. */
+function cut_logits(logits, T = 1, k = null, p = null) {
   for (const [name, value, ok, expected] of [
     ["temperature", T, T === 0 || T >= 1e-20 && T <= 1e20, "0 (greedy) or a positive number"],
     ["top-k", k, k === null || Number.isInteger(k) && k >= 1, "a whole number from 1"],
@@ -498,8 +497,7 @@ const control = (name, label, tag, attributes = {}, ...children) => html("label"
 function slider(name, label, value, min, max, step = 1) {
   const field = control(name, label, "input", { type: "range", min, max, step, value });
   const shown = html("output", { "aria-hidden": "true" }, value); // a range says its value
-  const { control: input } = field;
-  input.addEventListener("input", () => { shown.value = input.value; });
+  field.control.addEventListener("input", () => { shown.value = field.control.value; });
   field.append(shown);
   return field;
 }
@@ -745,11 +743,10 @@ const attention_part = {
   title: "Attention maps of any text", action: "Show the maps",
   set_up(part, { config: { n_layers: L, n_heads: H, n_kv_heads: KV } }) {
     part.thumbs = [];
-    const name = `llama-${Math.random()}`; // of this part's radio buttons
     const thumb = (layer, h) => {
       const group = Math.floor(h / (H / KV)), borderColor = GROUPS[group % GROUPS.length];
       const map = html("canvas", { style: { borderColor } });
-      const input = html("input", { type: "radio", name,
+      const input = html("input", { type: "radio", name: "head",
         "aria-label": `layer ${layer}, head ${h}, KV head ${group}` });
       // a head with a pattern, which notebook 05 describes
       input.checked = layer === Math.min(5, L - 1) && h === Math.min(6, H - 1);
@@ -763,11 +760,13 @@ const attention_part = {
       if (!step) return;
       event.preventDefault();
       const to = part.thumbs[part.thumbs.findIndex(({ input }) => input.checked) + step]?.input;
-      if (to) to.click() ?? to.focus();
+      to?.focus();
+      to?.click();
     };
-    part.buttons.before(html("fieldset", { class: "llama-heads", onkeydown }, html("legend", {},
-      `Choose a head. A row is a layer, with heads 0 to ${H - 1}; heads with frames of one ` +
-      "colour share a KV head."), ...rows));
+    // below the map: on a phone, one sees both
+    part.out.after(html("form", { onkeydown, oninput: () => part.follow() }, html("fieldset",
+      { class: "llama-heads" }, html("legend", {}, "Choose a head. A row is a layer, with heads " +
+      `0 to ${H - 1}; heads with frames of one colour share a KV head.`), ...rows)));
   },
   draw(part, llama, { text }) {
     const { n_layers: L, n_heads: H, n_kv_heads: KV } = llama.config, n_rep = H / KV;
@@ -896,5 +895,6 @@ for (const section of document.querySelectorAll("section.llama")) {
   if (kind) parts.push(new Part(section, kind));
   else section.replaceChildren(`There is no part named ${section.dataset.part}.`);
 }
+// For scripts: promises of a Tokenizer (encode, decode) and of a Llama (logits, generate).
 window.llama = { load_tokenizer, load, next_token_probs };
 })();

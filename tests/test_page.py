@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 import torch
@@ -9,10 +10,12 @@ from safetensors.torch import load_file
 
 import llamalib
 from llamalib.files import ROOT
-from llamalib.tasks.page import write_pocket
 from llamalib.viz.base import AMOUNT, COLOURS, GROUPS
 
 SITE = ROOT / "site"
+sys.path.insert(0, str(SITE))
+
+from book.pocket import write_pocket  # noqa: E402
 
 
 @pytest.fixture(scope="module")

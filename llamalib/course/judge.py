@@ -23,9 +23,7 @@ from torch import Tensor
 from ..files import ROOT
 
 LIBRARIES = str(ROOT / "llamalib"), "site-packages", "dist-packages", "<frozen"
-
-
-VARIANT = ContextVar("variant", default=0)
+VARIANT = ContextVar("variant", default=0)  # which checks: 0, the visible
 
 
 @contextlib.contextmanager

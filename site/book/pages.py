@@ -13,9 +13,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-import torch
 from fontTools.ttLib import TTFont
-from safetensors.torch import save_file
 
 from llamalib.course.counts import table
 from llamalib.course.series import (
@@ -25,10 +23,10 @@ from llamalib.course.series import (
     todays_times,
 )
 from llamalib.files import ROOT
-from llamalib.loading import load
 
 from . import flow
 from .names import Package, read_series
+from .pocket import write_pocket
 
 NOTEBOOKS = {n.file: ROOT / "notebooks" / n.file for n in SERIES}
 NOTEBOOKS["setup_colab.ipynb"] = ROOT / "notebooks" / "setup_colab.ipynb"
@@ -45,7 +43,6 @@ PARTS = {
 STILL = re.compile(r"A (still picture|saved text)\. Run the notebook[^.<]*\.")
 LIVE = r"A \1. Below, the same is live."
 SITE = ROOT / "site"
-POCKET = ROOT / "data" / "pocket-llama"
 FONT = "STIXTwoMath-Regular.ttf"  # SIL Open Font License, version 1.1
 # Where a file of the project is in the site.
 PLACES = {f"notebooks/{file}": file for file in NOTEBOOKS}
@@ -112,14 +109,7 @@ class Pages:
             said = TTFont(fonts / FONT)["name"].getDebugName
         notice = "\n".join(map(said, (4, 0, 13)))  # name, copyright, licence
         self.put("_static/fonts/OFL.txt", f"{notice}\n")
-        for name in ("params.json", "tokenizer.model"):
-            self.put(f"_static/pocket/{name}", POCKET / name)
-        llama = load(POCKET, device="cpu", dtype=torch.bfloat16)
-        assert llama.tied  # llama.js multiplies with the embedding again
-        tensors = dict(llama.weights())
-        tensors.pop("output.weight")
-        to = self.folder / "_static" / "pocket" / "model.safetensors"
-        save_file(tensors, to)
+        write_pocket(self.folder / "_static" / "pocket")
 
     def put(self, name: str, content: str | Path) -> None:
         """Write a source: a text, or a copy of a file."""
