@@ -424,6 +424,41 @@ def test_a_cell_that_dies_or_fails_is_skipped(tmp_path, monkeypatch):
     ), words
 
 
+def test_a_sandbox_that_does_not_start_is_a_fault_of_ours(
+    tmp_path, monkeypatch
+):
+    """It is tried once, and the teacher is told."""
+    made, start = [], sandbox.Sandbox.__init__
+
+    def init(box, package, unsafe):
+        made.append(box)
+        monkeypatch.setattr(sandbox, "isolated", lambda *given: ["false"])
+        start(box, package, False)
+
+    monkeypatch.setattr(sandbox.Sandbox, "__init__", init)
+    found = judging.judge(hand_in(tmp_path, SOLUTION), "05_attention", [0])
+    said = "the judge failed, please report it: its sandbox exited early"
+    assert all(m[0] == 0 and said in m[2] for m in found["marks"].values())
+    assert len(made) == 3  # one for each exercise
+
+
+@isolated
+def test_a_python_in_the_temporary_folder(tmp_path, monkeypatch):
+    """As in a clone below /tmp: the sandbox's own /tmp does not hide it."""
+    folder = tmp_path / "lib" / "x-packages"
+    folder.mkdir(parents=True)
+    (folder / "seen.py").touch()
+    monkeypatch.syspath_prepend(str(folder))
+    sandbox.refuse_unless_isolated()
+    with closing(Bench("05_attention", tmp_path / "package", [])) as bench:
+        sandbox.write_package(tmp_path / "package")
+        text = f"raise Exception(os.listdir({str(folder)!r}))"
+        assert "['seen.py']" in told(bench, text)
+        text = f"open('{folder}/x', 'w')"
+        assert "Read-only file system" in told(bench, text)
+        assert "True" in told(bench, "raise Exception(os.access('/tmp', 2))")
+
+
 @isolated
 def test_false_tags_and_changed_checks_earn_nothing(tmp_path):
     tags = ["check-1", "exercise-2", "frame", "parameters"]
@@ -584,9 +619,10 @@ def test_a_seed_is_told_wrong_options_are_named(three, monkeypatch, capsys):
 
 
 def test_no_spreadsheet_takes_a_name_as_a_formula():
-    for name in ("=1", "+1", "-1", "@x", "＝1", "＋1", "－1", "＠x", "\t=1"):
+    for name in ("=1", "+1", "-1", "@x", "＝1", "＋1", "－1", "＠x"):
         assert marks.safe(name) == "'" + name
     assert marks.safe("Ada") == "Ada"
+    assert marks.safe("\t=1\u202eA") == "�=1�A"
 
 
 @isolated

@@ -92,7 +92,7 @@ class Submission:
     def ready(self) -> Sandbox:
         """Return the sandbox in which the cells have run."""
         while self.box is None:
-            box, name = Sandbox(self.package, self.unsafe), "the sandbox"
+            box, name = Sandbox(self.package, self.unsafe), ""
             try:
                 with box.within(START):
                     box.run("start", "")
@@ -105,6 +105,8 @@ class Submission:
                 self.box = box
             except Lost as lost:
                 box.close()
+                if not name:  # none of the learner's code has run
+                    raise Lost(f"{FAILED}: its sandbox {lost}") from None
                 self.notes[name] = str(lost)
                 self.skipped.add(name)
                 if len(self.skipped) > RESTARTS:

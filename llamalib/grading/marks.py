@@ -239,8 +239,9 @@ def save(path: Path, text: str) -> None:
 
 
 def safe(text: str) -> str:
-    """Return a text that no spreadsheet takes as a formula."""
-    return "'" + text if text[:1] in "=+-@＝＋－＠\t\r\n" else text
+    """Return a name for a table: printable, and never a formula."""
+    text = shown(text)
+    return "'" + text if text[:1] in "=+-@＝＋－＠" else text
 
 
 def shown(text: str) -> str:

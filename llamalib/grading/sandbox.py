@@ -71,7 +71,8 @@ def refuse_unless_isolated() -> None:
         raise RuntimeError(f"answers need bwrap, on Linux; {advice}")
     with tempfile.TemporaryDirectory() as folder, calls_file() as calls:
         write_package(Path(folder))
-        command = [*isolated(Path(folder), calls.fileno()), "true"]
+        command = isolated(Path(folder), calls.fileno())
+        command += [sys.executable, "-c", ""]
         how = dict(pass_fds=[calls.fileno()], capture_output=True)
         done = subprocess.run(command, **how)
     if done.returncode:
@@ -107,10 +108,10 @@ def isolated(package: Path, calls: int) -> list[str]:
         *("bwrap", "--unshare-all", "--unshare-user", "--die-with-parent"),
         *("--new-session", "--cap-drop", "ALL", "--uid", "65534"),
         *("--gid", "65534", "--hostname", "sandbox"),
-        *(*views, "--proc", "/proc", "--dev", "/dev"),
+        *("--size", str(TMP), "--tmpfs", "/tmp"),  # some views may be in it
+        *(*views, "--proc", "/proc", "--dev", "/dev", "--chdir", "/tmp"),
         *("--ro-bind", str(package), "/course"),
         *(word for bind in data for word in bind),
-        *("--size", str(TMP), "--tmpfs", "/tmp", "--chdir", "/tmp"),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
         *("--seccomp", str(calls), "--"),
     ]

@@ -35,6 +35,12 @@ def partial_result(h, W, b, rank, n):
     return y + b if rank == 0 else y
 
 
+# %% exercise 1: process 0 multiplies its own columns
+def partial_result(h, W, b, rank, n):
+    y = F.linear(h, W, b)
+    return y if rank == 0 else torch.zeros_like(y)
+
+
 # %% exercise 1: the sum has shape
 def partial_result(h, W, b, rank, n):
     y = h.chunk(n, dim=1)[rank] @ W.chunk(n, dim=1)[rank].T
