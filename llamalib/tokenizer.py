@@ -26,7 +26,7 @@ SPLIT_PATTERN = (
 # The 256 control tokens after the mergeable ranks, as in Llama 3.1 and 3.2.
 # (Llama 3 reserved 4, 8 and 10; Meta's later code names 5 step_id, 11 image.)
 _RESERVED = [f"<|reserved_special_token_{i}|>" for i in range(248)]
-SPECIAL_TOKENS = (
+SPECIAL_TOKENS = (  # names of the 256 control tokens, in the order of ids
     ["<|begin_of_text|>", "<|end_of_text|>"]
     + _RESERVED[:2]
     + ["<|finetune_right_pad_id|>", _RESERVED[2]]

@@ -3,8 +3,7 @@
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "Llama, notebook by notebook"
 extensions = ["myst_nb", "sphinx_copybutton", "book.extension"]
@@ -27,10 +26,8 @@ html_title = project
 html_math_renderer = "mathml"
 html_favicon = "favicon.svg"
 html_css_files = ["site.css"]
-html_use_index = html_copy_source = html_show_sourcelink = html_show_sphinx = (
-    False
-)
-html_show_copyright = False
+html_use_index = html_copy_source = html_show_sourcelink = False
+html_show_sphinx = html_show_copyright = False
 html_theme_options = {"navigation_with_keys": False}
 # of code, never of what it printed
 copybutton_selector = ".cell_input pre, .highlight-python pre"

@@ -3,6 +3,7 @@
 import functools
 import http.server
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,17 @@ def test_every_public_call_is_found_where_it_is_taught():
     words = links["07_lm_head.ipynb"].words
     assert words["rms_norm"].address == "03_rmsnorm.html#c11"
     assert words["llamalib.generate"].address.startswith("names.html#")
+
+
+def test_the_page_of_names(tmp_path):
+    """Each leads to a cell, if it is not exported, and says what it is."""
+    made = pages.Pages(tmp_path)
+    rows = re.findall(r"^\| <span.*\|$", made.names(), re.M)
+    assert len(rows) > 200
+    for line in rows:
+        name, about, link = map(str.strip, line.strip("| ").split(" | "))
+        assert len(about.split()) > 1 and about[0] != "`", line
+        assert "#" in link or '"llamalib.formats.' in name, line
 
 
 HTML = '<pre><span></span><span class="n">y</span> <span>a&lt;</span>\n'
@@ -201,11 +213,17 @@ def test_the_llamas_parts_follow_the_widgets(tmp_path):
 
 def test_the_prompt_is_the_widgets():
     notebooks = pages.read_notebooks()
-    for number, prompt in (("04", "The capital of"), ("09", "Once upon a")):
+    prompts = ("05", "If you travel"), ("07", "The capital"), ("09", "Once")
+    for number, prompt in prompts:
         file = next(f for f in pages.PARTS if f.startswith(number))
         section = pages.section(notebooks[file], file)
         assert f'data-prompt="{prompt}' in section
         assert "needs JavaScript" in section  # until the script replaces it
+    code = [
+        "".join(cell["source"]) for cell in notebooks["04_rope.ipynb"]["cells"]
+    ]  # whose widget does not say its text: llama.js knows it
+    assert any('\nprompt = "The capital of France is"' in c for c in code)
+    assert '"The capital of France is"' in (ROOT / "site/llama.js").read_text()
 
 
 def test_a_saved_widget_leads_to_the_live_part(tmp_path):
@@ -491,13 +509,17 @@ def test_the_search_finds(address, driver):
     show(driver, f"{address}/search.html?q=rotary")
     found = wait_for(driver, "#search-results li a")
     assert "RoPE" in " ".join(each.text for each in found)
+    show(driver, f"{address}/search.html?q=softmax")
+    words = r"divided by \sqrt{\mathrm{hd}}"  # a formula as its TeX
+    xpath = f"//*[@id='search-results']//p[contains(., '{words}')]"
+    assert wait_for(driver, xpath, "xpath")
 
 
-def wait_for(driver, selector):
+def wait_for(driver, selector, kind="css selector"):
     from selenium.webdriver.support.ui import WebDriverWait
 
     def found(driver):
-        return driver.find_elements("css selector", selector)
+        return driver.find_elements(kind, selector)
 
     return WebDriverWait(driver, 60).until(found)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from .judge import agree, exercise, vary
 
 FILE = Path(__file__).with_name("documents.json")
-DOCUMENTS = json.loads(FILE.read_text("utf-8"))
+DOCUMENTS = json.loads(FILE.read_text("utf-8"))  # places of claims, and slips
 
 
 @exercise(1, expects="the name of a formula")

@@ -6,7 +6,7 @@ from pathlib import Path
 from ..checks import expect
 from ..files import ROOT, listing, require_file
 
-POCKET = Path("data", "pocket-llama")
+POCKET = Path("data", "pocket-llama")  # the checkpoint that ships
 REAL = Path("data", "Llama-3.2-1B", "original")
 EXPECTED = (
     "expected a folder with Meta's original files (params.json, …) or Hugging "

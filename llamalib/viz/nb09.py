@@ -90,4 +90,4 @@ class Stream(ipw.VBox):
         return bundle | {"text/html": page, "text/plain": repr(self)}
 
 
-stream = Stream  # in a notebook a widget is called like a picture
+stream = Stream  # the widget, named as a picture is

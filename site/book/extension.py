@@ -30,6 +30,8 @@ def visit(self, node, display=False):
 
 def finish(app, pagename, templatename, context, doctree):
     """Add to a page what Sphinx does not know."""
+    if pagename == "search":
+        app.add_js_file("search.js", loading_method="defer", priority=900)
     if doctree is None:
         return
     root = "../" * pagename.count("/")

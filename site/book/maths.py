@@ -41,6 +41,7 @@ def mathml(tex: str, display=False) -> str:
             raise ValueError(f"{each.text!r} is not set in {tex!r}")
     for each in [*tree.iter()]:
         tidy(each, display)
+    tree.set("alttext", tex)  # for the excerpts of a search
     return ElementTree.tostring(tree, encoding="unicode")
 
 
@@ -64,12 +65,8 @@ def tidy(parent, display: bool) -> None:
         if name and child.tag == f"{SPACE}mo":
             child.tag = f"{SPACE}mi"  # without an operator's wide spaces
         if kind in ("math", "mrow", "mtd"):
-            if (
-                name
-                and is_operand(before)
-                or is_name(before)
-                and is_operand(child)
-            ):
+            after = is_operand(before) if name else is_name(before)
+            if after and (name or is_operand(child)):
                 thin = ElementTree.Element(f"{SPACE}mspace", width="0.1667em")
                 parent.insert([*parent].index(child), thin)
         before = child

@@ -112,7 +112,7 @@ def about(node: ast.stmt, text: str) -> str:
     *above, line = text.split("\n")[: node.lineno]
     words = takewhile(lambda x: x[:2] == "# " and x[2] != "-", above[::-1])
     comment = " ".join(each[2:] for each in [*words][::-1])
-    return comment or line.partition("  # ")[2] or f"`{line}`"
+    return comment or line.partition("  # ")[2]
 
 
 def uses(tree: ast.Module, names: dict[str, str], own: set[str]):

@@ -6,12 +6,13 @@ page of that file, or to a copy of it.
 
 import ast
 import json
-import posixpath
+import os
 import re
 import shutil
 from html import escape
 from importlib import resources
 from pathlib import Path
+from posixpath import basename, dirname, join, normpath, relpath
 
 from fontTools.ttLib import TTFont
 
@@ -46,15 +47,10 @@ SITE = ROOT / "site"
 FONT = "STIXTwoMath-Regular.ttf"  # SIL Open Font License, version 1.1
 # Where a file of the project is in the site.
 PLACES = {f"notebooks/{file}": file for file in NOTEBOOKS}
-PLACES |= {
-    f"notebooks/{n.solutions}": n.solutions.replace(".py", ".md")
-    for n in SERIES
-}
+for n in SERIES:
+    PLACES[f"notebooks/{n.solutions}"] = n.solutions.replace(".py", ".md")
 PLACES |= {"notebooks/index.ipynb": "index.md", "data/README.md": "data.md"}
 PLACES["site/guide.md"] = "guide.md"
-
-# In the sidebar, where the page's own title says too little.
-TITLES = {"data": "The pocket Llama <data>"}
 
 
 def read_text(name: str) -> str:
@@ -128,17 +124,14 @@ class Pages:
         if re.match(r"[a-z]+:|#|$", href):
             return href
         path, mark, anchor = href.partition("#")
-        file = posixpath.normpath(
-            posixpath.join(posixpath.dirname(start), path)
-        )
+        file = normpath(join(dirname(start), path))
         to = PLACES.get(file)
         if to is None:
             if not (ROOT / file).is_file():
                 raise ValueError(f"{start}: the link {href} leads to no file")
             to = f"files/{file}"
             self.put(to, ROOT / file)
-        here = posixpath.dirname(PLACES[start])
-        to = posixpath.relpath(to, here or ".")
+        to = relpath(to, dirname(PLACES[start]) or ".")
         return to + mark + anchor
 
     def linked(self, text: str, start: str) -> str:
@@ -180,10 +173,8 @@ class Pages:
                 cells.append(markdown("llama", section(notebook, file)))
                 say_live(cell)
         title, *rest = cells[0]["source"].split("\n", 1)
-        name = posixpath.basename(file)
-        download = f'<a class="download" href="{name}" download>'
-        download += "Download this notebook</a>"
-        cells[0]["source"] = "\n\n".join([title, download, *frame[1:2], *rest])
+        above = [title, downloads(file), *frame[1:2], *rest]
+        cells[0]["source"] = "\n\n".join(above)
         if frame[2:]:
             cells.append(markdown("frame", f"---\n\n{frame[2]}"))
         notebook["cells"] = cells
@@ -218,7 +209,7 @@ class Pages:
         exported = {n.anchor: n for n in self.package.exported().values()}
         rooms = {"llamalib": sorted(exported.values(), key=lambda n: n.name)}
         for name in self.package.names.values():
-            if (name.inner or name.first) and name.anchor not in exported:
+            if (name.cell or name.first) and name.anchor not in exported:
                 rooms.setdefault(name.module, []).append(name)
         parts = [(SITE / "names.md").read_text(encoding="utf-8")]
         for module in sorted(rooms, key=lambda m: (m.count("."), m)):
@@ -245,7 +236,9 @@ class Pages:
             tree("Appendices", more),
             tree("More", others.split()),
         )
+        address = os.environ.get("LLAMA_PROJECT")
         return text.format(
+            project=f"from <{address}>" if address else "where you got this",
             map=flow.picture(),
             series=series_table(times),
             routes=routes_table(times),
@@ -269,8 +262,18 @@ def row(name, titles: dict[str, str]) -> tuple[str, str, str]:
 
 def tree(caption: str, files: list[str]) -> str:
     """Return a list of pages for the sidebar."""
-    names = "\n".join(TITLES.get(name, name) for name in files)
+    names = "\n".join(files)
     return f"```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{names}\n```"
+
+
+def downloads(file: str) -> str:
+    """Return the line of links below a notebook's title."""
+    root = "../" * file.count("/")
+    here = f'<a class="download" href="{basename(file)}" download>'
+    line = f"{here}Download this notebook</a>; to run it, "
+    line += f'<a href="{root}index.html#run-it-yourself">get the project</a>.'
+    part = ' Or <a href="#llama">try its Llama in this page</a>.'
+    return line + part * (file in PARTS)
 
 
 def markdown(key: str, text: str) -> dict:
@@ -280,17 +283,15 @@ def markdown(key: str, text: str) -> dict:
 
 
 def section(notebook: dict, file: str) -> str:
-    """Return the place that llama.js fills, with the widget's own prompt."""
+    """Return the place that llama.js fills, with the widget's own text."""
     key, part = PARTS[file]
     (cell,) = (c for c in notebook["cells"] if c["id"] == key)
     shown = "".join(cell["outputs"][0]["data"]["text/plain"])
-    given = re.search(r"(?:text|prompt)=('.*?'|\".*?\")", shown)
-    prompt = ast.literal_eval(given[1]) if given else first_prompt(notebook)
-    data = f'data-part="{part}" data-prompt="{escape(prompt)}"'
+    data = f'data-part="{part}"'
+    if given := re.search(r"(?:text|prompt)=('.*?'|\".*?\")", shown):
+        data += f' data-prompt="{escape(ast.literal_eval(given[1]))}"'
     words = "This part needs JavaScript and a browser of 2022 or later."
-    return (
-        f'<section class="llama" id="llama" {data}><p>{words}</p></section>'
-    )
+    return f'<section class="llama" id="llama" {data}><p>{words}</p></section>'
 
 
 def say_live(cell: dict) -> None:
@@ -298,10 +299,3 @@ def say_live(cell: dict) -> None:
     for output in cell["outputs"]:
         if html := output.get("data", {}).get("text/html"):
             output["data"]["text/html"] = STILL.sub(LIVE, "".join(html))
-
-
-def first_prompt(notebook: dict) -> str:
-    """Return the text that a notebook calls `prompt`."""
-    code = (c for c in notebook["cells"] if c["cell_type"] == "code")
-    text = "\n".join("".join(cell["source"]) for cell in code)
-    return ast.literal_eval(re.search(r'^prompt = (".*")$', text, re.M)[1])
