@@ -352,10 +352,10 @@ function pick(logits, random, { temperature = 0, top_k = null, top_p = null }) {
   }
   return id;
 }
-/** Return a generator of numbers from 0 to 1, the same for the same seed: a counter whose bits
-    are mixed by the last step of MurmurHash3. */
-function generator(seed = Math.floor(Math.random() * 2 ** 31)) {
-  let counter = seed >>> 0;
+/** Return a generator of numbers from 0 to 1, the same for the same seed, if it is a number: a
+    counter whose bits are mixed by the last step of MurmurHash3. */
+function generator(seed) {
+  let counter = (seed >= 0 ? seed : Math.random() * 2 ** 32) >>> 0;
   return () => {
     counter = (counter + 0x9e3779b9) >>> 0;
     const y = Math.imul(counter ^ (counter >>> 16), 0x85ebca6b);
@@ -501,15 +501,15 @@ function slider(name, label, value, min, max, step = 1) {
   field.append(shown);
   return field;
 }
-const number_field = (name, label, value, min, max) =>
-  control(name, label, "input", { type: "number", min, max, value, required: "" });
+const number_field = (name, label, value, min, max) => control(name, label, "input",
+  { type: "number", min, max, value, required: value === "" ? undefined : "" });
 const choice = (name, label, n) => control(name, label, "select", {},
   ...Array.from({ length: n }, (_, value) => html("option", { value }, value)));
-const sampling_controls = (temperature) => [
+const sampling_controls = (temperature, ...seed) => [
   slider("temperature", "temperature (0: greedy)", temperature, 0, 3, 0.05),
   slider("top_k", "top-k (0: every token)", 0, 0, 50),
   slider("top_p", "top-p (1: off)", 0.9, 0.05, 1, 0.05),
-  number_field("seed", "seed", 0, 0, 2 ** 31 - 1),
+  number_field("seed", ...seed, 0, 2 ** 31 - 1),
 ];
 
 // ---- a part of a page ----
@@ -540,8 +540,8 @@ class Part {
     this.buttons.before(...controls);
   }
   get values() {
-    const value = (it) => (it.type === "checkbox" ? it.checked
-      : it.matches("textarea, [type=text]") ? it.value : Number(it.value));
+    const value = (it) => (it.type === "checkbox" ? it.checked // an empty number is NaN
+      : it.matches("textarea, [type=text]") ? it.value : it.valueAsNumber ?? Number(it.value));
     return Object.fromEntries(Object.entries(this.inputs).map(([name, it]) => [name, value(it)]));
   }
   get is_loaded() { return this.kind.tokenizer_only || loaded; }
@@ -673,7 +673,7 @@ const next = {
 };
 const sampling = {
   title: "Sample the next token", action: "Show the distribution",
-  controls: () => sampling_controls(0.7),
+  controls: () => sampling_controls(0.7, "seed", 0),
   second: "Sample 20 tokens",
   press(part) { part.more += 20; part.run(); },
   async draw(part, llama, values) {
@@ -713,7 +713,7 @@ const sampling = {
 const generate = {
   title: "Continue a text", action: "Continue the text", only_on_request: true, lines: 2,
   controls: () => [number_field("most", "new tokens, at most", 120, 1, LONGEST),
-    ...sampling_controls(0)],
+    ...sampling_controls(0, "seed (empty: another each time)", "")],
   second: "Stop",
   press(part) { part.is_stopped = true; part.say("Stopped."); },
   async draw(part, llama, { text, most, top_k, ...options }, is_current) {

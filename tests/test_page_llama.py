@@ -637,6 +637,21 @@ def test_a_text_grows(opened, pocket):
     assert PROMPT + aloud.get_attribute("textContent") == expected
 
 
+def test_without_a_seed_each_text_is_another(opened):
+    """As the notebook says of its own widget; with a seed, the same text."""
+    fill(opened, "generate", "2", "temperature")
+    fill(opened, "generate", "1", "top-p")
+    fill(opened, "generate", "20", "new tokens")
+    texts = {"": [], "3": []}
+    for seed in ("", "3", "", "3"):
+        fill(opened, "generate", seed, "seed")
+        submit(opened, "generate")
+        said(opened, "generate", r"End of the text: .*\. \d+ new")
+        (text,) = inside(opened, "generate", ".llama-text")
+        texts[seed].append(text.text)
+    assert texts[""][0] != texts[""][1] and texts["3"][0] == texts["3"][1]
+
+
 def test_a_text_ends_with_the_positions(opened):
     fill(opened, "generate", "word " * 170)
     fill(opened, "generate", "512", "new tokens")

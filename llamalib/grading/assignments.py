@@ -38,7 +38,7 @@ WORDS = Path(__file__).with_name("texts.toml").read_text(encoding="utf-8")
 TEXTS = tomllib.loads(WORDS)
 TAG = re.compile(r"(exercise|check)-(\d+)")
 TEXT = re.compile(r"\*\*Exercise (\d+)\*\* \((\d+) min")
-SOLUTION = re.compile(r"\n*The solution is in `solutions/\w+\.py`\.")
+SOLUTION = re.compile(r"\n*The solution is in \[`.*\)\.")
 SECTION = re.compile(r"^# %% exercise (\d+)(?:: (.*))?$", re.M)
 LINK = re.compile(
     r"\[(?P<text>[^]]*)\]\((?P<to>[\w./]+\.ipynb)\)"
