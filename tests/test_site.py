@@ -226,6 +226,22 @@ def test_the_prompt_is_the_widgets():
     assert '"The capital of France is"' in (ROOT / "site/llama.js").read_text()
 
 
+def test_a_page_leads_to_the_project(tmp_path, monkeypatch):
+    """A notebook alone does not run."""
+    monkeypatch.delenv("LLAMA_PROJECT", raising=False)
+    made = pages.Pages(tmp_path)
+    assert "Get it from whoever gave you this." in made.first_page()
+    monkeypatch.setenv("LLAMA_PROJECT", "https://example.org/llama")
+    assert "from <https://example.org/llama>." in made.first_page()
+    for file, up in (("05_attention.ipynb", ""), (APPENDIX, "../")):
+        first = made.page(file)["cells"][0]["source"]
+        assert f'<a href="{up}index.html#run-it-yourself">' in first
+        assert ('href="#llama"' in first) == (file in pages.PARTS)
+
+
+APPENDIX = "appendix/F_heads.ipynb"
+
+
 def test_a_saved_widget_leads_to_the_live_part(tmp_path):
     made = pages.Pages(tmp_path)
     for file in pages.NOTEBOOKS:

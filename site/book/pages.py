@@ -238,7 +238,7 @@ class Pages:
         )
         address = os.environ.get("LLAMA_PROJECT")
         return text.format(
-            project=f"from <{address}>" if address else "where you got this",
+            project=f"<{address}>" if address else "whoever gave you this",
             map=flow.picture(),
             series=series_table(times),
             routes=routes_table(times),
