@@ -553,7 +553,7 @@ class Part {
   /** Draw again after a change, once the model is loaded. */
   follow(input) {
     this.more = 0; // draws of the old settings that were not made yet
-    if (this.message.matches(".llama-error")) this.say("");
+    if (!this.is_running) this.say(""); // it is of the old settings
     if (!this.is_loaded || this.kind.only_on_request) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.run(), input === this.inputs.text ? 200 : 0);
@@ -630,16 +630,16 @@ function about({ config, w, params }) {
   const V = with_commas((params ?? config).vocab_size);
   if (params) return `Pocket Llama: ${V} tokens. Llama 3.2-1B: 128,256.`;
   const size = Object.values(w).reduce((sum, { length }) => sum + length, 0);
-  return `Pocket Llama: ${with_commas(size)} parameters, ${config.n_layers} layers, ` +
-    `${config.n_heads} heads, ${V} tokens. Llama 3.2-1B: 1,235,814,400, 16, 32, 128,256. ` +
-    "A text always starts with <|begin_of_text|>.";
+  const shape = (P, L, H, V) => `${P} parameters, ${L} layers, ${H} heads, ${V} tokens. `;
+  return `Pocket Llama: ${shape(with_commas(size), config.n_layers, config.n_heads, V)}Llama ` +
+    `3.2-1B: ${shape("1,235,814,400", 16, 32, "128,256")}A text starts with <|begin_of_text|>.`;
 }
-const end_of = (text) => (text.length < 60 ? `${text} …` : `… ${text.slice(-40)} …`);
+const end_of = (t) => (t.length < 60 ? t : `… ${t.slice(-40)}`).replace(/ $/, "␣") + " …";
 
 // ---- the six parts: draw returns [a message], nothing if it is stale ----
 const tokens = {
   title: "Cut any text into tokens", action: "Show the tokens", tokenizer_only: true, lines: 3,
-  controls: () => [control("special", "names of special tokens become control tokens", "input",
+  controls: () => [control("special", "a special token's name becomes that token", "input",
     { type: "checkbox" })],
   draw(part, tokenizer, { text, special }) {
     const ids = tokenizer.encode(text, { special }), most = 300;
@@ -649,7 +649,7 @@ const tokens = {
       const control = id >= tokenizer.ranks.size;
       return html("li", { class: control ? "llama-control" : "" },
         html("b", {}, visible(tokenizer.decode([id]))), html("span", {}, id),
-        html("span", {}, control ? "control" : hex(id)));
+        html("span", {}, control ? "special" : hex(id)));
     });
     part.show(html("ol", { class: "llama-tokens", "aria-label": "tokens" }, ...boxes));
     const note = ids.length > most ? ` The first ${most} are shown.` : "";
@@ -706,8 +706,8 @@ const sampling = {
       })));
     const nats = after.reduce((total, p) => total - (p && p * Math.log(p)), 0);
     return [`${with_commas(cut.filter((x) => x > -Infinity).length)} of ` +
-      `${count(cut.length, "token")} can be drawn, ${nats.toFixed(2)} nats; ` +
-      `${part.drawn.all} were, with seed ${seed}.`];
+      `${count(cut.length, "token")} can be drawn; entropy ${nats.toFixed(2)} nats. ` +
+      `Drawn so far: ${part.drawn.all}, with seed ${seed}.`];
   },
 };
 const generate = {
@@ -781,8 +781,8 @@ const attention_part = {
     const width = Math.max(280, Math.min(room, 640)); // a hidden part has no room
     const name = `layer ${layer}, head ${h} · KV head ${group}, shared by heads ` +
       `${group * n_rep} to ${group * n_rep + n_rep - 1}`;
-    const rows = maps[at].map((row, t) => [labels[t], ranked(row).slice(0, 3).map(
-      (s) => `${labels[s]} ${row[s].toFixed(2)}`).join(", ")]);
+    const rows = maps[at].map((row, t) => [labels[t], ranked(row).slice(0, 3).filter(
+      (s) => row[s] >= 0.005).map((s) => `${labels[s]} ${row[s].toFixed(2)}`).join(", ")]);
     part.show(large_map(maps[at], labels, GROUPS[group % GROUPS.length], width, name),
       html("p", {}, "down: query; across: key; grey: hidden by the mask; weight: 0 ",
         html("span", { class: "llama-scale" }), " 1"),
@@ -856,11 +856,11 @@ const rotation = {
     part.show(plane(before, angle), table("The same in numbers", ["what", "value"], [
       ["query", `${labels[token]}, layer ${layer}, head ${head}`],
       [`pair ${pair} before`, numbers(before)],
-      ["angle m · Θₖ", `${m} · ${freq.toPrecision(4)} = ${angle.toFixed(4)} radians`],
-      ["that is", `${full} full rotations and ${degrees}`],
+      ["m · Θₖ, scaled", `${m} · ${freq.toPrecision(4)} = ${angle.toFixed(4)} radians`],
+      ["that is", `${count(full, "full rotation")} and ${degrees}`],
       [`pair ${pair} after`, numbers(after)],
       ["length of both", Math.hypot(...before).toFixed(3)],
-      ["one full rotation", `${(2 * Math.PI / freq).toFixed(1)} positions`],
+      ["one full rotation", `${with_commas(Math.round(20 * Math.PI / freq) / 10)} positions`],
     ]));
     return [`At position ${m}, pair ${pair} is rotated by ${degrees}.${note}`];
   },

@@ -29,14 +29,14 @@ COMMANDS = ("commands", "tasks", "grading")  # they may import every room
 LINES = {
     "core": 1750,
     "commands": 200,
-    "tasks": 800,
+    "tasks": 720,
     "formats": 1350,
     "fast": 800,
     "viz": 3000,
     "viz with E to H": 3300,  # the pictures of the last appendices
     "parallel": 300,
     "course": 2700,
-    "grading": 1373,
+    "grading": 1430,
     "verify": 450,
     "site": 1130,  # what makes the pages, which is no room of the package
 }

@@ -91,7 +91,7 @@ def test_the_header_says_what_to_do(course, path):
     assert f"{total} minutes, {total} points" in header
     for each in FOUND[path.stem]:
         assert f"`{each.name}` ({each.points} points)" in header
-    assert "pip install -e ." in header and f"`{path.name}`" in header
+    assert "run `make lab`" in header and f"`{path.name}`" in header
 
 
 @pytest.mark.parametrize("version", ["student", "teacher"])

@@ -229,6 +229,14 @@ raise Exception(found)""", r"Exception: \(-1, 1\)"),
         "text = b'[\"tuple\", \"value\", true", "text = b'[\"tuple\", "
         "\"value\", [\"dict\"' + b''.join(b', %d, 0' % (i * (2**61 - 1)) "
         "for i in range(20_001)) + b']"), "sent what cannot be read"),
+    ("forges an end", FORGE.format("").replace(
+        '"value", true, ["list"]]', '"stop"]'), "sent what cannot be read"),
+    ("sends bytes twice", FORGE.format("").replace(
+        "text = b'[\"tuple\", \"value\", true", "text = b'[\"tuple\", "
+        "\"value\", [\"list\"' + 2 * b', [\"tensor\", \"torch.uint8\", [9], "
+        "false, 0, 9]' + b']").replace("0) + text", "9) + text + bytes(9)"),
+     "sent what cannot be read"),
+    ("returns 65 dimensions", "return torch.zeros([1] * 65)", "cannot be re"),
     ("prints a verdict", """sys.__stdout__.write('Exercise 1: right')
 print('Exercise 1: right'); return -1""", "is -1; expected"),
 ]  # fmt: skip
@@ -382,6 +390,8 @@ def test_answers_by_heart_fail_a_hidden_check(bench):
 
 # -- whole submissions --
 
+FIT, HEAD, STREAMED = (e.title for e in exercises(PATHS["05_attention"]))
+
 
 def hand_in(folder, *sources, stem="05_attention"):
     """Write a submission with the cells that the answers need."""
@@ -399,9 +409,9 @@ def test_what_dies_costs_its_own_exercise_alone(tmp_path):
     path = hand_in(tmp_path, first, dies, third)
     found = judging.judge(path, "05_attention", [0])["marks"]
     assert found == {
-        1: (10, 10, "right"),
-        2: (0, 25, "exited early, with status 0"),
-        3: (30, 30, "right"),
+        FIT: (10, 10, "right"),
+        HEAD: (0, 25, "exited early, with status 0"),
+        STREAMED: (30, 30, "right"),
     }
 
 
@@ -409,16 +419,22 @@ def test_what_dies_costs_its_own_exercise_alone(tmp_path):
 def test_a_cell_that_dies_or_fails_is_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(judging, "CELL", 8)
     bad = "import os; os._exit(0)", "while True: pass", "1 / 0", "x = ("
+    bad += ("def one_head(x)\n    return x",)
     path = tmp_path / "05_attention.ipynb"
     cells = code_notebook(*bad, "%time 1\n!ls\n" + SOLUTION)
     path.write_text(cells, encoding="utf-8")
     found = judging.judge(path, "05_attention", [0])
-    assert found["marks"][1] == (10, 10, "right")
-    assert found["marks"][2] == (0, 25, "the notebook defines no one_head")
+    assert found["marks"][FIT] == (10, 10, "right")
+    assert found["marks"][HEAD] == (
+        0,
+        25,
+        "the notebook defines no one_head: "
+        "SyntaxError: expected ':' (code cell 5, line 1)",
+    )
     words = " | ".join(found["notes"].values())
     assert re.fullmatch(
         r"exited early, with status 0 \| no answer within 8 s \| "
-        r"ZeroDivisionError: .*line 1: 1 / 0 \| SyntaxError: .*",
+        r"ZeroDivisionError: .*line 1: 1 / 0 \| SyntaxError: .*:' \(.*",
         words,
         re.S,
     ), words
@@ -460,6 +476,30 @@ def test_a_python_in_the_temporary_folder(tmp_path, monkeypatch):
 
 
 @isolated
+def test_a_cell_may_have_what_is_ipythons(tmp_path):
+    """%time runs its statement; what no sandbox can do is left out."""
+    more = "tokens_that_fit?\nfiles = !ls\n%time k = 1\nassert k == 1\n"
+    more += "get_ipython().system('ls')\nx = (100\n% 7)\n%matplotlib inline\n"
+    cells = "x = '\ud83d'", "%%time\n" + SOLUTION, "tokens_that_fit(1, 2, 3)"
+    for own in (more + SOLUTION, *cells[:2]):
+        path = tmp_path / "05_attention.ipynb"
+        path.write_text(code_notebook(own, *cells[:2]), encoding="utf-8")
+        found = judging.judge(path, "05_attention", [0])
+        assert found["marks"][FIT] == (10, 10, "right"), found
+        assert all("surrogates" in said for said in found["notes"].values())
+
+
+@isolated
+def test_cells_have_a_time_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(judging, "CELLS", 3)
+    path = tmp_path / "05_attention.ipynb"
+    waits = ["import time; time.sleep(2)"] * 9
+    path.write_text(code_notebook(*waits, SOLUTION), encoding="utf-8")
+    found = judging.judge(path, "05_attention", [0])
+    assert found["marks"][FIT][2] == "its cells do not run to the end"
+
+
+@isolated
 def test_false_tags_and_changed_checks_earn_nothing(tmp_path):
     tags = ["check-1", "exercise-2", "frame", "parameters"]
     lies = "from llamalib.course import nb05 as course", (
@@ -493,17 +533,18 @@ def test_what_is_no_notebook_earns_nothing(name, tmp_path):
     text, words = BROKEN[name]
     path = tmp_path / "05_attention.ipynb"
     path.write_bytes(text.encode(errors="surrogateescape"))
-    found = judging.judge(path, "05_attention", [0])["marks"]
-    assert all(m[0] == 0 and words in m[2] for m in found.values()), found
+    found = judging.judge(path, "05_attention", [0])
+    assert words in found["problem"]
+    assert [m[0] for m in found["marks"].values()] == [0, 0, 0]
 
 
 def test_links_are_not_followed(tmp_path):
     target = hand_in(tmp_path / "theirs", SOLUTION)
     link = tmp_path / "05_attention.ipynb"
     link.symlink_to(target)
-    found = judging.judge(link, "05_attention", [0])["marks"]
-    assert found[1] == (0, 10, "not a file but a link or a folder: hand in "
-                        "the file")  # fmt: skip
+    found = judging.judge(link, "05_attention", [0])
+    said = "not a file but a link or a folder: hand in the file"
+    assert found["problem"] == said and found["marks"][FIT] == (0, 10, "")
 
 
 @isolated
@@ -516,25 +557,38 @@ def test_a_folder_is_marked(tmp_path, capsys):
     path.rename(tmp_path / "bob" / "05_attention (1).ipynb")
     link = tmp_path / "eve_05_attention.ipynb"
     link.symlink_to(path)
+    for name in ("05_attention (1)", "05_attention"):
+        hand_in(tmp_path / "ivan", stem="05_attention").rename(
+            tmp_path / "ivan" / f"{name}.ipynb"
+        )
     (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "marks.1.csv").write_text("an older table")
     assert main(["grade", str(tmp_path), "--jobs", "2", "--seed", "5"]) == 0
     said = capsys.readouterr().out
-    assert "ignored: notes.txt" in said and f"{odd}: 65 of 65" in said
+    assert "not marked: notes.txt" in said and f"{odd}: 65 of 65" in said
+    assert "4/4  " in said
     rows = list(csv.reader(io.StringIO((tmp_path / "marks.csv").read_text())))
-    heads = "05_attention 1", "05_attention 2", "05_attention 3"
+    heads = [f"05_attention {title}" for title in (FIT, HEAD, STREAMED)]
+    link = "05_attention: not a file but a link or a folder: hand in the file"
+    two = "05_attention (1).ipynb and 05_attention.ipynb: keep one of them"
     assert rows == [
-        ["student", "points", "of", *heads, "seed"],
-        [f"'{odd}", "65", "65", "10", "25", "30", "5"],
-        ["bob", "0", "65", "0", "0", "0", "5"],
-        ["eve", "0", "65", "0", "0", "0", "5"],
+        ["student", "points", "of", *heads, "seed", "remark"],
+        [f"'{odd}", "65", "65", "10", "25", "30", "5", ""],
+        ["bob", "0", "65", "0", "0", "0", "5", ""],
+        ["eve", "0", "65", "0", "0", "0", "5", link],
+        ["ivan", "0", "65", "0", "0", "0", "5", f"05_attention: {two}"],
     ]
+    assert "marks.1.csv" not in said and two in said
+    assert two in (tmp_path / "marks" / "ivan.html").read_text()
     page = (tmp_path / "marks" / "bob.html").read_text()
     assert "ValueError: &lt;script&gt;" in page and "<script>" not in page
     assert "line 1: def tokens_that_fit" in page
-    assert len(list((tmp_path / "marks").iterdir())) == 3
+    assert "0 of 65 points; hidden checks of seed 5" in page
+    assert f"<td>{HEAD}<td>0 of 25<td>" in page
+    assert len(list((tmp_path / "marks").iterdir())) == 4
 
 
-FULL = dict(marks={1: (10, 10, "right")}, notes={})
+FULL = dict(marks={FIT: (10, 10, "right")}, notes={}, problem="")
 
 
 def test_a_page_that_cannot_be_written_costs_that_page(tmp_path, capsys):
@@ -568,7 +622,8 @@ def test_out_is_tried_before_marking(three, monkeypatch, capsys):
         command = ["grade", str(three), "--out", str(three / out)]
         assert main(command) == 1, out
     assert "marks; expected a file, as in marks.csv" in capsys.readouterr().err
-    monkeypatch.setattr(marks, "mark_all", lambda found, *given: dict(found))
+    monkeypatch.setattr(marks, "mark_all", lambda found, *given:
+                        given[-1].update(found))  # fmt: skip
     monkeypatch.setattr(marks, "write_results", lambda *given: None)
     marks.grade(three, out=three / "new" / "x.csv")
     assert (three / "new" / "x").is_dir()
@@ -587,14 +642,32 @@ def test_marks_are_saved_at_an_interrupt(three, monkeypatch, capsys):
         "RuntimeError: stopped by Ctrl-C: 1 of 3 submissions are marked\n"
     )
     rows = (three / "marks.csv").read_text().splitlines()
-    assert rows[1:] == ["a,10,10,10,3"]
+    assert rows[1:] == ["a,10,10,10,3,"]
+
+
+def test_marks_are_saved_at_an_error(three, monkeypatch):
+    def marked(files, *given):
+        return FULL if files[0].name.startswith("a") else 1 / 0
+
+    monkeypatch.setattr(marks, "marked", marked)
+    with pytest.raises(ZeroDivisionError):
+        marks.grade(three, seed=3)
+    rows = (three / "marks.csv").read_text().splitlines()
+    assert rows[1:] == ["a,10,10,10,3,"]
+
+
+def test_no_submission_of_a_notebook(three, capsys):
+    assert main(["grade", str(three), "--notebook", "03"]) == 1
+    said = capsys.readouterr().err
+    assert "holds no submission of 03_rmsnorm" in said
+    assert not list(three.glob("*.csv"))
 
 
 def test_a_judge_that_is_interrupted_gives_no_marks(three, monkeypatch):
     done = subprocess.CompletedProcess([], -2, b"", b"KeyboardInterrupt")
     monkeypatch.setattr(marks.subprocess, "run", lambda *a, **k: done)
     with pytest.raises(KeyboardInterrupt):
-        marks.marked([three], PATHS["05_attention"], [])
+        marks.marked([three], PATHS["05_attention"], {})
 
 
 def test_a_seed_is_told_wrong_options_are_named(three, monkeypatch, capsys):
@@ -603,9 +676,9 @@ def test_a_seed_is_told_wrong_options_are_named(three, monkeypatch, capsys):
     monkeypatch.setattr(marks, "marked", note)
     assert main(["grade", str(three), "--notebook", "05"]) == 0
     seed = re.search(r"--seed (\d+)", capsys.readouterr().out)[1]
-    assert f",10,{seed}\n" in (three / "marks.csv").read_text()
-    numbers = [str(3 * int(seed) + n) for n in (1, 2, 3)]
-    assert seen[0][2][2:] == ["--variants", "0", *numbers]
+    assert f",10,{seed},\n" in (three / "marks.csv").read_text()
+    numbers = [3 * int(seed) + n for n in (1, 2, 3)]
+    assert seen[0][2]["variants"] == [0, *numbers]
     for option, words in {
         "--jobs=0": "--jobs is 0; expected 1 or more",
         "--seconds=-1": "--seconds is -1.0; expected more than 0",
@@ -691,10 +764,12 @@ def test_a_wrong_folder_is_named(tmp_path):
         (tmp_path / name).touch()
     found, _ = marks.find_submissions(tmp_path)
     (files,) = found.values()
-    result = marks.marked(files, PATHS["05_attention"], [])["marks"]
-    assert result[1] == (0, 10, "not marked: a\N{REPLACEMENT CHARACTER}-05_"
-                         "attention-1.ipynb and a\N{REPLACEMENT CHARACTER}_05"
-                         "_attention.ipynb: keep one of them")  # fmt: skip
+    result = marks.marked(files, PATHS["05_attention"], {})
+    assert result["marks"][FIT] == (0, 10, "")
+    assert result["problem"] == (
+        "a\N{REPLACEMENT CHARACTER}-05_attention-1.ipynb and "
+        "a\N{REPLACEMENT CHARACTER}_05_attention.ipynb: keep one of them"
+    )
 
 
 def test_names_of_submissions(tmp_path):
@@ -730,7 +805,7 @@ def test_without_a_sandbox_it_refuses(tmp_path, monkeypatch, capsys):
 def test_unsafe_runs_without_a_sandbox(tmp_path):
     path = hand_in(tmp_path, SOLUTION)
     found = judging.judge(path, "05_attention", [0, 1], unsafe=True)["marks"]
-    assert found[1] == (10, 10, "right") and not found[2][0]
+    assert found[FIT] == (10, 10, "right") and not found[HEAD][0]
 
 
 def test_points_are_the_announced_minutes():
@@ -740,12 +815,11 @@ def test_points_are_the_announced_minutes():
 
 
 def test_a_judge_that_fails_gives_no_marks(tmp_path):
-    options = ["--seconds", "none"]
-    path = PATHS["05_attention"]
-    found = marks.marked([tmp_path], path, options)["marks"]
-    for points, _, words in found.values():
-        assert not points and "the judge failed" in words
-    assert list(found) == [1, 2, 3]
+    options = dict(seconds="none")
+    found = marks.marked([tmp_path], PATHS["05_attention"], options)
+    assert "the judge failed" in found["problem"]
+    assert list(found["marks"]) == [FIT, HEAD, STREAMED]
+    assert {mark[0] for mark in found["marks"].values()} == {0}
 
 
 def test_the_command_has_help():

@@ -146,7 +146,7 @@ def names_of(tree):
 def test_the_guide_knows_the_commands():
     """They are the ones that the project has."""
     text = " ".join(TEXT.split())
-    assert "`python -m llamalib.course grade FOLDER`" in text
+    assert "`.venv/bin/python -m llamalib.course grade FOLDER`" in text
     assert (ROOT / "llamalib" / "course" / "__main__.py").is_file()
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"`make ([a-z-]+)`", text):

@@ -530,7 +530,7 @@ def test_tokens_are_shown(opened, pocket):
         assert [int(box[1]) for box in boxes] == ids
         for i, (label, _, code) in zip(ids, boxes):
             if i in t.special_tokens.values():
-                assert code == "control" and label == "<|eot_id|>"
+                assert code == "special" and label == "<|eot_id|>"
             else:
                 assert bytes.fromhex(code) == t.decode_bytes([i])
         if not special:
@@ -603,17 +603,17 @@ def test_a_query_is_rotated(opened, pocket):
 
 def test_samples_are_counted(opened):
     submit(opened, "sampling")
-    said(opened, "sampling", "; 0 were")
+    said(opened, "sampling", "far: 0")
     (button,) = inside(opened, "sampling", "[type=button]")
     tables = []
     for seed in (5, 5, 6):
         fill(opened, "sampling", str(seed + 1), "seed")
         fill(opened, "sampling", str(seed), "seed")
-        said(opened, "sampling", f"; 0 were, with seed {seed}")
+        said(opened, "sampling", f"far: 0, with seed {seed}")
         fill(opened, "sampling", "Once upon a time there was a")
         for n in (20, 40):
             opened.execute_script("arguments[0].click()", button)
-            said(opened, "sampling", f"; {n} were, with seed {seed}")
+            said(opened, "sampling", f"far: {n}, with seed {seed}")
         tables.append(cells(opened, "sampling"))
         assert sum(int(row[3]) for row in tables[-1]) == 40
         assert all(r[3] == "0" for r in tables[-1] if r[2] == "cut off")
@@ -742,21 +742,21 @@ def test_draws_are_neither_lost_nor_invented(opened):
     assert button.get_attribute("aria-disabled") == "true"
     button.click()  # does not load 13 MB
     submit(opened, "sampling")
-    said(opened, "sampling", "; 0 were")
+    said(opened, "sampling", "far: 0")
     press_thrice = "for (const _ of 'abc') given[0].click()"
     fill(opened, "sampling", "word " * 100)
     call(opened, press_thrice, button)
-    said(opened, "sampling", "; 60 were")
+    said(opened, "sampling", "far: 60")
     fill(opened, "sampling", "")
     call(opened, press_thrice, button)
     said(opened, "sampling", "empty")
     fill(opened, "sampling", "Monday,")
-    said(opened, "sampling", "; 0 were")
+    said(opened, "sampling", "far: 0")
     for seed in ("", "2.7", "-1", "4294967296"):
         fill(opened, "sampling", seed, "seed")
         said(opened, "sampling", "seed: expected a whole number from 0 to")
     fill(opened, "sampling", "3", "seed")
-    said(opened, "sampling", "; 0 were, with seed 3")
+    said(opened, "sampling", "far: 0, with seed 3")
 
 
 def test_cut_off_is_said_of_what_is_cut_off(opened):

@@ -246,7 +246,7 @@ def test_a_saved_widget_leads_to_the_live_part(tmp_path):
     made = pages.Pages(tmp_path)
     for file in pages.NOTEBOOKS:
         text = json.dumps(made.page(file), ensure_ascii=False)
-        assert ("the same is live" in text) == (file in pages.PARTS), file
+        assert ("Below is a live one" in text) == (file in pages.PARTS), file
         run = "Run the notebook up to here" in text
         assert not (run and file in pages.PARTS), file
 

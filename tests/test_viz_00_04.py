@@ -154,11 +154,11 @@ def test_tokens_show_text_id_and_bytes(pocket, plays):
     assert bytes.fromhex("".join(found[n + 1 :: 2])) == text.encode()
 
 
-def test_names_of_special_tokens_may_be_control_tokens(plays):
+def test_names_of_special_tokens_may_become_them(plays):
     play, text = plays["tokens"], "a<|eot_id|>"
-    assert "control" not in texts(drawn(play, text=text)[0])
+    assert "special" not in texts(drawn(play, text=text)[0])
     found = texts(drawn(play, text=text, special=True)[0])
-    assert "<|eot_id|>" in found and found[-1] == "control"
+    assert "<|eot_id|>" in found and found[-1] == "special"
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "$", "a" * 100_000])

@@ -1,5 +1,7 @@
 r"""Checks of the exercises of notebook 08. A dict has mistakes by name."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -74,6 +76,9 @@ def check_3(answer):
     batch, cube = random_logits(4, 50, spread=1.5), random_logits(2, 3, 60)
     for z in (batch, random_logits(3000, spread=3), cube):
         for m in vary((0.03, 0.2, 1.0), (0.05, 0.3, 1.0), (0.02, 0.1, 1.0)):
+            top = z.amax(-1, keepdim=True)
+            near = (z < top) & ((z - top - math.log(m)).abs() < 1e-4)
+            z = z - 3e-4 * near  # so that no rounding decides
             found = answer(z, m)
             expected, mistakes = judged_3(z, m, as_tensor(found))
             agree(found, expected, mistakes, what=f"m = {m}: the result")

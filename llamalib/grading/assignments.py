@@ -20,6 +20,8 @@ import re
 import tomllib
 from collections import defaultdict
 from dataclasses import dataclass
+from importlib import import_module
+from inspect import getsource
 from itertools import chain
 from pathlib import Path
 from posixpath import dirname, join, normpath
@@ -63,6 +65,11 @@ class Exercise:
     stub: str
     check: str
     solution: str
+
+    @property
+    def title(self) -> str:
+        """Its number and function, as the marks name it."""
+        return f"{self.number} {self.name}"
 
 
 def exercises(path: Path) -> list[Exercise]:
@@ -112,6 +119,22 @@ def sections(file: Path) -> list[tuple[int, str, str]]:
     parts = SECTION.split(text)
     sources = map(str.strip, parts[3::3])
     return list(zip(map(int, parts[1::3]), parts[2::3], sources))
+
+
+def sentence(stem: str, number: int, words: str) -> str:
+    """Return the whole text of an exercise's check that holds some words."""
+    checks = import_module(f"..course.nb{stem.split('_')[0]}", __package__)
+    own = texts(getattr(checks, f"check_{number}"), words)
+    return max(own or texts(checks, words), key=len, default="")
+
+
+def texts(thing, words: str) -> list[str]:
+    """Return the plain texts in a function's source that hold some words."""
+    nodes = list(ast.walk(ast.parse(getsource(thing))))
+    skip = [v for n in nodes if isinstance(n, ast.JoinedStr) for v in n.values]
+    skip += [n.value for n in nodes if isinstance(n, ast.Expr)]  # docstrings
+    found = [n for n in nodes if isinstance(n, ast.Constant) and n not in skip]
+    return [n.value for n in found if words in str(n.value)]
 
 
 def write_course(notebooks: list[str], out: Path) -> None:
@@ -190,7 +213,10 @@ def changed(path: Path, file: str, found: list[Exercise], version: str):
 def gaps_of(each: Exercise, stem: str) -> dict[str, str | int]:
     """Return what fills the gaps of the texts for one exercise."""
     rows = [
-        TEXTS["row"].format(words=html.escape(words), source=html.escape(code))
+        TEXTS["row"].format(
+            words=html.escape(sentence(stem, n, words) or words),
+            source=html.escape(code),
+        )
         for n, words, code in sections(MISTAKES / f"{stem}.py")
         if n == each.number
     ]

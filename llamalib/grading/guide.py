@@ -4,17 +4,14 @@ A line `{plan}` becomes the table of weeks; a line like `{04_rope}` becomes
 that notebook's heading, minutes, aim, and what students get wrong.
 """
 
-import ast
 import re
-from importlib import import_module
-from inspect import getsource
 from pathlib import Path
 
 from ..course.counts import reading, table
 from ..course.series import SERIES
 from ..files import ROOT
 from ..tasks.notebooks import NOTEBOOKS, read_notebook
-from .assignments import MISTAKES, exercises, sections
+from .assignments import MISTAKES, exercises, sections, sentence
 
 PAGE = ROOT / "site" / "guide.md"
 TITLES = {Path(each.file).stem: each for each in SERIES}
@@ -69,21 +66,10 @@ def facts(stem: str) -> str:
 
 def mistakes(stem: str) -> dict[int, str]:
     """Return by exercise what its check says of the mistakes in the tests."""
-    module = import_module(f"..course.nb{stem.split('_')[0]}", __package__)
     found = {}
     for n, words, _ in sections(MISTAKES / f"{stem}.py"):
-        own = texts(getattr(module, f"check_{n}"), words)
-        whole = max(own or texts(module, words), key=len, default="")
+        whole = sentence(stem, n, words)
         safe = re.sub(r"([\\`*_$<>[\]{}|])", r"\\\1", whole)
         if whole:  # otherwise it is no named mistake
             found.setdefault(n, {})[f"“{safe}”"] = None
     return {n: " · ".join(named) for n, named in found.items()}
-
-
-def texts(thing, words: str) -> list[str]:
-    """Return the plain texts in a function's source that hold some words."""
-    nodes = list(ast.walk(ast.parse(getsource(thing))))
-    skip = [v for n in nodes if isinstance(n, ast.JoinedStr) for v in n.values]
-    skip += [n.value for n in nodes if isinstance(n, ast.Expr)]  # docstrings
-    found = [n for n in nodes if isinstance(n, ast.Constant) and n not in skip]
-    return [n.value for n in found if words in str(n.value)]

@@ -4,12 +4,12 @@ r"""Judge one submission: run it in a sandbox, and our checks outside it.
 limits, and prints the result as JSON.
 """
 
-import argparse
 import ast
 import contextlib
 import json
 import sys
 import tempfile
+import time
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,8 @@ from .sandbox import Sandbox, write_package
 from .wire import Failed, Lost, masked
 from .worker import limit
 
-CELL, START, RESTARTS = 120, 120, 3  # seconds, seconds, for cells that hang
+START, CELL, CELLS = 120, 120, 300  # seconds: of the sandbox, one cell, all
+RESTARTS = 3  # for cells that hang
 SIZE = 30 * 2**20  # bytes of a notebook
 MEMORY = 8 * 2**30  # address space of the judge
 HIDDEN = 3  # checks with other seeds and shapes
@@ -96,9 +97,11 @@ class Submission:
             try:
                 with box.within(START):
                     box.run("start", "")
+                end = time.monotonic() + CELLS
                 for name, source, ours in self.cells:
                     if name not in self.skipped:
-                        with box.within(CELL):
+                        left = max(1, min(CELL, end - time.monotonic()))
+                        with box.within(left):
                             error = box.run(name, source)
                         if error and not ours:
                             self.notes[name] = masked(str(error))
@@ -112,6 +115,12 @@ class Submission:
                 if len(self.skipped) > RESTARTS:
                     raise Lost("its cells do not run to the end") from None
         return self.box
+
+    def why_no(self, function: str) -> str:
+        """Return that a function is not defined, and its cell's error."""
+        found = (self.notes[name] for name, source, _ in self.cells
+                 if name in self.notes and f"def {function}" in source)  # fmt: skip
+        return ": ".join([f"the notebook defines no {function}", *found])
 
     def close(self) -> None:
         """End the sandbox; the next `ready` starts another."""
@@ -132,7 +141,7 @@ def judged(submission, exercise, check, given, variants, seconds) -> tuple:
             submission.close()
             right, said = False, str(lost)
         except Failed:
-            return False, f"the notebook defines no {exercise.name}"
+            return False, submission.why_no(exercise.name)
         words = words or said
         if not right:
             return False, f"in a hidden check: {said}" if n else said
@@ -147,8 +156,11 @@ def verdict_on(answer, check, given) -> tuple[bool | None, str]:
         return False, f"{FAILED}: {type(error).__name__}: {error}"[:300]
 
 
-def judge(path: Path, stem: str, variants, seconds=20, unsafe=False) -> dict:
-    """Return a submission's marks, words and notes, by exercise."""
+def judge(path: str, stem: str, variants, seconds=20, unsafe=False) -> dict:
+    r"""Return a submission's marks and notes, and why it has no marks.
+
+    Marks: by exercise the points, the most there can be, and words.
+    """
     (source,) = (ROOT / "notebooks").rglob(f"{stem}.ipynb")
     notebook = json.loads(source.read_text(encoding="utf-8"))
     checks = f"llamalib.course.nb{stem.split('_')[0]}"
@@ -156,7 +168,7 @@ def judge(path: Path, stem: str, variants, seconds=20, unsafe=False) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         write_package(Path(folder))
         try:
-            cells, problem = read_cells(path), ""
+            cells, problem = read_cells(Path(path)), ""
         except (OSError, ValueError) as error:
             cells, problem = [], str(error)
         work = Submission(cells, code_of(notebook), Path(folder), unsafe)
@@ -164,28 +176,22 @@ def judge(path: Path, stem: str, variants, seconds=20, unsafe=False) -> dict:
             for each in exercises(source):
                 check = getattr(checks, f"check_{each.number}")
                 given = [value_of(name, notebook) for name in each.given]
-                right, words = False, problem
+                right, words = False, ""
                 if not problem:
                     case = work, each, check, given, variants, seconds
                     right, words = judged(*case)
-                points = each.points * right
-                marks[each.number] = points, each.points, words
+                found = each.points * right, each.points, words[:2000]
+                marks[each.title] = found
     notes = dict(islice(work.notes.items(), NOTES))
     if len(notes) < len(work.notes):
         notes[f"and {len(work.notes) - NOTES:,} more cells"] = "errors"
-    return dict(marks=marks, notes=notes)
+    return dict(marks=marks, notes=notes, problem=problem)
 
 
 def main() -> None:
-    """Print the result of one submission as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("path", type=Path)
-    parser.add_argument("stem")
-    parser.add_argument("--variants", type=int, nargs="+")
-    parser.add_argument("--seconds", type=float)
-    parser.add_argument("--unsafe", action="store_true")
+    """Print the result of one submission, given and told as JSON."""
     limit(MEMORY)
-    json.dump(judge(**vars(parser.parse_args())), sys.stdout)
+    json.dump(judge(**json.loads(sys.argv[1])), sys.stdout)
 
 
 if __name__ == "__main__":

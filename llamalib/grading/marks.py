@@ -20,22 +20,13 @@ from tempfile import TemporaryFile
 
 from ..files import ROOT, listing
 from ..tasks.notebooks import all_notebooks, write
-from .assignments import exercises, find_notebook
+from .assignments import TEXTS, exercises, find_notebook
 from .judging import FAILED, HIDDEN
 from .sandbox import refuse_unless_isolated
 
 LONGEST = 3600  # seconds for one submission, judge included
 SEEDS = 10**6  # the largest
 FORMS = "STUDENT/05_attention.ipynb or STUDENT_05_attention.ipynb"
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{0}</title>
-<style>body {{ font-family: sans-serif; max-width: 60em; margin: 2em auto }}
-pre {{ white-space: pre-wrap }} td, th {{ vertical-align: top;
-text-align: left; padding: 0 1em 0 0 }}</style>
-<h1>{0}</h1>{1}
-</html>
-"""
-TABLE = "<table><tr><th>exercise<th>points<th>the check says</tr>{}</table>"
 
 
 def find_submissions(folder: Path) -> tuple[dict, list[str]]:
@@ -92,32 +83,37 @@ def grade(
     found, others = find_submissions(folder.resolve())
     out = out or folder / "marks.csv"
     refuse_unless_written(out)
-    own = out.name, out.stem
-    for name in others:
-        if Path(name).parts[0] not in own:
-            print(f"ignored: {shown(name)}; expected {FORMS}")
     print(f"hidden checks of --seed {seed}")
     found = {key: found[key] for key in sorted(found) if key[1] in ours}
+    if not found:
+        raise ValueError(f"{folder} holds no submission of {', '.join(ours)}")
     variants = [0, *(HIDDEN * seed + n for n in range(1, HIDDEN + 1))]
-    options = ["--seconds", str(seconds), "--variants", *map(str, variants)]
-    options += ["--unsafe"] * unsafe
-    results = mark_all(found, ours, options, jobs)
-    write_results(results, out, seed)
+    options = dict(seconds=seconds, variants=variants, unsafe=unsafe)
+    results = {}
+    try:
+        mark_all(found, ours, options, jobs, results)
+    finally:
+        write_results(results, out, seed)
+    own = re.compile(rf"{re.escape(out.stem)}(\.\d+)?(\.csv)?")
+    for name in others:
+        if not own.fullmatch(Path(name).parts[0]):
+            print(f"not marked: {shown(name)}; expected {FORMS}")
     if len(results) < len(found):
         done = f"{len(results)} of {len(found)} submissions are marked"
         raise RuntimeError(f"stopped by Ctrl-C: {done}")
 
 
-def mark_all(found: dict, ours: dict, options, jobs: int) -> dict:
-    """Return the results of submissions; at Ctrl-C those that it has."""
-    results = {}
+def mark_all(found: dict, ours: dict, options, jobs: int, results) -> None:
+    """Add the results of submissions to `results`, until Ctrl-C."""
 
     def mark(key):
-        result = marked(found[key], ours[key[1]], options)
-        words = [m[2] for m in result["marks"].values() if FAILED in m[2]]
+        result = results[key] = marked(found[key], ours[key[1]], options)
+        faults = FAILED, f"in a hidden check: {FAILED}"
+        words = [m[2] for m in result["marks"].values()
+                 if m[2].startswith(faults)]  # fmt: skip
         said = "{}  {}: {} of {}".format(shown(key[0]), key[1], *total(result))
-        print(said, *map(shown, words[:1]), flush=True)
-        results[key] = result
+        done = f"{len(results)}/{len(found)}  {said}"
+        print(done, shown(result["problem"]), *words[:1], flush=True)
 
     with contextlib.suppress(KeyboardInterrupt):
         with ThreadPoolExecutor(jobs) as pool:
@@ -147,26 +143,27 @@ def refuse_unless_written(out: Path) -> None:
             pass
 
 
-def marked(files: list[Path], ours: Path, options: list[str]) -> dict:
+def marked(files: list[Path], ours: Path, options: dict) -> dict:
     """Return what a judge in a process of its own says of a submission."""
-    module = [sys.executable, "-m", f"{__package__}.judging"]
+    case = json.dumps(dict(path=str(files[0]), stem=ours.stem, **options))
+    command = [sys.executable, "-m", f"{__package__}.judging", case]
     how = dict(cwd=ROOT, capture_output=True, timeout=LONGEST)
     try:
         if len(files) > 1:
             names = " and ".join(file.name for file in files)
             raise FileExistsError(f"{shown(names)}: keep one of them")
-        done = subprocess.run([*module, *files, ours.stem, *options], **how)
+        done = subprocess.run(command, **how)
         return json.loads(done.stdout)
     except FileExistsError as error:
-        words = f"not marked: {error}"
+        problem = str(error)
     except subprocess.TimeoutExpired:
-        words = f"{FAILED}: not finished after {LONGEST} s"
+        problem = f"{FAILED}: not finished after {LONGEST} s"
     except ValueError:  # it ended before its result
         if done.returncode == -signal.SIGINT:  # Ctrl-C
             raise KeyboardInterrupt from None
-        words = f"{FAILED}: {done.stderr.decode(errors='replace')[-300:]}"
-    marks = {e.number: (0, e.points, words) for e in exercises(ours)}
-    return dict(marks=marks, notes={})
+        problem = f"{FAILED}: {done.stderr.decode(errors='replace')[-300:]}"
+    marks = {e.title: (0, e.points, "") for e in exercises(ours)}
+    return dict(marks=marks, notes={}, problem=problem)
 
 
 def total(*results: dict) -> tuple[int, int]:
@@ -177,19 +174,22 @@ def total(*results: dict) -> tuple[int, int]:
 
 def write_results(results: dict, out: Path, seed: int) -> None:
     """Write the table, with a line for each student, and the pages."""
-    columns = {(s, n): m[1] for (_, s), r in results.items()
-               for n, m in r["marks"].items()}  # fmt: skip
-    columns = dict(sorted(columns.items()))
-    heads = [f"{stem} {n}" for stem, n in columns]
-    rows, pages = [["student", "points", "of", *heads, "seed"]], {}
+    most = {(stem, title): mark[1] for (_, stem), result in results.items()
+            for title, mark in result["marks"].items()}  # fmt: skip
+    heads, pages = [f"{stem} {title}" for stem, title in sorted(most)], {}
+    rows = [["student", "points", "of", *heads, "seed", "remark"]]
     for student in sorted({student for student, _ in results}):
-        own = {s: r for (who, s), r in results.items() if who == student}
-        found = {(s, n): m[0] for s, r in own.items()
-                 for n, m in r["marks"].items()}  # fmt: skip
-        points = sum(found.values()), sum(columns.values())
-        marks = (found.get(column, "") for column in columns)
-        rows.append([safe(student), *points, *marks, seed])
-        pages[student] = page(student, own)
+        own = {stem: result for (who, stem), result in results.items()
+               if who == student}  # fmt: skip
+        given = {(stem, title): mark[0] for stem, result in own.items()
+                 for title, mark in result["marks"].items()}  # fmt: skip
+        points = sum(given.values()), sum(most.values())
+        marks = [given.get(column, "") for column in sorted(most)]
+        remark = "; ".join(f"{stem}: {result['problem']}"
+                           for stem, result in own.items()
+                           if result["problem"])  # fmt: skip
+        rows.append([safe(student), *points, *marks, seed, remark])
+        pages[student] = page(student, own, seed)
         print(f"{shown(student)}: {points[0]} of {points[1]}")
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
@@ -211,20 +211,26 @@ def file_name(student: str) -> str:
     return f"{kept}.html"
 
 
-def page(student: str, results: dict) -> str:
+def page(student: str, results: dict, seed: int) -> str:
     """Return a student's page in HTML."""
-    parts = []
+    texts, parts = TEXTS["page"], []
     for stem, result in results.items():
         heading = "{}: {} of {}".format(stem, *total(result))
-        rows = [
-            f"<tr><td>{n}<td>{found} of {most}<td><pre>{html.escape(words)}"
-            f"</pre>"
-            for n, (found, most, words) in result["marks"].items()
-        ]
-        parts += [f"<h2>{heading}</h2>", TABLE.format("\n".join(rows))]
-        for cell, words in result["notes"].items():
-            parts.append(f"<pre>{html.escape(f'{cell}: {words}')}</pre>")
-    return PAGE.format(html.escape(shown(student)), "\n".join(parts))
+        rows = []
+        for title, (found, most, words) in result["marks"].items():
+            if found and words != "right":
+                words = f"right: {words}"
+            row = title, found, most, html.escape(words)
+            rows.append(texts["row"].format(*row))
+        notes = [f"{cell}: {words}" for cell, words in result["notes"].items()]
+        parts.append(texts["part"].format(
+            heading=heading, rows="".join(rows),
+            notes=html.escape("\n".join([result["problem"], *notes])),
+        ))  # fmt: skip
+    return texts["page"].format(
+        student=html.escape(shown(student)), points=total(*results.values()),
+        seed=seed, parts="".join(parts),
+    )  # fmt: skip
 
 
 def save(path: Path, text: str) -> None:

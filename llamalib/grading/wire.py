@@ -124,8 +124,10 @@ class Wire:
             kind, *values = self.receive()
             if kind == "value":
                 return values
-            if kind == "stop":
+            if kind == "stop" and question[0] == "next":
                 raise StopIteration
+            if kind == "stop":
+                raise Lost("sent what cannot be read")
             if kind == "error":
                 raise self.error(*values)
             self.serve(kind, *values)
@@ -198,6 +200,7 @@ class Judge(Wire):
         if sizes[0] > TEXT or sizes[1] > DATA:
             raise Lost(f"sent {sum(sizes):,} bytes at once")
         text, self.data = map(self.take, sizes)
+        self.left = len(self.data)  # bytes that no tensor has taken
         try:
             kind, *values = self.unpacked(json.loads(text))
             if len(values) == {"stop": 0, "next": 1, "call": 3}.get(kind, 2):
@@ -245,8 +248,10 @@ class Judge(Wire):
     def tensor(self, kind, shape, grad, start, size) -> Tensor:
         """Return a tensor of bytes that came with the message."""
         dtype, data = DTYPES[kind], self.data[start : start + size]
-        n, least = math.prod(shape), min([start, size, *shape])
-        if least < 0 or len(data) != size or size != n * dtype.itemsize:
+        self.left -= size
+        if min([start, size, self.left, *shape]) < 0 or len(shape) > 64:
+            raise ValueError
+        if not len(data) == size == math.prod(shape) * dtype.itemsize:
             raise ValueError
         found = torch.tensor(np.frombuffer(data, np.uint8))
         # a forged truth value may be neither 0 nor 1

@@ -6,7 +6,6 @@ It holds no check: it takes inputs and gives outputs over its pipe.
 import ast
 import linecache
 import os
-import re
 import sys
 import types
 
@@ -29,13 +28,34 @@ def limit(memory: int = MEMORY) -> None:
             pass  # macOS has no limit of memory
 
 
-def without_magics(source: str) -> str:
-    """Return a cell without IPython's own: %magic, !command, ?help."""
+class Shell:
+    """IPython's shell, of which only what runs Python is done."""
+
+    def __init__(self, names: dict):
+        self.names = names
+
+    def run_line_magic(self, name: str, line: str, *rest) -> None:
+        """Run the statement of %time; leave out other magics."""
+        self.run_cell_magic(name, "", line)
+
+    def run_cell_magic(self, name: str, line: str, cell: str) -> None:
+        """Run the cell of %%time and %%capture; leave out other magics."""
+        if name in ("time", "capture"):
+            exec(cell, self.names)
+
+    def __getattr__(self, name):
+        return lambda *given: None
+
+
+def plain_python(source: str) -> str:
+    """Return a cell with calls of `Shell` for %magic, !command and ?help."""
     try:
         ast.parse(source)
         return source
     except SyntaxError:
-        return re.sub(r"(?m)^(\s*)[%!?].*", r"\1pass", source)
+        from IPython.core.inputtransformer2 import TransformerManager
+
+        return TransformerManager().transform_cell(source)
 
 
 def serve() -> None:
@@ -50,13 +70,14 @@ def serve() -> None:
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     names = vars(main)
     names["display"] = lambda *shown: None
+    names["get_ipython"] = lambda: Shell(names)
 
     def run(name: str, source: str) -> str | None:
         """Run a cell; return None, or its error."""
-        source = without_magics(source)
-        lines = source.splitlines(keepends=True)
-        linecache.cache[name] = len(source), None, lines, name
         try:
+            source = plain_python(source)
+            lines = source.splitlines(keepends=True)
+            linecache.cache[name] = len(source), None, lines, name
             exec(compile(source, name, "exec"), names)
         except (Exception, SystemExit) as error:
             return explain(error)

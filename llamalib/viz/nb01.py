@@ -10,7 +10,7 @@ from .model_map import strip  # noqa: F401
 from .play import Play, token_texts
 
 TINTS = ("#f6e3ee", "#e6b8d1")  # of the token's colour, alternating
-CONTROL = "#dddddd"  # behind a control token
+CONTROL = "#dddddd"  # behind a special token
 
 
 def token_rows(rows, title):
@@ -29,9 +29,9 @@ def token_rows(rows, title):
 
 
 def token_boxes(tokens, ids, codes, title="", left_out=0):
-    """Draw n tokens as boxes: text, id, bytes (None: a control token)."""
+    """Draw n tokens as boxes: text, id, bytes (None: a special token)."""
     labels = [visible(token) for token in tokens]
-    below = ["control" if c is None else _hex(c) for c in codes]
+    below = ["special" if c is None else _hex(c) for c in codes]
     columns = zip(labels, map(str, ids), below, strict=True)
     sizes = 11, 8, 7  # points
     widths = [9 + max(map(charts.text_width, c, sizes)) for c in columns]
@@ -89,7 +89,7 @@ def tokens(llama, text="Hello, llama! 你好 🦙") -> Play:
         tokens, left_out = token_texts(llama, shown), len(ids) - len(shown)
         return token_boxes(tokens, shown, codes, heading, left_out)
 
-    description = "names of special tokens become control tokens"
+    description = "a special token's name becomes that token"
     return Play(
         draw,
         text=ipw.Textarea(text, description="text", rows=3),

@@ -42,7 +42,7 @@ PARTS = {
 }
 # What a widget's saved output says, and what it says above a live part.
 STILL = re.compile(r"A (still picture|saved text)\. Run the notebook[^.<]*\.")
-LIVE = r"A \1. Below, the same is live."
+LIVE = r"A \1. Below is a live one."
 SITE = ROOT / "site"
 FONT = "STIXTwoMath-Regular.ttf"  # SIL Open Font License, version 1.1
 # Where a file of the project is in the site.
@@ -227,10 +227,10 @@ class Pages:
             for found in (flow.ROAD, flow.APPENDICES)
         )
         others = "glossary names guide solutions/index data setup_colab"
-        parts = [
-            f'<a href="{Path(file).stem}.html#llama">{file[:2]}</a>'
+        parts = {
+            int(file[:2]): f'<a href="{file[:-6]}.html#llama">{file[:2]}</a>'
             for file in PARTS
-        ]
+        }
         trees = (
             tree("Main road", main),
             tree("Appendices", more),
@@ -242,8 +242,7 @@ class Pages:
             map=flow.picture(),
             series=series_table(times),
             routes=routes_table(times),
-            tokenizer=parts[0],
-            parts=f"{', '.join(parts[1:-1])} and {parts[-1]}",
+            parts=parts,
             trees="\n\n".join(trees),
         )
 
