@@ -763,7 +763,7 @@ def test_cut_off_is_said_of_what_is_cut_off(opened):
     submit(opened, "sampling")
     fill(opened, "sampling", "0.05", "temperature")
     fill(opened, "sampling", "1", "top-p")
-    said(opened, "sampling", "^3,328 of 3,328 tokens can be drawn, 0.0")
+    said(opened, "sampling", "^3,328 of 3,328 tokens can be drawn; entropy 0.0")
     rows = cells(opened, "sampling")
     assert [row[2] for row in rows].count("cut off") == 0
     assert rows[-1][0] == "3,317 others" and rows[-1][2] == "<0.0001"
