@@ -457,8 +457,8 @@ UNSET = """return [...document.querySelectorAll("merror, .math")]
 WIDE = """const scrolls = e => e && e.tagName !== "ARTICLE" && (
     /auto|scroll/.test(getComputedStyle(e).overflowX)
     || scrolls(e.parentElement))
-const all = document.querySelectorAll("html, article, article :not(input)")
-const out = [...all].filter(e =>
+const shown = "html, article, article :not(input, svg *)"
+const out = [...document.querySelectorAll(shown)].filter(e =>
   Math.max(e.getBoundingClientRect().right, e.scrollWidth)
   > window.innerWidth + 1 && !scrolls(e) && e.checkVisibility())
 return out.slice(0, 3).map(e => e.outerHTML.slice(0, 80))"""
@@ -484,6 +484,15 @@ def test_every_page(folder, address, driver, width, theme):
         count = "return document.querySelectorAll('math').length"
         formulas += driver.execute_script(count)
     assert formulas > 1000
+
+
+@pytest.mark.browser
+def test_every_width(address, driver):
+    """The theme changes at some: no page is cut off between them."""
+    for width in range(320, 1500, 100):
+        for name in ("index", "names", "05_attention"):
+            show(driver, f"{address}/{name}.html", width)
+            assert driver.execute_script(WIDE) == [], (name, width)
 
 
 @pytest.mark.browser
