@@ -31,8 +31,8 @@ def limit(memory: int = MEMORY) -> None:
 class Shell:
     """IPython's shell, of which only what runs Python is done."""
 
-    def __init__(self, names: dict):
-        self.names = names
+    def __init__(self, execute):
+        self.execute = execute
 
     def run_line_magic(self, name: str, line: str, *rest) -> None:
         """Run the statement of %time; leave out other magics."""
@@ -41,7 +41,7 @@ class Shell:
     def run_cell_magic(self, name: str, line: str, cell: str) -> None:
         """Run the cell of %%time and %%capture; leave out other magics."""
         if name in ("time", "capture"):
-            exec(cell, self.names)
+            self.execute(cell)
 
     def __getattr__(self, name):
         return lambda *given: None
@@ -58,19 +58,18 @@ def plain_python(source: str) -> str:
         return TransformerManager().transform_cell(source)
 
 
-def serve() -> None:
-    """Answer the judge's questions until the pipe ends."""
-    read, write = (os.fdopen(os.dup(n), f"{m}b") for n, m in enumerate("rw"))
-    for number in range(3):
-        os.dup2(os.open(os.devnull, os.O_RDWR), number)
-    limit()
+def notebook() -> tuple:
+    """Return two functions: to run a cell, and to find what has a name."""
     from ..course.judge import explain
-    from .wire import Lost, Worker
 
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     names = vars(main)
     names["display"] = lambda *shown: None
-    names["get_ipython"] = lambda: Shell(names)
+    names["get_ipython"] = lambda: Shell(execute)
+
+    def execute(source: str, name: str = "a magic") -> None:
+        """Run a source with the notebook's names."""
+        exec(compile(source, name, "exec"), names)
 
     def run(name: str, source: str) -> str | None:
         """Run a cell; return None, or its error."""
@@ -78,7 +77,7 @@ def serve() -> None:
             source = plain_python(source)
             lines = source.splitlines(keepends=True)
             linecache.cache[name] = len(source), None, lines, name
-            exec(compile(source, name, "exec"), names)
+            execute(source, name)
         except (Exception, SystemExit) as error:
             return explain(error)
         finally:
@@ -89,7 +88,18 @@ def serve() -> None:
         """Return what the notebook calls by a name."""
         return names[name]
 
-    wire = Worker(read, write, (run, find))
+    return run, find
+
+
+def serve() -> None:
+    """Answer the judge's questions until the pipe ends."""
+    read, write = (os.fdopen(os.dup(n), f"{m}b") for n, m in enumerate("rw"))
+    for number in range(3):
+        os.dup2(os.open(os.devnull, os.O_RDWR), number)
+    limit()
+    from .wire import Lost, Worker
+
+    wire = Worker(read, write, notebook())
     try:
         while True:
             wire.serve(*wire.receive())
