@@ -1,0 +1,207 @@
+"""The library's modules are the notebooks' cells, byte for byte."""
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from lessons import export
+from llamalib.files import ROOT
+
+MODULES = ("model", "generate", "quantize", "probe")
+
+
+def test_the_modules_are_as_exported():
+    files = export.export(ROOT)
+    assert sorted(files) == sorted(
+        ROOT / "llamalib" / f"{name}.py" for name in MODULES
+    )
+    for file, text in files.items():
+        assert file.read_bytes() == text.encode(), file.name
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_cell_is_in_its_module_unchanged(name):
+    text = (ROOT / "llamalib" / f"{name}.py").read_text(encoding="utf-8")
+    cells = [
+        source
+        for notebook in export.notebooks(ROOT)
+        for module, source in export.tagged_cells(notebook)
+        if module == name
+    ]
+    assert cells
+    for source in cells:
+        body = export.divided(source)[1]
+        assert body in source and f"\n\n\n{body}\n" in text
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_ruff_finds_nothing_to_change(name):
+    file = str(ROOT / "llamalib" / f"{name}.py")
+    for command in (["check", "--select", "F,I"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, file],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_model_py_imports_torch_and_the_standard_library_alone():
+    tree = ast.parse((ROOT / "llamalib" / "model.py").read_text("utf-8"))
+    found = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in (
+            [node.module or "."]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+    }
+    assert found - sys.stdlib_module_names == {"torch"}
+
+
+def test_the_exporter_needs_neither_package(tmp_path):
+    """It repairs a module that does not run, and says which it wrote."""
+    for name in ("lessons", "notebooks"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    package = tmp_path / "llamalib"
+    package.mkdir()
+    shutil.copy(ROOT / "llamalib" / "__init__.py", package)
+    for name in MODULES:
+        (package / f"{name}.py").write_text("this does not run")
+    command = [sys.executable, "-S", "-m", "lessons", "export"]
+    checked = subprocess.run(
+        [*command, "--check"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert checked.returncode == 1
+    assert "llamalib/model.py" in checked.stdout
+    assert (package / "model.py").read_text() == "this does not run"
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("wrote llamalib/") == 4
+    for name in MODULES:
+        ours = (ROOT / "llamalib" / f"{name}.py").read_bytes()
+        assert (package / f"{name}.py").read_bytes() == ours
+    again = subprocess.run(
+        [*command, "--check"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (again.returncode, again.stdout) == (0, "")
+
+
+# -- a small series ----------------------------------------------------------
+
+
+@pytest.fixture
+def series(tmp_path, monkeypatch):
+    """A function from notebooks, as {name: [(tag, source)]}, to a project."""
+
+    def write(init="", **notebooks):
+        (tmp_path / "notebooks" / "appendix").mkdir(parents=True)
+        (tmp_path / "llamalib").mkdir()
+        (tmp_path / "llamalib" / "__init__.py").write_text(init)
+        tags = [tag for cells in notebooks.values() for tag, _ in cells]
+        titles = {t.split(":")[1]: "Title." for t in tags if ":" in t}
+        titles.pop("modle", None)
+        monkeypatch.setattr(export, "TITLES", titles or {"model": "Title."})
+        for name, cells in notebooks.items():
+            folder = tmp_path / "notebooks"
+            folder = folder / "appendix" if name[0] == "A" else folder
+            cells = [
+                {"metadata": {"tags": [tag]}, "source": source}
+                for tag, source in cells
+            ]
+            name = name.removeprefix("n")
+            file = folder / f"{name}.ipynb"
+            file.write_text(json.dumps({"cells": cells}))
+        files = export.export(tmp_path)
+        return {file.stem: text for file, text in files.items()}
+
+    return write
+
+
+def after_head(text):
+    """Return a module's text after its docstring."""
+    return text.split('"""\n', 1)[1]
+
+
+def test_cells_become_modules(series):
+    found = series(
+        init="from .tokenizer import Tokenizer\n",
+        n00_a=[
+            ("llamalib:model", "import math\n\nONE = 1\n\n\nx = math.pi"),
+            ("taught", "def not_here(): ..."),
+        ],
+        n01_b=[
+            ("llamalib:model", "from llamalib import ONE\n\n\nclass B: ..."),
+            (
+                "llamalib:generate",
+                "import torch\nfrom llamalib import B, Tokenizer, files\n"
+                "from llamalib.checks import check\n\n\ndef g():\n    ...",
+            ),
+        ],
+        A_c=[
+            ("llamalib:generate", "from llamalib.generate import g\n\ny = g")
+        ],
+    )
+    assert after_head(found["model"]) == (
+        '\nimport math\n\n__all__ = [\n    "ONE",\n    "x",\n    "B",\n]\n\n\n'
+        "ONE = 1\n\n\nx = math.pi\n\n\nclass B: ...\n"
+    )
+    assert after_head(found["generate"]) == (
+        "\nimport torch\n\nfrom . import files\nfrom .checks import check\n"
+        "from .model import B\nfrom .tokenizer import Tokenizer\n\n"
+        '__all__ = [\n    "g",\n    "y",\n]\n\n\n'
+        "def g():\n    ...\n\n\ny = g\n"
+    )
+
+
+def test_a_wide_import_is_broken(series):
+    names = [f"a_name_of_some_length_{i}" for i in range(4)]
+    text = f"from package import {', '.join(names)}\nx = 1"
+    found = series(n00_a=[("llamalib:model", text)])["model"]
+    listed = "".join(f"    {name},\n" for name in names)
+    assert f"\nfrom package import (\n{listed})\n" in found
+
+
+def test_a_wrong_tag_is_named(series):
+    with pytest.raises(ValueError, match="unknown tag llamalib:modle, not in"):
+        series(n00_a=[("llamalib:modle", "x = 1")])
+
+
+@pytest.mark.parametrize(
+    "source, said",
+    [
+        ("x = 1\nimport math", "line 2: imports come first"),
+        ("import math; x = 1", "only imports may stand in"),
+        ("# why\nimport math\nx = 1", "only imports may stand in"),
+        ("import math  # why\nx = 1", "only imports may stand in"),
+        ("from . import model\nx = 1", "write from llamalib import"),
+        ("from llamalib import x as y\nx = 1", "x is of this module"),
+        ("x = 1\nx = 2", "model: x is defined twice"),
+        ("x = (", "never closed"),
+    ],
+)
+def test_a_cell_that_would_be_changed_is_refused(series, source, said):
+    with pytest.raises((ValueError, SyntaxError), match=said):
+        series(n00_a=[("llamalib:model", source)])
+
+
+def test_a_module_without_cells_is_named(tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    with pytest.raises(
+        ValueError, match="no cell is tagged llamalib:generate"
+    ):
+        export.export(tmp_path)
+
+
+def test_an_unknown_option_writes_nothing(capsys):
+    assert export.main(["--chek"]) == 2
+    assert "usage" in capsys.readouterr().out
