@@ -1,41 +1,109 @@
-r"""What the notebooks of "Llama, notebook by notebook" share.
+r"""Functions shared by the notebooks of "Llama, notebook by notebook".
+
+`model`, `generate`, `quantize` and `probe` are written from the notebooks'
+cells: `python -m lessons export`.
 
 Shapes, everywhere: `B` batch, `T` query positions, `S` key positions, `D`
 model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
-dim of the feed-forward network, `V` vocabulary, `L` layers. A weight (out, in)
-is used by `F.linear(x, w)`, which is x @ w.T.
+dim of the feed-forward network, `V` vocabulary, `L` layers. A matrix (out, in)
+maps x to x @ w.T.
 """
 
-from importlib import import_module
-
-from .cache import KVCache
-from .config import LLAMA_1B, ModelArgs
-from .decoding import decode_one, generate, generate_batch, pad_left, prefill
-from .gqa import attention, attention_weights, causal_mask
-from .gqa import repeat_kv, sdpa_attention, self_attention
-from .loading import load
-from .model import Llama, attention_maps, forward
-from .model import record, tensor_shapes, transformer_block
-from .rmsnorm import rms_norm
-from .roofline import bytes_per_step, memory_bandwidth
-from .rope import apply_rotary_emb, precompute_freqs_cis, scale_frequencies
-from .sampling import keep_top_k, keep_top_p, next_token_probs, pick
-from .swiglu import feed_forward, ffn_hidden_dim
+from .model import (
+    LLAMA_1B,
+    Attention,
+    FeedForward,
+    Llama,
+    ModelArgs,
+    RMSNorm,
+    TransformerBlock,
+    apply_rotary_emb,
+    attention,
+    attention_weights,
+    causal_mask,
+    precompute_freqs_cis,
+    repeat_kv,
+    rms_norm,
+    scale_frequencies,
+)
 from .tokenizer import Tokenizer
+from .generate import (
+    KVCache,
+    decode_one,
+    generate,
+    generate_batch,
+    next_token_probs,
+    pad_left,
+    prefill,
+    sample,
+    top_k_logits,
+    top_p_logits,
+)
+from .probe import (
+    attention_maps,
+    break_it,
+    bytes_per_step,
+    held_out_texts,
+    memory_bandwidth,
+    paired_difference,
+    record,
+    replaced,
+    text_loss,
+)
+from .loading import load
 
-__version__ = "0.2.0"
-# imported from a room (a subpackage) when first used
-_ROOMS = {
-    "break_it": ".course.experiment",
-    "find_checkpoint": ".formats.find",
-    "save": ".formats.meta",
-}
-_HOMES = [(n, getattr(v, "__module__", "")) for n, v in globals().items()]
-__all__ = [n for n, home in _HOMES if str(home).startswith("llamalib.")]
-__all__ += _ROOMS
+__version__ = "0.3.0"
+
+__all__ = [
+    "LLAMA_1B",
+    "Attention",
+    "FeedForward",
+    "KVCache",
+    "Llama",
+    "ModelArgs",
+    "RMSNorm",
+    "Tokenizer",
+    "TransformerBlock",
+    "apply_rotary_emb",
+    "attention",
+    "attention_maps",
+    "attention_weights",
+    "break_it",
+    "bytes_per_step",
+    "causal_mask",
+    "decode_one",
+    "find_checkpoint",
+    "generate",
+    "generate_batch",
+    "held_out_texts",
+    "load",
+    "memory_bandwidth",
+    "next_token_probs",
+    "pad_left",
+    "paired_difference",
+    "precompute_freqs_cis",
+    "prefill",
+    "record",
+    "repeat_kv",
+    "replaced",
+    "rms_norm",
+    "sample",
+    "save",
+    "scale_frequencies",
+    "text_loss",
+    "top_k_logits",
+    "top_p_logits",
+]
 
 
 def __getattr__(name):
-    if name in _ROOMS:
-        return getattr(import_module(_ROOMS[name], __name__), name)
+    # these read and write files; they are imported when first used
+    if name == "find_checkpoint":
+        from .formats.find import find_checkpoint
+
+        return find_checkpoint
+    if name == "save":
+        from .formats.meta import save
+
+        return save
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,9 @@
-"""One sentence for a wrong argument: what it is, and what was expected."""
+"""Argument validation at the doors: a plain sentence for each mistake."""
 
+import math
 import operator
-from collections.abc import Iterable
-
-import torch
-from torch import Tensor
+from collections.abc import Iterable, Iterator, Mapping, Set
+from numbers import Integral, Rational, Real
 
 
 def expect(ok: bool, name: str, found, expected: str) -> None:
@@ -15,28 +14,163 @@ def expect(ok: bool, name: str, found, expected: str) -> None:
 
 def is_count(n) -> bool:
     """Return whether n is a whole number from 1; True is not."""
-    return type(n) is int and n >= 1
+    return is_whole(n) and n >= 1
 
 
-def check_ids(name: str, tokens: Tensor, V: int) -> None:
-    """Raise ValueError unless all ids are integers from 0 to V - 1."""
-    if tokens.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"{name} are {tokens.dtype}; expected torch.int64")
-    as_ids(name, map(int, tokens.aminmax()), V)
+def is_whole(n) -> bool:
+    """Return whether n is a whole number, also NumPy's; True is not."""
+    return isinstance(n, Integral) and not isinstance(n, bool)
 
 
-def as_ids(name: str, ids: Iterable, V: int, expected="token ids") -> list:
+def is_number(x) -> bool:
+    """Return whether x is a finite number, also NumPy's; True is not."""
+    if is_whole(x):  # PyTorch takes ints of 64 bits
+        return -(2**63) <= x < 2**63
+    is_real = isinstance(x, Real) and not isinstance(x, Rational)
+    return is_real and math.isfinite(x)
+
+
+def check_sampling(
+    temperature=1.0, top_k=None, top_p=None, *, greedy: bool = True
+) -> None:
+    """Raise ValueError for sampling arguments that are out of range.
+
+    greedy: whether temperature may be 0, which takes the argmax.
+    """
+    t, k, p = temperature, top_k, top_p
+    if not is_number(t):
+        raise ValueError(f"temperature must be a number, got {t!r:.80}")
+    if t < 0:
+        raise ValueError(f"temperature must be >= 0, got {t}")
+    if t == 0 and not greedy:
+        raise ValueError("temperature must be > 0, got 0 (0 is the argmax)")
+    if 0 < t < 1e-20:  # logits divided by less may exceed float32
+        raise ValueError(f"temperature must be 0 or at least 1e-20, got {t}")
+    if k is not None and not is_count(k):
+        raise ValueError(f"top_k must be a whole number >= 1, got {k!r:.80}")
+    if p is not None and not (is_number(p) and 0 < p <= 1):
+        raise ValueError(f"top_p must be in (0, 1], got {p!r:.80}")
+    if p is not None and p < 1e-20:  # float32 may round it to 0
+        raise ValueError(f"top_p must be at least 1e-20, got {p}")
+
+
+def check_generate(
+    llama, prompts, max_new_tokens, *, seed, stop, compile, **sampling
+) -> tuple[list[list[int]], int | None, frozenset[int]]:
+    """Check the arguments of `generate` and `generate_batch`.
+
+    Return the prompts as lists of ids, the seed, and the ids to stop at.
+    Raise ValueError for an argument that is wrong.
+    """
+    n = max_new_tokens
+    if not hasattr(llama, "config"):
+        kind = type(llama).__name__
+        raise ValueError(f"llama must be a Llama, got a {kind}; call load()")
+    processes = getattr(llama, "processes", None)
+    if processes:  # first: all raise the same, or all sample the same tokens
+        facts = dict(max_new_tokens=n, stop=repr(stop), compile=compile)
+        seed = processes.shared_seed(seed, **facts, **sampling)
+    check_sampling(**sampling)
+    if not is_count(n):
+        raise ValueError(
+            f"max_new_tokens must be a whole number >= 1, got {n!r:.80}"
+        )
+    check_seed(seed)
+    if type(compile) is not bool:
+        raise ValueError(f"compile must be True or False, got {compile!r:.80}")
+    if compile:
+        check_compile(llama)
+    prompts = check_prompts(prompts, llama.config.vocab_size)
+    longest, most = max(map(len, prompts)), llama.config.context_length
+    if longest + int(n) > most:
+        raise ValueError(
+            f"max_new_tokens={n} exceeds the context: {most} positions minus "
+            f"{longest} prompt tokens leave {max(0, most - longest)}"
+        )
+    seed = seed if seed is None else int(seed)  # PyTorch takes no NumPy's
+    return prompts, seed, check_stop(llama, stop)
+
+
+def check_seed(seed) -> None:
+    """Raise ValueError unless PyTorch's generators take the seed."""
+    if seed is not None and not (is_whole(seed) and 0 <= seed < 2**63):
+        raise ValueError(
+            "seed must be a whole number from 0 to 2**63 - 1, or None, got "
+            f"{seed!r:.80}"
+        )
+
+
+def check_compile(llama) -> None:
+    """Raise an error if this model's decode step cannot be compiled."""
+    from .fast import check_compile
+
+    check_compile(llama)
+
+
+def check_prompts(prompts, V: int) -> list[list[int]]:
+    """Return each prompt as a list of ids below V, or raise ValueError."""
+    if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
+        raise ValueError(
+            f"prompts must be a list of prompts, got {prompts!r:.80}"
+        )
+    prompts = list(prompts)
+    if not prompts:
+        raise ValueError("prompts must hold at least one prompt, got none")
+    found = []
+    for i, ids in enumerate(prompts):
+        name = "prompt_ids" if len(prompts) == 1 else f"prompts[{i}]"
+        what = "a list of token ids"
+        if isinstance(ids, (Set, Mapping, Iterator)):  # not a list
+            kind = type(ids).__name__
+            raise ValueError(f"{name} must be {what}, got a {kind}")
+        found.append(check_ids(name, ids, V, what))
+        if not found[i]:
+            raise ValueError(f"{name} must hold at least one token id")
+    return found
+
+
+def check_stop(llama, stop) -> frozenset[int]:
+    """Return the ids to stop at; None selects the tokenizer's."""
+    if stop is None:
+        return frozenset(getattr(llama.tokenizer, "stop_tokens", ()))
+    what = "a collection of token ids, or () for none"
+    return frozenset(check_ids("stop", stop, llama.config.vocab_size, what))
+
+
+def check_ids(name: str, ids, V: int, what: str) -> list[int]:
     """Return ids as a list of ints from 0 to V - 1, or raise ValueError."""
-    ok = isinstance(ids, Iterable) and getattr(ids, "ndim", 1) == 1
-    ok = ok and not isinstance(ids, (str, bytes, bytearray, memoryview))
-    # a tensor's all at once: reading each would wait for a GPU
-    found = list(getattr(ids, "tolist", ids.__iter__)()) if ok else ()
-    try:  # no floats
-        numbers = [operator.index(i) for i in found]
+    if isinstance(ids, str):
+        advice = (
+            "; call llama.tokenizer.encode(text, bos=True, eos=False) first"
+        )
+        is_prompt = name.startswith("prompt")  # not `stop`, not `decode`
+        raise ValueError(
+            f"{name} must be {what}, got a str{advice if is_prompt else ''}"
+        )
+    if isinstance(ids, (bytes, bytearray, memoryview)) or not isinstance(
+        ids, Iterable
+    ):
+        raise ValueError(f"{name} must be {what}, got {ids!r:.80}")
+    if getattr(ids, "ndim", 1) != 1:
+        shape = tuple(ids.shape)
+        raise ValueError(f"{name} must be {what}, got a tensor {shape}")
+    # convert a tensor in one call: per-element reads each wait for a GPU
+    found = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    found = [as_int(i, name, what) for i in found]
+    for i in (min(found), max(found)) if found else ():
+        if not 0 <= i < V:
+            raise ValueError(
+                f"{name} contains {i}, but the vocabulary has {V} tokens (was "
+                "another tokenizer used?)"
+            )
+    return found
+
+
+def as_int(i, name: str, what: str) -> int:
+    """Return an id of any library as an int, or raise ValueError."""
+    try:
+        if "bool" not in str(getattr(i, "dtype", type(i))):
+            return operator.index(i)
     except TypeError:
-        ok = False
-    expect(ok and bool not in map(type, found), name, ids, expected)
-    own = f"0 to {V - 1}, as this checkpoint's own tokenizer gives"
-    for i in numbers and (min(numbers), max(numbers)):
-        expect(0 <= i < V, f"an id in {name}", i, own)
-    return numbers
+        pass  # a float, a text, several numbers
+    raise ValueError(f"{name} must be {what}, but holds {i!r:.80}")

@@ -1,363 +1,436 @@
-"""One block, the whole model as a function, the module with its weights."""
+r"""The whole Llama: its config, its functions, its modules.
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+Generated from the notebooks' cells by `python -m lessons export`: do not edit
+this file, edit the notebook.
+
+Shapes, everywhere: `B` batch, `T` query positions, `S` key positions, `D`
+model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
+dim of the feed-forward network, `V` vocabulary, `L` layers; `...` any leading
+dimensions. In code, `F` is torch.nn.functional. A matrix (out, in) maps x to
+x @ w.T.
+"""
+
+import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .cache import KVCache
-from .checks import check_ids, expect
-from .config import ModelArgs
-from .gqa import attention, attention_weights, causal_mask
-from .gqa import sdpa_attention, self_attention
-from .rmsnorm import rms_norm
-from .rope import precompute_freqs_cis
-from .swiglu import feed_forward
+__all__ = [
+    "ModelArgs",
+    "LLAMA_1B",
+    "rms_norm",
+    "RMSNorm",
+    "ORIGINAL_CONTEXT",
+    "LOW_FREQ_FACTOR",
+    "HIGH_FREQ_FACTOR",
+    "scale_frequencies",
+    "precompute_freqs_cis",
+    "apply_rotary_emb",
+    "causal_mask",
+    "repeat_kv",
+    "attention_weights",
+    "attention",
+    "Attention",
+    "FeedForward",
+    "TransformerBlock",
+    "Llama",
+]
 
-# The tensors of one block: layers.{layer}.{name}.weight
-BLOCK_WEIGHTS = (
-    "attention_norm",  # (D,): scale of the norm before attention
-    "attention.wq",  # (H·hd, D): makes the queries
-    "attention.wk",  # (KV·hd, D): makes the keys
-    "attention.wv",  # (KV·hd, D): makes the values
-    "attention.wo",  # (D, H·hd): output projection
-    "ffn_norm",  # (D,): scale of the norm before feed-forward
-    "feed_forward.w1",  # (F, D): gate projection
-    "feed_forward.w2",  # (D, F): down projection
-    "feed_forward.w3",  # (F, D): up projection
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArgs:
+    """The settings of a Llama, under the names of Meta's params.json.
+
+    The last three are not in Meta's file.
+    """
+
+    dim: int  # D, the width of the residual stream
+    n_layers: int  # L, the number of blocks
+    n_heads: int  # H, query heads of each block
+    n_kv_heads: int  # KV, key/value heads of each block; divides n_heads
+    vocab_size: int  # V, the number of tokens
+    multiple_of: int  # hidden_dim is rounded up to a multiple of this
+    ffn_dim_multiplier: float | None  # scales hidden_dim; None: 1
+    norm_eps: float  # added to the mean square in RMSNorm
+    rope_theta: float  # the base of RoPE's frequencies
+    use_scaled_rope: bool = False  # whether RoPE's low frequencies are divided
+    rope_scaling_factor: float | None = None  # None: 32 if dim < 4096, else 8
+    head_width: int | None = None  # hd; None: dim / n_heads
+    context_length: int = 131072  # tokens of a text; 8192 in Llama 3.0
+
+    @property
+    def head_dim(self) -> int:
+        """hd, the width of one head."""
+        return self.head_width or self.dim // self.n_heads
+
+    @property
+    def hidden_dim(self) -> int:
+        """F, the hidden width of each feed-forward network (notebook 06)."""
+        hidden = int(2 * (4 * self.dim) / 3)
+        if self.ffn_dim_multiplier is not None:
+            hidden = int(self.ffn_dim_multiplier * hidden)
+        return self.multiple_of * math.ceil(hidden / self.multiple_of)
+
+    @property
+    def scaling_factor(self) -> float | None:
+        """The factor of scaled RoPE, or None for plain RoPE.
+
+        params.json has only `use_scaled_rope`. The published factor is 32 for
+        Llama 3.2 1B (dim 2048) and 3B (3072), and 8 for the larger models,
+        from 8B (4096) to 405B (16384).
+        """
+        if not self.use_scaled_rope:
+            return None
+        return self.rope_scaling_factor or (32.0 if self.dim < 4096 else 8.0)
+
+
+# The published params.json of Llama 3.2-1B: hd is 64, F is 8192
+LLAMA_1B = ModelArgs(
+    dim=2048,
+    n_layers=16,
+    n_heads=32,
+    n_kv_heads=8,
+    vocab_size=128256,
+    multiple_of=256,
+    ffn_dim_multiplier=1.5,
+    norm_eps=1e-5,
+    rope_theta=500000.0,
+    use_scaled_rope=True,
 )
 
 
-def transformer_block(
-    x: Tensor,
-    w: Mapping[str, Tensor],
-    layer: int,
-    freqs_cis: Tensor,
-    mask: Tensor | None,
-    config: ModelArgs,
-    *, update_cache=None, attend=attention, sub_layers=None,
-) -> Tensor:
-    r"""Run one of the L blocks: attention, then feed-forward, each added to x.
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-5) -> Tensor:
+    r"""Scale each vector to a root mean square of 1, then by `weight`.
 
-    x: (..., T, D), the residual stream; returns the same shape.
-    w: every tensor of the model by Meta's name.  layer: 0 … L-1.
-    freqs_cis, mask, update_cache, attend: see `self_attention`.
-    sub_layers: functions to call instead of `self_attention` and
-    `feed_forward`, such as modules with hooks.
+    $$y_i = \gamma_i\, x_i \Big/ \sqrt{\tfrac1D\sum_j x_j^2 + \epsilon}$$
+
+    x: (..., D), any floating dtype; computed in float32.
+    weight: (D,), the learned $\gamma$.
+    eps: added to the mean square, under the root, as in Meta's code.
+    Returns (..., D) in the dtype of `x`, if `weight` has that dtype too.
+    Source: Zhang and Sennrich 2019, arXiv:1910.07467.
     """
-    norm1, wq, wk, wv, wo, norm2, w1, w2, w3 = (
-        w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS
+    xf = x.float()  # bfloat16 keeps only 2 to 3 significant digits
+    scale = torch.rsqrt(xf.pow(2).mean(-1, keepdim=True) + eps)  # (..., 1)
+    return (xf * scale).type_as(x) * weight  # (..., D)
+
+
+class RMSNorm(nn.Module):
+    """Normalize by `rms_norm`, with its own weight (D,), ones at first."""
+
+    def __init__(self, dim: int, eps: float):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize x (..., D); see `rms_norm`."""
+        return rms_norm(x, self.weight, self.eps)
+
+
+ORIGINAL_CONTEXT = 8192  # positions in Llama 3's training before scaling
+LOW_FREQ_FACTOR = 1.0  # wavelengths over 8192 / 1 are scaled fully
+HIGH_FREQ_FACTOR = 4.0  # wavelengths under 8192 / 4 are not scaled
+
+
+def scale_frequencies(freqs: Tensor, factor: float) -> Tensor:
+    r"""Scale low frequencies as specified in the Llama 3.1 and 3.2 configs.
+
+    Frequencies with a wavelength over 8192 positions are divided by
+    `factor`. Those under 2048 are unchanged. Frequencies in between are
+    interpolated.
+
+    freqs: (hd/2,) float32, radians per position; returns the same.
+    factor: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B.
+    Source: the published configurations (`rope_scaling` of type "llama3").
+    """
+    wavelength = 2 * math.pi / freqs  # (hd/2,) positions per rotation
+    smooth = (ORIGINAL_CONTEXT / wavelength - LOW_FREQ_FACTOR) / (
+        HIGH_FREQ_FACTOR - LOW_FREQ_FACTOR
     )
-    mix_tokens, mix_features = sub_layers or (self_attention, feed_forward)
-    x_norm = rms_norm(x, norm1, config.norm_eps)  # (..., T, D)
-    x = x + mix_tokens(
-        x_norm, wq, wk, wv, wo, freqs_cis, mask, head_dim=config.head_dim,
-        update_cache=update_cache, attend=attend,
-    )  # (..., T, D)
-    x_norm = rms_norm(x, norm2, config.norm_eps)  # (..., T, D)
-    return x + mix_features(x_norm, w1, w2, w3)  # (..., T, D)
+    smooth = smooth.clamp(0, 1)  # (hd/2,) 0: divided, 1: unchanged
+    return (1 - smooth) * freqs / factor + smooth * freqs  # (hd/2,)
 
 
-def forward(
-    tokens: Tensor,
-    w: Mapping[str, Tensor],
-    config: ModelArgs,
-    freqs_cis: Tensor,
-    mask: Tensor | None = None,
-    *, update_cache=None, attend=attention, last_only: bool = False,
-    block=None,
+def precompute_freqs_cis(
+    head_dim: int,
+    end: int,
+    theta: float = 500000.0,
+    scaling_factor: float | None = None,
 ) -> Tensor:
-    r"""Run the whole model: embed, L blocks, final norm, LM head.
+    r"""Return cosine and sine of every position's angle for every pair.
 
-    tokens: (..., T) int64 ids.  w: every tensor of the model by Meta's name.
-    freqs_cis, mask, attend: see `self_attention`.
-    update_cache: called as (layer, xk, xv), see `KVCache.update`.
-    last_only: whether to compute logits for the last position alone.
-    block: a function to call instead of `transformer_block`.
-    Returns (..., T, V) float32 logits of the next token; T is 1 if last_only.
+    Components 2k and 2k+1 of a head are pair k. It rotates by
+    $\Theta_k = \theta^{-2k/hd}$ radians per position.
+
+    head_dim: hd, an even number.  end: the number of positions, 0 … end-1.
+    theta: the base, `rope_theta` of params.json.
+    scaling_factor: None for plain RoPE, otherwise see `scale_frequencies`.
+    Returns (end, hd/2, 2) float32; `torch.view_as_complex` of it is
+    cos + i·sin, the form in Meta's code.
+    Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
     """
-    run = block or transformer_block
-    x = F.embedding(tokens, w["tok_embeddings.weight"])  # (..., T, D)
-    for layer in range(config.n_layers):
-        update = update_cache and partial(update_cache, layer)
-        options = dict(update_cache=update, attend=attend)
-        x = run(x, w, layer, freqs_cis, mask, config, **options)
-    if last_only:
-        x = x[..., -1:, :]  # (..., 1, D)
-    x = rms_norm(x, w["norm.weight"], config.norm_eps)  # (..., T, D)
-    return F.linear(x, w["output.weight"]).float()  # (..., T, V)
+    two_k = torch.arange(0, head_dim, 2).float()  # (hd/2,)
+    freqs = 1.0 / theta ** (two_k / head_dim)  # (hd/2,)
+    if scaling_factor is not None:
+        freqs = scale_frequencies(freqs, scaling_factor)
+    # float32, whatever the model's dtype: bfloat16 would round positions
+    angles = torch.outer(torch.arange(end).float(), freqs)  # (end, hd/2)
+    return torch.stack((angles.cos(), angles.sin()), dim=-1)
 
 
-def tensor_shapes(config: ModelArgs) -> dict[str, tuple[int, ...]]:
-    """Return every tensor's name and shape, in the order data flows."""
-    D, hidden = config.dim, config.hidden_dim
-    q_dim = config.n_heads * config.head_dim  # D in Meta's models
-    kv_dim = config.n_kv_heads * config.head_dim
-    attention_shapes = (D,), (q_dim, D), (kv_dim, D), (kv_dim, D), (D, q_dim)
-    ffn_shapes = (D,), (hidden, D), (D, hidden), (hidden, D)
-    shapes = {"tok_embeddings.weight": (config.vocab_size, D)}
-    for layer in range(config.n_layers):
-        for name, shape in zip(BLOCK_WEIGHTS, attention_shapes + ffn_shapes):
-            shapes[f"layers.{layer}.{name}.weight"] = shape
-    shapes["norm.weight"] = (D,)
-    shapes["output.weight"] = (config.vocab_size, D)
-    return shapes
+def apply_rotary_emb(
+    xq: Tensor, xk: Tensor, freqs_cis: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Rotate each pair of each query and key by its position's angle.
+
+    The pairs are Meta's: components 2k and 2k+1 rotate together.
+
+    xq: (..., T, H, hd).  xk: (..., T, KV, hd).  Any floating dtype; the
+    result has it too, computed in float32.
+    freqs_cis: (T, hd/2, 2) or (B, T, hd/2, 2), cosine and sine.
+    Source: Su et al. 2021, equation 34; pairs adjacent, as in Meta's code.
+    """
+    cos, sin = freqs_cis.unsqueeze(-3).unbind(-1)  # (..., T, 1, hd/2)
+
+    def rotate(x):
+        a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+        pairs = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1)
+        return pairs.flatten(-2).type_as(x)  # (..., T, H or KV, hd)
+
+    return rotate(xq), rotate(xk)
 
 
-class Weight(nn.Module):
-    """One tensor, as `weight`. It is never called, so it cannot be hooked."""
+def causal_mask(T: int, S: int | None = None, device=None) -> Tensor:
+    r"""Return the mask that hides later tokens when added to the scores.
 
-    def __init__(self, weight: nn.Parameter):
+    The T queries are the last T of the S positions; S defaults to T.
+    Returns (T, S) float32: 0 where a query may attend, -inf where not.
+    """
+    S = T if S is None else S
+    mask = torch.full((T, S), float("-inf"), device=device)
+    return torch.triu(mask, diagonal=S - T + 1)  # (T, S)
+
+
+def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
+    r"""Repeat each KV head for the `n_rep` query heads of its group.
+
+    x: (..., S, KV, hd).  n_rep: H/KV, the query heads in a group.
+    Returns (..., S, KV·n_rep, hd); its head h is KV head h // n_rep.
+    Source: Ainslie et al. 2023, arXiv:2305.13245.
+    """
+    return torch.repeat_interleave(x, n_rep, dim=-2)  # (..., S, H, hd)
+
+
+def attention_weights(
+    xq: Tensor, xk: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    r"""Return the attention weights: softmax(QKᵀ/√hd + mask).
+
+    For a look inside: the model calls `attention`, which does not return
+    them.
+
+    xq: (..., T, H, hd), rotated by RoPE.
+    xk: (..., S, KV, hd), rotated; H is a multiple of KV.
+    mask: (T, S) or (B, 1, T, S), added to the scores; None: no mask.
+    Returns (..., H, T, S) in the dtype of `xq`; rows sum to 1, up to
+    rounding.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
+    """
+    xk = repeat_kv(xk, xq.shape[-2] // xk.shape[-2])  # (..., S, H, hd)
+    q, k = xq.transpose(-3, -2), xk.transpose(-3, -2)  # (..., H, T or S, hd)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = scores + mask  # (..., H, T, S)
+    return torch.softmax(scores.float(), dim=-1).type_as(xq)
+
+
+def attention(
+    xq: Tensor, xk: Tensor, xv: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    r"""Return each query's weighted average of the values, heads side by side.
+
+    PyTorch's scaled_dot_product_attention computes this. Where it has a fused
+    kernel, the weights (H, T, S) are never stored.
+
+    xq, xk: see `attention_weights`.  xv: (..., S, KV, hd), not rotated.
+    mask: (T, S) or (B, 1, T, S), added to the scores; None: no mask.
+    Returns (..., T, H·hd) in the dtype of `xq`.
+    Source: Vaswani et al. 2017, section 3.2; grouped as in Ainslie et al.
+    """
+    # q: (..., H, T, hd), k and v: (..., KV, S, hd)
+    q, k, v = (x.transpose(-3, -2) for x in (xq, xk, xv))
+    KV, T, G = k.shape[-3], q.shape[-2], q.shape[-3] // k.shape[-3]
+    # Treat the G heads of a group as G·T queries of their KV head: so no key
+    # or value is repeated, and each is read once.
+    q = q.unflatten(-3, (KV, G)).flatten(-3, -2)  # (..., KV, G·T, hd)
+    if mask is not None:  # the same for each head of the group
+        mask = torch.cat([mask.type_as(q)] * G, dim=-2)  # (..., G·T, S)
+    out = F.scaled_dot_product_attention(q, k, v, mask)
+    out = out.unflatten(-2, (G, T)).flatten(-4, -3)  # (..., H, T, hd)
+    return out.transpose(-3, -2).flatten(-2)  # (..., T, H·hd)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with its four matrices."""
+
+    def __init__(self, config: ModelArgs):
         super().__init__()
-        self.weight = weight
+        D, hd = config.dim, config.head_dim
+        self.head_dim = hd
+        self.wq = nn.Linear(D, config.n_heads * hd, bias=False)
+        self.wk = nn.Linear(D, config.n_kv_heads * hd, bias=False)
+        self.wv = nn.Linear(D, config.n_kv_heads * hd, bias=False)
+        self.wo = nn.Linear(config.n_heads * hd, D, bias=False)
 
-    def extra_repr(self) -> str:
-        return f"{tuple(self.weight.shape)}, {self.weight.dtype}"
+    def forward(
+        self, x: Tensor, freqs_cis: Tensor, mask: Tensor | None, cache=None
+    ) -> Tensor:
+        r"""Return what attention adds to the residual stream.
 
-    def register_forward_hook(self, *args, **kwargs):
-        raise RuntimeError("hook a layer, its attention or its feed_forward")
+        x: (..., T, D), normalized; returns the same shape.
+        freqs_cis: (T, hd/2, 2) or (B, T, hd/2, 2), of the positions of x.
+        mask: (T, S) or (B, 1, T, S), see `causal_mask`; None: no mask.
+        cache: this layer's keys and values of earlier tokens (notebook 09);
+        None: there are none, S = T.
+        """
+        xq, xk, xv = self.wq(x), self.wk(x), self.wv(x)
+        xq = xq.unflatten(-1, (-1, self.head_dim))  # (..., T, H, hd)
+        xk = xk.unflatten(-1, (-1, self.head_dim))  # (..., T, KV, hd)
+        xv = xv.unflatten(-1, (-1, self.head_dim))  # (..., T, KV, hd)
+        xq, xk = apply_rotary_emb(xq, xk, freqs_cis)
+        if cache is not None:
+            xk, xv = cache.update(xk, xv)  # (..., S, KV, hd)
+        return self.wo(attention(xq, xk, xv, mask))  # (..., T, D)
 
 
-class SubLayer(nn.Module):
-    """The matrices of a sub-layer; a call runs the function of that name."""
+class FeedForward(nn.Module):
+    r"""SwiGLU with its three matrices: gate w1, up w3, down w2.
 
-    def __init__(self, function: str):
+    $$\mathrm{FFN}(x) = \big(\mathrm{silu}(x W_1^\top) \odot
+      x W_3^\top\big) W_2^\top$$
+
+    Source: Shazeer 2020, arXiv:2002.05202, equation 6, with Swish at beta 1
+    and no biases.
+    """
+
+    def __init__(self, config: ModelArgs):
         super().__init__()
-        self.function = function
+        D, hidden = config.dim, config.hidden_dim
+        self.w1 = nn.Linear(D, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, D, bias=False)
+        self.w3 = nn.Linear(D, hidden, bias=False)
 
-    def forward(self, *args, **kwargs):
-        # by name: an exercise may have replaced the function (`break_it`)
-        return globals()[self.function](*args, **kwargs)
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what the network adds to the residual stream.
+
+        x: (..., D), normalized; returns the same shape.
+        """
+        gate = F.silu(self.w1(x))  # (..., F)
+        return self.w2(gate * self.w3(x))  # (..., D)
 
 
-class Layer(nn.Module):
-    """The weights of one block; a call runs `transformer_block`."""
+class TransformerBlock(nn.Module):
+    """Attention, then the feed-forward network, each behind a norm.
 
-    def __init__(self):
+    Each adds its result to the residual stream.
+    """
+
+    def __init__(self, config: ModelArgs):
         super().__init__()
-        self.add_module("attention_norm", None)  # in the order of use
-        self.add_module("attention", SubLayer("self_attention"))
-        self.add_module("ffn_norm", None)
-        self.add_module("feed_forward", SubLayer("feed_forward"))
+        self.attention_norm = RMSNorm(config.dim, config.norm_eps)
+        self.attention = Attention(config)
+        self.ffn_norm = RMSNorm(config.dim, config.norm_eps)
+        self.feed_forward = FeedForward(config)
 
-    def forward(self, *args, **options):
-        sub_layers = self.attention, self.feed_forward
-        return transformer_block(*args, sub_layers=sub_layers, **options)
+    def forward(
+        self, x: Tensor, freqs_cis: Tensor, mask: Tensor | None, cache=None
+    ) -> Tensor:
+        """Run the block on the residual stream x (..., T, D).
+
+        freqs_cis, mask, cache: see `Attention.forward`.
+        """
+        h = self.attention_norm(x)  # (..., T, D)
+        x = x + self.attention(h, freqs_cis, mask, cache)  # (..., T, D)
+        return x + self.feed_forward(self.ffn_norm(x))  # (..., T, D)
 
 
 class Llama(nn.Module):
-    r"""A Llama whose parameter names are Meta's tensor names.
+    r"""A Llama whose parameters have the names of Meta's tensors.
 
     `llamalib.load` makes one from a folder. `Llama(config)` makes one with
-    fresh weights: matrices normal with standard deviation 0.02, norms 1. A
-    layer, its `attention` and its `feed_forward` can be hooked.
+    random weights: matrices normal with standard deviation 0.02, norms 1.
 
-    tied: whether `output.weight` is `tok_embeddings.weight`.
-    name: the checkpoint's folder, for headings; "" for fresh weights.
-    note: why `load` chose the dtype, or that it is not native; or "".
-    attend: the attention it runs on, see `self_attention`.
-    ways: what `fast.prepare` chose, by name; empty if nothing.
-    compiled: the last compiled step; `fast` keeps it for the next generation.
-    processes: those that share the model, or None: see `parallel`.
+    tied: whether `output.weight` is `tok_embeddings.weight`, as in the 1B and
+    3B; larger Llamas need tied=False.
     """
 
-    def __init__(self, config: ModelArgs, *, tied=True, tokenizer=None):
+    def __init__(self, config: ModelArgs, *, tied: bool = True):
         super().__init__()
-        self.config, self.tokenizer = config, tokenizer
-        self.name, self.attend, self.ways = "", sdpa_attention, {}
-        self._freqs_cis, self.compiled, self.note = None, None, ""
-        self.processes, self.n_kv_heads = None, config.n_kv_heads  # held here
-        self.add_module("tok_embeddings", None)  # first in state_dict
-        self.layers = nn.ModuleList(Layer() for _ in range(config.n_layers))
-        for name, shape in tensor_shapes(config).items():
-            if name == "output.weight" and tied:
-                weight = self.tok_embeddings.weight
-            else:
-                weight = nn.Parameter(torch.ones(shape))
-                if len(shape) == 2 and not weight.is_meta:
-                    nn.init.normal_(weight, std=0.02)
-            path, _, leaf = name.removesuffix(".weight").rpartition(".")
-            self.get_submodule(path).add_module(leaf, Weight(weight))
+        self.config, self.tokenizer = config, None
+        self.name, self.note = "", ""  # `load` sets these and the tokenizer
+        D, V, L = config.dim, config.vocab_size, config.n_layers
+        # fork_rng: PyTorch's own draws, replaced below, change no seed
+        with torch.random.fork_rng(devices=[]):
+            self.tok_embeddings = nn.Embedding(V, D)
+            self.layers = nn.ModuleList(
+                TransformerBlock(config) for _ in range(L)
+            )
+            self.norm = RMSNorm(D, config.norm_eps)
+            # if tied it gets the embedding, and no memory of its own
+            device = "meta" if tied else None
+            self.output = nn.Linear(D, V, bias=False, device=device)
+        if tied:
+            self.output.weight = self.tok_embeddings.weight
+        for weight in self.parameters():
+            if weight.dim() == 2 and not weight.is_meta:
+                nn.init.normal_(weight, std=0.02)
 
-    def _apply(self, fn, recurse=True):
-        # .to(…): a compiled step would keep the old weights alive
-        self.compiled, self.note = None, ""
-        return super()._apply(fn, recurse)
+    def forward(
+        self, tokens: Tensor, cache=None, *, last_only: bool = False
+    ) -> Tensor:
+        r"""Compute the logits of the token that follows each token.
 
-    def __repr__(self) -> str:
-        c, name = self.config, self.name or "fresh weights"
-        kept = f"{self.quantized} for " if self.quantized else ""
-        dtype = f"{self.dtype} ({self.note})" if self.note else self.dtype
-        return (
-            f"Llama({name}: L={c.n_layers}, D={c.dim}, H={c.n_heads}, "
-            f"KV={c.n_kv_heads}, F={c.hidden_dim}, V={c.vocab_size}, "
-            f"{kept}{dtype}, {self.device})"
-        )
+        tokens: (B, T) or (T,) integer ids.
+        cache: a KVCache (notebook 09) with the keys and values of earlier
+        tokens; this pass adds its own. None: there are no earlier tokens.
+        last_only: whether to compute logits for the last position alone.
+        Returns (B, T, V) or (T, V) float32; T is 1 if last_only.
+        """
+        c, T = self.config, tokens.shape[-1]
+        batch = tokens if tokens.dim() == 2 else tokens[None]  # (B, T)
+        x = self.tok_embeddings(batch)  # (B, T, D)
+        if cache is None:
+            freqs_cis = precompute_freqs_cis(
+                c.head_dim, T, c.rope_theta, c.scaling_factor
+            ).to(x.device)
+            mask = causal_mask(T, device=x.device)  # (T, T)
+        else:
+            freqs_cis = cache.freqs_cis[cache.positions(T)]
+            mask = cache.mask(T)
+        for i, layer in enumerate(self.layers):
+            layer_cache = None if cache is None else cache.layers[i]
+            x = layer(x, freqs_cis, mask, layer_cache)  # (B, T, D)
+        if cache is not None:
+            cache.advance(T)
+        if last_only:
+            x = x[:, -1:]  # (B, 1, D)
+        logits = self.output(self.norm(x)).float()  # (B, T, V)
+        return logits if tokens.dim() == 2 else logits[0]
 
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return self.tok_embeddings.weight.device
+        return self.norm.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of the weights; if quantized, after dequantizing."""
-        return self.tok_embeddings.weight.dtype
-
-    @property
-    def quantized(self) -> str | None:
-        """How the blocks' matrices are quantized: "int8", "int4" or None."""
-        return getattr(self.layers[0].attention.wq.weight, "kind", None)
+        """The dtype of the norms, and of all weights unless quantized."""
+        return self.norm.weight.dtype
 
     @property
     def tied(self) -> bool:
         """Whether the output matrix and the embedding are one parameter."""
         return self.output.weight is self.tok_embeddings.weight
-
-    def weights(self) -> dict[str, Tensor]:
-        """Return the weights by Meta's name; ValueError if one is missing."""
-        found, n, L = {}, len(self.layers), self.config.n_layers
-        same = f"{L}, as llama.config.n_layers; change one of the two"
-        expect(n == L, "len(llama.layers)", n, same)
-        try:
-            for name in tensor_shapes(self.config):
-                module = self
-                for part in name.split(".")[:-1]:  # getattr takes longer
-                    module = module._modules.get(part) or getattr(module, part)
-                found[name] = module.weight
-        except AttributeError as error:
-            raise ValueError(f"llama has no {name}: {error}") from None
-        return found
-
-    def new_cache(self, max_seq_len, batch_size=1, padding=None) -> KVCache:
-        """Return an empty KV cache of this model's shape, device and dtype."""
-        like = dict(device=self.device, dtype=self.dtype)
-        config = replace(self.config, n_kv_heads=self.n_kv_heads)
-        return KVCache(config, max_seq_len, batch_size, padding, **like)
-
-    def freqs_cis_for(self, start: int, end: int) -> Tensor:
-        r"""Return RoPE's rotations of positions start … end-1.
-
-        (T, hd/2) complex64; on MPS cosines and sines, (T, hd/2, 2) float32.
-        """
-        made_by, have = self._freqs_cis or (None, ())
-        stale = made_by is not precompute_freqs_cis  # replaced by `break_it`
-        if stale or len(have) < end or have.device != self.device:
-            c, size = self.config, max(256, 2 ** (end - 1).bit_length())
-            with torch.inference_mode(False):  # training may use it too
-                have = precompute_freqs_cis(
-                    c.head_dim, size, c.rope_theta, c.rope_scaling_factor
-                )
-                if self.device.type == "mps":  # see PyTorch's issue 160845
-                    have = torch.view_as_real(have)
-                have = have.to(self.device)
-            self._freqs_cis = precompute_freqs_cis, have
-        return have[start:end]
-
-    def forward(
-        self,
-        tokens: Tensor,
-        cache: KVCache | None = None,
-        *,
-        last_only: bool = False,
-        attend=None,
-    ) -> Tensor:
-        r"""Compute the logits of the token that follows each token.
-
-        tokens: (B, T) or (T,) int64 ids.
-        cache: holds what came before and takes what tokens add.
-        last_only: whether to compute logits for the last position alone.
-        attend: see `self_attention`; None: `llama.attend`.
-        Returns (B, T, V) or (T, V) float32; T is 1 if last_only.
-        Raises ValueError for ids outside the vocabulary (on a GPU with a cache
-        they are not read), and for a cache that is full or of another kind.
-        """
-        batch = self._checked(tokens, cache)  # (B, T)
-        T = batch.shape[1]
-        if cache is None:
-            freqs_cis = self.freqs_cis_for(0, T)
-            mask = causal_mask(T, device=self.device)  # (T, T)
-        else:
-            end = max(cache.max_seq_len, cache.length + T)  # copied once
-            freqs_cis = self.freqs_cis_for(0, end)[cache.positions(T)]
-            mask = cache.mask(T)
-
-        def run_layer(x, w, layer, *args, **options):  # runs its hooks too
-            return self.layers[layer](x, w, layer, *args, **options)
-
-        options = dict(attend=attend or self.attend, last_only=last_only)
-        options |= dict(update_cache=cache and cache.update, block=run_layer)
-        w = self.weights()  # below: the function forward, not this method
-        logits = forward(batch, w, self.config, freqs_cis, mask, **options)
-        if cache is not None:
-            cache.advance(T)
-        return logits if tokens.dim() == 2 else logits[0]  # ([B], T, V)
-
-    def _checked(self, tokens, cache) -> Tensor:
-        """Return tokens as (B, T) on the device, or raise ValueError."""
-        found = tuple(getattr(tokens, "shape", ())) or type(tokens).__name__
-        if not isinstance(tokens, Tensor) or len(found) > 2 or 0 in found:
-            raise ValueError(
-                f"tokens are {found}; expected a tensor (T,) or (B, T) of "
-                "ids, as from torch.tensor(llama.tokenizer.encode(…))"
-            )
-        # reading ids waits for a GPU: while decoding, `generate` checks them
-        if cache is None or self.device.type == "cpu":
-            check_ids("tokens", tokens, self.config.vocab_size)
-        batch = tokens.to(self.device).reshape(-1, tokens.shape[-1])
-        if cache is not None:
-            is_cache = hasattr(cache, "max_seq_len")
-            expect(is_cache, "the cache", cache, "a KVCache")
-            c, B, S = self.config, len(batch), cache.max_seq_len
-            shape = c.n_layers, B, self.n_kv_heads, S, c.head_dim
-            expected = shape, self.device, self.dtype
-            found = tuple(cache.k.shape), cache.k.device, cache.k.dtype
-            made = f"{expected}, as from llama.new_cache({S}, batch_size={B})"
-            expect(found == expected, "the cache", found, made)
-        return batch
-
-
-def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
-    r"""Return what enters and leaves each layer and each of its sub-layers.
-
-    Returns (B, T, D) or (T, D) tensors by name: `layers.0.in` and `.out`, the
-    residual stream; `layers.0.attention.in`, normalized, and `.out`, added to
-    the stream; the same of `layers.0.feed_forward`.
-    """
-    seen, hooks = {}, []
-    for name, module in llama.layers.named_modules(prefix="layers"):
-        if isinstance(module, (Layer, SubLayer)):
-
-            def keep(module, args, out, name=name):  # this module's name
-                seen[f"{name}.in"], seen[f"{name}.out"] = args[0], out
-
-            hooks.append(module.register_forward_hook(keep))
-    try:
-        with torch.no_grad():
-            llama(tokens, last_only=True)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if tokens.dim() == 2:
-        return seen
-    return {name: x[0] for name, x in seen.items()}  # no batch dimension
-
-
-def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
-    r"""Return the attention weights of every head for tokens (T,).
-
-    Returns (L, H, T, T) float32 on the CPU; [l, h, t, s] is how much token t
-    looks at token s.
-    """
-    maps = []
-
-    def attend(xq, xk, xv, mask):
-        maps.append(attention_weights(xq, xk, mask)[0].float().cpu())
-        return attention(xq, xk, xv, mask)
-
-    with torch.no_grad():
-        llama(tokens, attend=attend, last_only=True)
-    return torch.stack(maps)  # (L, H, T, T)

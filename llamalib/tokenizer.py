@@ -8,11 +8,11 @@ from pathlib import Path
 
 import tiktoken
 
-from .checks import as_ids, expect
+from .checks import check_ids
 from .files import reject_lookalikes
 
-# The pre-tokens that a text is cut into: contractions; a word with one leading
-# sign or space at most; up to 3 digits; punctuation; line breaks; space.
+# Regex that splits text into pre-tokens: contractions; a word with at most one
+# leading non-letter; up to 3 digits; punctuation; line breaks; space.
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -23,10 +23,10 @@ SPLIT_PATTERN = (
     r"|\s+"
 )
 
-# The 256 control tokens after the mergeable ranks, as in Llama 3.1 and 3.2.
+# The 256 special tokens after the mergeable ranks, as in Llama 3.1 and 3.2.
 # (Llama 3 reserved 4, 8 and 10; Meta's later code names 5 step_id, 11 image.)
 _RESERVED = [f"<|reserved_special_token_{i}|>" for i in range(248)]
-SPECIAL_TOKENS = (  # names of the 256 control tokens, in the order of ids
+SPECIAL_TOKENS = (  # names of the 256 special tokens, in the order of ids
     ["<|begin_of_text|>", "<|end_of_text|>"]
     + _RESERVED[:2]
     + ["<|finetune_right_pad_id|>", _RESERVED[2]]
@@ -50,8 +50,11 @@ def read_ranks(path) -> dict[bytes, int]:
     path = Path(path)
     reject_lookalikes(path)
     data = path.read_bytes()
-    kind = "SentencePiece, of Llama 1 and 2" if is_sentencepiece(data) else ""
-    expect(not kind, str(path), kind, "Llama 3's: lines like 'IQ== 0'")
+    if is_sentencepiece(data):
+        raise ValueError(
+            f"{path} is a SentencePiece model, of Llama 1 or 2; Llama 3's "
+            "tokenizer.model has lines like 'IQ== 0'"
+        )
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(data.splitlines(), 1):
         try:
@@ -67,8 +70,11 @@ def read_ranks(path) -> dict[bytes, int]:
             )
         ranks[token] = rank
     known = sum(bytes([b]) in ranks for b in range(256))
-    what = f"the number of bytes with a token in {path}"
-    expect(known == 256, what, known, "256: it is cut short")
+    if known < 256:
+        raise ValueError(
+            f"{path} is truncated: only {known} of the 256 single-byte tokens "
+            "are present"
+        )
     return ranks
 
 
@@ -128,7 +134,7 @@ class Tokenizer:
         r"""Return the token ids of a text.
 
         bos, eos: whether to add `<|begin_of_text|>`, `<|end_of_text|>`.
-        allowed_special: names in `s` to encode as control tokens, or "all".
+        allowed_special: names in `s` to encode as special tokens, or "all".
         Any other name is plain text, so that a user cannot end the turn.
         Raises TypeError if `s` is not a str, ValueError if UTF-8 cannot hold
         it or a name is not a special token.
@@ -152,8 +158,10 @@ class Tokenizer:
         messages: each with "role", one of `ROLES`, and "content", a text.
         Source: Meta's published prompt format of Llama 3.
         """
-        known = self.eot_id is not None
-        expect(known, "<|eot_id|>", self.eot_id, "an id: no chat tokenizer")
+        if self.eot_id is None:
+            raise ValueError(
+                "this tokenizer has no <|eot_id|>: it is not made for dialogues"
+            )
         ids = [self.bos_id]
         for role, content in checked_messages(messages):
             ids += self._header(role)
@@ -167,7 +175,7 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Return the bytes of the tokens, concatenated."""
-        ids = as_ids("ids", ids, self.vocab_size)
+        ids = check_ids("ids", ids, self.vocab_size, "token ids")
         tokens = [i for i in ids if i < self.n_words]
         return self._encoding.decode_bytes(tokens)
 
@@ -187,26 +195,40 @@ class Tokenizer:
 def checked_messages(messages) -> Iterator[tuple[str, str]]:
     """Yield roles and contents, or raise ValueError."""
     form = '{"role": "user", "content": "Hello"}'
-    ok = isinstance(messages, Iterable)
-    found = list(messages) if ok and not isinstance(messages, str) else []
-    ok = len(found) > 0 and not isinstance(messages, Mapping)
-    expect(ok, "messages", messages, f"a list like [{form}]")
+    is_list = isinstance(messages, Iterable)
+    if not is_list or isinstance(messages, (str, Mapping)):
+        kind = type(messages).__name__
+        raise ValueError(f"messages must be a list like [{form}], got {kind}")
+    found = list(messages)
+    if not found:
+        raise ValueError(f"messages must be a list like [{form}], got none")
     for i, message in enumerate(found):
-        ok = isinstance(message, Mapping)
-        ok = ok and set(message) == {"role", "content"}
-        expect(ok, f"messages[{i}]", message, f"a dict like {form}")
+        if not isinstance(message, Mapping):
+            raise ValueError(
+                f"messages[{i}] must be a dict like {form}, got {message!r:.80}"
+            )
+        if set(message) != {"role", "content"}:
+            raise ValueError(
+                f"messages[{i}] must have the keys role and content, got "
+                f"{list(message)!r:.80}"
+            )
         role, content = message["role"], message["content"]
-        known = f"one of {', '.join(ROLES)}"
-        expect(role in ROLES, f"messages[{i}]: role", role, known)
-        ok = isinstance(content, str)
-        expect(ok, f"messages[{i}]: content", content, "a str")
+        if role not in ROLES:
+            raise ValueError(
+                f"messages[{i}]: role must be one of {', '.join(ROLES)}, got "
+                f"{role!r:.80}"
+            )
+        if not isinstance(content, str):
+            raise ValueError(
+                f"messages[{i}]: content must be a str, got {content!r:.80}"
+            )
         yield role, content
 
 
 def check_text(s) -> None:
     """Raise TypeError unless s is a str, ValueError if UTF-8 cannot hold it."""
     if not isinstance(s, str):
-        raise TypeError(f"a {type(s).__name__} to encode; expected a str")
+        raise TypeError(f"encode expects a str, got {type(s).__name__}")
     s.encode("utf-8")  # a lone surrogate: UnicodeEncodeError, a ValueError
 
 
@@ -214,16 +236,20 @@ def check_special(allowed, special_tokens) -> set[str]:
     """Return the allowed names as a set, or raise ValueError."""
     if allowed == "all":
         allowed = special_tokens
-    ok, names = isinstance(allowed, Iterable), "special tokens' names"
-    expect(ok, "allowed_special", allowed, names)
-    allowed = {allowed} if isinstance(allowed, str) else set(allowed)
-    unknown = sorted(allowed - special_tokens.keys())
-    expect(not unknown, "allowed_special", unknown, names)
-    return allowed
+    if not isinstance(allowed, Iterable):
+        raise ValueError(
+            f"allowed_special must be names or 'all', got {allowed!r:.80}"
+        )
+    allowed = [allowed] if isinstance(allowed, str) else list(allowed)
+    known = special_tokens.keys()
+    unknown = [n for n in allowed if not isinstance(n, str) or n not in known]
+    if unknown:
+        raise ValueError(f"allowed_special: {unknown} are no special tokens")
+    return set(allowed)
 
 
 def split_long_runs(s: str, longest: int) -> Iterator[str]:
-    """Cut `s` only inside runs of over `longest` spaces or non-spaces."""
+    """Split `s` so that no run of (non-)whitespace exceeds `longest`."""
     start, runs = 0, re.finditer(r"\S+|\s+", s) if len(s) > longest else ()
     for run in runs:
         for cut in range(run.start() + longest, run.end(), longest):

@@ -1,14 +1,24 @@
-r"""Round weights to 8 or 4 bits per number: q times a scale stands for w.
+r"""Weights rounded to 8 or 4 bits.
 
-`M` rows of a matrix, `K` numbers per row, `g` numbers per group.
+Generated from the notebooks' cells by `python -m lessons export`: do not edit
+this file, edit the notebook.
+
+Shapes, everywhere: `B` batch, `T` query positions, `S` key positions, `D`
+model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
+dim of the feed-forward network, `V` vocabulary, `L` layers; `...` any leading
+dimensions. In code, `F` is torch.nn.functional. A matrix (out, in) maps x to
+x @ w.T.
 """
 
 import torch
 from torch import Tensor
 
-from ..checks import expect
-
-KINDS = ("int8", "int4")
+__all__ = [
+    "quantize_rows",
+    "quantize_groups",
+    "pack_nibbles",
+    "unpack_nibbles",
+]
 
 
 def quantize_rows(w: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,8 +64,3 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
     """Undo `pack_nibbles`: (M, K/2) uint8 to (M, K) int8."""
     pairs = torch.stack((packed & 15, packed >> 4), dim=-1)  # (M, K/2, 2)
     return pairs.flatten(-2).to(torch.int8) - 8
-
-
-def check_kind(kind) -> None:
-    """Raise ValueError unless kind is one of KINDS."""
-    expect(kind in KINDS, "quantize", kind, "'int8' or 'int4'")

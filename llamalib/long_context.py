@@ -1,1 +1,0 @@
-raise ImportError("moved to D_long_context.ipynb and course.text.pack_rows")
