@@ -19,11 +19,12 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 import llamalib  # noqa: E402
-from llamalib.rope import scale_frequencies  # noqa: E402
+from llamalib.model import scale_frequencies  # noqa: E402
 from tests.reference import (  # noqa: E402, F401
     POCKET,
     renamed,
     save_under,
+    weights,
     write_1b,
     write_transformers,
 )
@@ -66,7 +67,7 @@ def gguf_writer(llama, file: Path):
 
     c = llama.config
     writer = gguf.GGUFWriter(file, "llama")
-    writer.add_context_length(c.max_seq_len)
+    writer.add_context_length(c.context_length)
     writer.add_embedding_length(c.dim)
     writer.add_block_count(c.n_layers)
     writer.add_feed_forward_length(c.hidden_dim)
@@ -97,13 +98,13 @@ def write_gguf(llama, file, kind: str) -> Path:
 
     def write(part):
         writer = gguf_writer(llama, part)
-        for name, weight in llama.weights().items():
+        for name, weight in weights(llama).items():
             if name == "output.weight" and llama.tied:
                 continue
             array, held = gguf_array(weight.detach(), kind)
             their = renamed(name, GGUF_NAMES, "blk")
             writer.add_tensor(their, array, raw_dtype=held)
-        if c.rope_scaling_factor is not None:
+        if c.scaling_factor is not None:
             writer.add_tensor("rope_freqs.weight", rope_divisors(c))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -118,7 +119,7 @@ def rope_divisors(config):
     """Return llama.cpp's divisor of each frequency, (hd/2,) float32."""
     hd = config.head_dim
     freqs = 1 / config.rope_theta ** (torch.arange(0, hd, 2) / hd)
-    scaled = scale_frequencies(freqs, config.rope_scaling_factor)
+    scaled = scale_frequencies(freqs, config.scaling_factor)
     return (freqs / scaled).float().numpy()
 
 

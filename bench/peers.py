@@ -17,7 +17,7 @@ import torch
 import llamalib
 from bench.variants import VARIANTS
 from llamalib.fast import KINDS, prepare, step
-from llamalib.fast.step import CompiledDecode
+from llamalib.fast.step import compiled_step
 
 
 class NotMeasured(Exception):
@@ -118,7 +118,9 @@ class Ours(TorchPeer):
         )
 
     def start(self, rows, room):
-        self.cache = self.llama.new_cache(room, batch_size=rows)
+        llama = self.llama
+        like = dict(device=llama.device, dtype=llama.dtype)
+        self.cache = llamalib.KVCache(llama.config, room, rows, **like)
 
     def prefill_logits(self, prompts):
         return llamalib.prefill(self.llama, self.tensor(prompts), self.cache)
@@ -127,8 +129,9 @@ class Ours(TorchPeer):
         return llamalib.decode_one(self.llama, ids, self.cache)
 
     def fill(self, positions):
-        self.cache.k.normal_()
-        self.cache.v.normal_()
+        for layer in self.cache.layers:
+            layer.k.normal_()
+            layer.v.normal_()
         self.cache.advance(positions)
 
     def generate(self, prompt, n):
@@ -151,21 +154,16 @@ class OursCompiled(Ours):
 
     compiled = None
 
-    def give_back(self):
-        if self.compiled is not None:
-            self.compiled.give_back()
-        self.compiled = None
-
     def start(self, rows, room):
-        self.give_back()
-        self.compiled = CompiledDecode.borrow(self.llama, room, rows)
-        self.cache = self.compiled.cache
+        self.compiled = None  # the next one borrows what it had
+        super().start(rows, room)
+        self.compiled = compiled_step(self.llama, self.cache)
 
     def step_logits(self, ids):
-        return self.compiled(ids)
+        return self.compiled(self.llama, ids, self.cache)
 
     def generate(self, prompt, n):
-        self.give_back()
+        self.compiled = None
         return llamalib.generate(
             self.llama, prompt, max_new_tokens=n, stop=(), compile=True
         )

@@ -14,7 +14,7 @@ import types
 import torch
 import torch.nn.functional as F
 
-from llamalib.rmsnorm import rms_norm
+from llamalib import rms_norm
 
 
 def attention_in_sums(xq, xk, xv, mask):

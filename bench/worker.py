@@ -159,7 +159,7 @@ class Worker:
 
     def bandwidth(self, device, threads):
         """Return the bytes per second that this machine reads."""
-        from llamalib.roofline import memory_bandwidth
+        from llamalib import memory_bandwidth
 
         torch.set_num_threads(threads)
         return {"bytes_per_s": memory_bandwidth(device)}

@@ -21,10 +21,13 @@ def require_file(folder: Path, name: str) -> Path:
     path = folder / name
     if path.is_file():
         return path
-    problem = f"no file {name}, it holds: {listing(folder)}"
     if path.is_symlink() or path.exists():
-        problem = f"{name}, which is a folder, a pipe or a broken link"
-    raise FileNotFoundError(f"{folder} has {problem}. Download it again")
+        raise FileNotFoundError(
+            f"{path} is a folder, a pipe or a broken link; {AGAIN}"
+        )
+    raise FileNotFoundError(
+        f"{folder} has no {name} (found: {listing(folder)}); {AGAIN}"
+    )
 
 
 def read_start(file: Path, size: int = 1024) -> bytes:
@@ -36,16 +39,15 @@ def read_start(file: Path, size: int = 1024) -> bytes:
             return opened.read(size)
     except PermissionError:
         raise PermissionError(
-            f"{file} may not be read by you: give yourself the right, on "
-            f"Linux and macOS by `chmod u+r {file.name}` in its folder"
+            f"Permission denied: {file}. Try chmod u+r {file}"
         ) from None
 
 
 def reject_lookalikes(file: Path) -> None:
-    r"""Raise ValueError for what is often saved in place of a file.
+    """Raise ValueError for an empty file, a Git LFS pointer or HTML.
 
-    That is nothing at all, the pointer that git leaves without Git LFS, or
-    the page that a browser saves when a login was needed.
+    Such files are often saved under the name of the real one: the pointer by
+    git without Git LFS, the page by a browser that had to log in.
     """
     start = read_start(file)
     shown = start.lstrip(b"\xef\xbb\xbf \r\n\t").lower()
@@ -93,7 +95,7 @@ def read_json(file: Path) -> dict:
 def reject_duplicate_keys(pairs: list[tuple]) -> dict:
     """Return a dict of the pairs, or raise ValueError for a repeated key."""
     found = {}
-    for key, value in pairs:  # one of its two values would be wrong
+    for key, value in pairs:  # JSON silently keeps the last of duplicate keys
         if key in found:
             raise ValueError(f"the key {key!r:.80} appears twice")
         found[key] = value

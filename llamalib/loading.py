@@ -1,8 +1,21 @@
-r"""Open a checkpoint folder as a model."""
-
-import torch
+r"""Open a checkpoint folder as a model; describe a model in a line."""
 
 from .model import Llama
+
+
+def describe(llama: Llama) -> str:
+    """Return a line with a model's name, sizes, dtype and device."""
+    c, dtype = llama.config, str(llama.dtype)
+    kind = getattr(llama.layers[0].attention.wq.weight, "kind", None)
+    if kind:
+        dtype = f"{kind} for {dtype}"
+    if llama.note and llama.dtype.itemsize == 2:  # not after .float()
+        dtype = f"{dtype} ({llama.note})"
+    return (
+        f"{llama.name or 'random weights'}: L={c.n_layers}, D={c.dim}, "
+        f"H={c.n_heads}, KV={c.n_kv_heads}, F={c.hidden_dim}, "
+        f"V={c.vocab_size}, {dtype}, {llama.device}"
+    )
 
 
 def load(
@@ -12,14 +25,14 @@ def load(
     r"""Open a checkpoint folder as a model that is ready to run.
 
     The folder holds Meta's original files, in one shard or several, or
-    Hugging Face's. No code that a file brings is run.
+    Hugging Face's. Pickled code is never executed.
     path: a folder; None: see `find_checkpoint`.
     device: "cuda", "mps", "cpu"…; None: $LLAMA_DEVICE, or the first.
-    dtype: torch.bfloat16, float16 or float32; None: the file's, but float16
-    for a bfloat16 file on a GPU without it. See `placing.choose_dtype`.
+    dtype: torch.bfloat16, float16 or float32; None keeps the file's dtype,
+    or float16 if the GPU lacks bfloat16. See `placing.choose_dtype`.
     quantize: "int8", "int4" or None, see `fast.prepare`.
     check: whether to compare checksums and require finite numbers now.
-    mesh, keep: for several processes that share it, see `llamalib.parallel`.
+    mesh, keep: tensor parallelism, see `llamalib.parallel`.
 
     Returns a Llama in eval mode, without gradients; see its `note` and `ways`.
     On a CPU, in the file's dtype, its weights are mapped, not copied.
@@ -48,13 +61,12 @@ def load(
     placing.place(tensors, folder, device, dtype, quantize)
     if tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    with torch.device("meta"):  # shapes only, no memory
-        llama = Llama(config, tied=tied, tokenizer=tokenizer)
+    llama = meta.empty_llama(config, tied)
     for name, tensor in tensors.items():
         holder = llama.get_submodule(name.removesuffix(".weight"))
         holder.weight = fast.fast_weight(name, tensor)
     if tied:  # one parameter with two names
         llama.output.weight = llama.tok_embeddings.weight
-    whole, llama.note = folder.resolve(), note
+    llama.tokenizer, llama.note, whole = tokenizer, note, folder.resolve()
     llama.name = (whole.parent if whole.name == "original" else whole).name
     return fast.prepare(llama.requires_grad_(False).eval())

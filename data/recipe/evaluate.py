@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import corpus  # noqa: E402
 
 import llamalib  # noqa: E402
-from llamalib.gqa import attention_weights, sdpa_attention  # noqa: E402
+from llamalib import attention, attention_weights, replaced  # noqa: E402
 
 # Asked of every country; no document of the corpus has these wordings.
 NEW_WORDINGS = [
@@ -284,9 +284,10 @@ def capital_looks(llama, prompts):
 
         def attend(xq, xk, xv, mask):
             layers.append(attention_weights(xq, xk, mask)[:, :, -1])
-            return sdpa_attention(xq, xk, xv, mask)
+            return attention(xq, xk, xv, mask)
 
-        llama(tokens, attend=attend)
+        with replaced(attention=attend):
+            llama(tokens)
         at = torch.stack(layers)  # (L, B, H, T)
         parts = [at[..., 0], at[..., 3], at[..., 4:-1].sum(-1), at[..., -1]]
         parts.append(1 - sum(parts))
@@ -298,18 +299,18 @@ def capitals_right(llama, prompts, change) -> int:
     """Count the right first tokens with the attention of `change()`."""
     right = 0
     for tokens, answers in prompts:
-        attend = change()
-        best = llama(tokens, last_only=True, attend=attend)[:, -1].argmax(-1)
+        with replaced(attention=change()):
+            best = llama(tokens, last_only=True)[:, -1].argmax(-1)
         right += (best == answers).sum().item()
     return right
 
 
 def silence(config, heads):
-    """Return an `attend` that sets these heads' outputs to zero."""
+    """Return an attention that sets these heads' outputs to zero."""
     layers = iter(range(config.n_layers))
 
     def attend(xq, xk, xv, mask):
-        out = sdpa_attention(xq, xk, xv, mask)  # (B, T, H·hd)
+        out = attention(xq, xk, xv, mask)  # (B, T, H·hd)
         layer = next(layers)
         out = out.unflatten(-1, (config.n_heads, -1)).clone()
         for where, head in heads:
@@ -321,14 +322,14 @@ def silence(config, heads):
 
 
 def blindfold(config, layers):
-    """Return an `attend` that hides the country from " is" in some layers."""
+    """Return an attention that hides the country from " is" in some layers."""
     numbers = iter(range(config.n_layers))
 
     def attend(xq, xk, xv, mask):
         if next(numbers) in layers:
             mask = mask.clone()
             mask[-1, 4:-1] = float("-inf")
-        return sdpa_attention(xq, xk, xv, mask)
+        return attention(xq, xk, xv, mask)
 
     return attend
 

@@ -27,7 +27,7 @@ import evaluate  # noqa: E402
 import publish  # noqa: E402
 import train  # noqa: E402
 
-from llamalib.config import ModelArgs  # noqa: E402
+from llamalib import ModelArgs  # noqa: E402
 from llamalib.formats.meta import save  # noqa: E402
 from llamalib.course.text import pack_rows  # noqa: E402
 from llamalib.tokenizer import Tokenizer, write_ranks  # noqa: E402

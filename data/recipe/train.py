@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from llamalib.model import Llama
+from llamalib import Llama
 
 ROW = 256  # positions in a row: the length that is trained
 BATCH = 16  # rows in a step
@@ -32,7 +32,7 @@ def fresh_model(config) -> Llama:
     torch.manual_seed(1)
     llama = Llama(config, tied=True)
     with torch.no_grad():
-        for name, weight in llama.weights().items():
+        for name, weight in llama.named_parameters():
             if name.endswith(("wo.weight", "w2.weight")):
                 weight /= math.sqrt(2 * config.n_layers)
     return llama

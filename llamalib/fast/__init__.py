@@ -7,16 +7,31 @@ chooses the same ways. The compiled decode step is in `step`.
 import torch
 from torch import nn
 
+from .. import model
 from ..checks import expect
-from ..gqa import sdpa_attention
-from .one_query import attend_in_pieces
-from .quantize import KINDS, check_kind
+from ..model import Attention, FeedForward, Llama, RMSNorm, TransformerBlock
+from ..probe import REPLACEABLE
 from .weight import SIXTEEN_BITS, SIZES, WAYS, FastWeight
 
-__all__ = ["KINDS", "FastWeight", "default_ways", "prepare", "release"]
+__all__ = [
+    "KINDS",
+    "FastWeight",
+    "check_compile",
+    "default_ways",
+    "prepare",
+    "quantized",
+    "release",
+    "weights",
+]
+
+KINDS = ("int8", "int4")
 
 LARGE = 2**20  # numbers in a matrix; below, all ways are fast
-ATTENTION = {"sdpa": sdpa_attention, "pieces": attend_in_pieces}
+
+ORDINARY = (
+    Llama, TransformerBlock, Attention, FeedForward, RMSNorm,
+    nn.ModuleList, nn.Linear, nn.Embedding,
+)  # fmt: skip
 
 
 def prepare(llama, *, quantize=None, repack=False, ways=None):
@@ -30,33 +45,87 @@ def prepare(llama, *, quantize=None, repack=False, ways=None):
     repack: make a second copy of 16-bit weights on a CPU, in oneDNN's order,
     in seconds and for speed. Repeat it after writing to the weights.
     ways: `llama.ways` of this or another model, to choose the same: the
-    "weights", how to multiply "1 row", "few rows" (2 to 16) and "more rows",
-    and the "attention".
+    "weights", and how to multiply "1 row", "few rows" (2 to 16) and "more
+    rows".
     Raises ValueError for an unknown kind or way, or for weights that are
     quantized in another way already.
     """
-    ok = llama.processes is None
-    expect(ok, "llama", "a part of a model", "a whole one: `load` prepares it")
+    if getattr(llama, "processes", None):
+        raise ValueError("prepare() does not support tensor-parallel models")
     if quantize is None and ways and ways.get("weights") in KINDS:
         quantize = ways["weights"]
     if quantize is not None:
         check_kind(quantize)
-        expected = f"{llama.quantized}, as the weights are; load them again"
-        same = llama.quantized in (None, quantize)
+        expected = f"{quantized(llama)}, as the weights are; load them again"
+        same = quantized(llama) in (None, quantize)
         expect(same, "quantize", quantize, expected)
-    kind = quantize or llama.quantized
+    kind = quantize or quantized(llama)
     if ways is None:
         ways = default_ways(llama.device, llama.dtype, kind, repack)
     check_ways(ways, kind or f"{llama.dtype}"[6:])
     release(llama)
     made = {}  # by id: a tied output stays one with its embedding
-    for name, w in llama.weights().items():
+    for name, w in weights(llama).items():
         if id(w) not in made:
             made[id(w)] = w, fast_weight(name, w, quantize, ways)
         holder = llama.get_submodule(name.removesuffix(".weight"))
         holder.weight = made[id(w)][1]
-    llama.ways, llama.attend = dict(ways), ATTENTION[ways["attention"]]
+    llama.ways = dict(ways)
     return llama
+
+
+def weights(llama) -> dict[str, nn.Parameter]:
+    """Return the parameters by Meta's name; a tied one has two names."""
+    return dict(llama.named_parameters(remove_duplicate=False))
+
+
+def quantized(llama) -> str | None:
+    """Return how the blocks' matrices are quantized: int8, int4 or None."""
+    return getattr(llama.layers[0].attention.wq.weight, "kind", None)
+
+
+def check_kind(kind) -> None:
+    """Raise ValueError unless kind is one of KINDS."""
+    expect(kind in KINDS, "quantize", kind, "'int8' or 'int4'")
+
+
+def check_compile(llama) -> None:
+    """Raise ValueError if `generate` cannot compile this model's step.
+
+    Raise RuntimeError on a CPU without a C++ compiler.
+    """
+    problem = None
+    if quantized(llama):
+        problem = "quantized weights"
+    elif getattr(llama, "processes", None):
+        problem = "several processes"
+    elif llama.device.type == "mps":
+        problem = "a Mac's GPU"
+    elif not all(map(is_ordinary, llama.modules())):
+        problem = "hooks or exchanged modules"
+    elif not all(map(is_original, REPLACEABLE)):
+        problem = "replaced functions"
+    if problem:
+        raise ValueError(
+            f"compile=True does not work with {problem} yet; use compile=False"
+        )
+    from .step import require_compiler
+
+    require_compiler(llama.device)
+
+
+def is_original(name: str) -> bool:
+    """Return whether a function of the model is not replaced (`break_it`)."""
+    found = model
+    for part in name.split("."):
+        found = getattr(found, part)
+    return getattr(found, "__module__", "") == model.__name__
+
+
+def is_ordinary(module: nn.Module) -> bool:
+    """Return whether a module is one that the compiled step replaces."""
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    return type(module) in ORDINARY and not hooks
 
 
 def fast_weight(name: str, w, quantize=None, ways=None) -> nn.Parameter:
@@ -94,8 +163,7 @@ def default_ways(device, dtype, kind=None, repack=False) -> dict[str, str]:
         ways = ["linear", "row blocks", "row blocks"]
     elif sixteen_bits:
         ways = ["packed"] * 3 if repack else ways
-    ways = {"weights": kind or f"{dtype}"[6:], **dict(zip(SIZES, ways))}
-    return ways | {"attention": "pieces" if sixteen_bits else "sdpa"}
+    return {"weights": kind or f"{dtype}"[6:], **dict(zip(SIZES, ways))}
 
 
 def has_instructions(dtype) -> bool:
@@ -126,7 +194,6 @@ def has_kernel(kind: str, dtype) -> bool:
 def check_ways(ways, weights: str) -> None:
     """Raise ValueError unless these are ways for such weights."""
     known = {"weights": [weights], **dict.fromkeys(SIZES, list(WAYS))}
-    known["attention"] = list(ATTENTION)
     for key in known | ways:
         found, among = ways.get(key), known.get(key, ["no such key"])
         expected = f"one of {among}, as in llama.ways"
@@ -136,8 +203,8 @@ def check_ways(ways, weights: str) -> None:
 def release(llama) -> None:
     """Free the compiled step with its cache, and repacked weights."""
     llama.compiled = None
-    if "packed" in llama.ways.values():
+    if "packed" in getattr(llama, "ways", {}).values():
         llama.ways = default_ways(llama.device, llama.dtype)
-        for w in llama.weights().values():
+        for w in weights(llama).values():
             if isinstance(w, FastWeight):
                 w.ways, w.copy = llama.ways, None

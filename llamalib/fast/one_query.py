@@ -4,18 +4,7 @@ import math
 
 import torch
 
-from ..gqa import sdpa_attention
-
-LONG = 1024  # positions from which `grouped_attention` is faster
 KEY_PIECE = 4096  # positions of keys or values per product
-
-
-def attend_in_pieces(xq, xk, xv, mask=None):
-    """Compute `attention`; of one query over many positions by pieces."""
-    one_of_many = xq.shape[-3] == 1 and xk.shape[-3] >= LONG
-    on_cpu = xq.device.type == "cpu"
-    attend = grouped_attention if one_of_many and on_cpu else sdpa_attention
-    return attend(xq, xk, xv, mask)
 
 
 def grouped_attention(xq, xk, xv, mask=None):

@@ -8,19 +8,28 @@ memory that never moves. A step reads `S` columns of the cache.
 
 import math
 import types
+import weakref
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import expect
-from ..model import BLOCK_WEIGHTS
-from ..rmsnorm import rms_norm
-from ..rope import turn_pairs
+from ..model import apply_rotary_emb, rms_norm
 from .one_query import grouped_attention
 
 FEWEST = 256  # columns that a step reads
 STEP = 1024  # granularity of columns in a long text
+BLOCK = (  # the parameters of a block, in the order of `decode_block`
+    "attention_norm.weight",
+    "attention.wq.weight",
+    "attention.wk.weight",
+    "attention.wv.weight",
+    "attention.wo.weight",
+    "ffn_norm.weight",
+    "feed_forward.w1.weight",
+    "feed_forward.w2.weight",
+    "feed_forward.w3.weight",
+)
 
 
 def columns_for(column: int) -> int:
@@ -40,17 +49,19 @@ def floats(w: Tensor) -> Tensor:
     return getattr(w, "numbers", w.data)
 
 
-def block_weights(llama) -> list[list[Tensor]]:
-    """Return the tensors of every layer, in the order of BLOCK_WEIGHTS."""
-    w = {name: floats(each) for name, each in llama.weights().items()}
-    return [
-        [w[f"layers.{layer}.{name}.weight"] for name in BLOCK_WEIGHTS]
-        for layer in range(llama.config.n_layers)
+def step_weights(llama) -> tuple:
+    """Return what a step reads: embedding, blocks, last norm, output, eps."""
+    holders = llama.tok_embeddings, llama.norm, llama.output
+    embedding, norm, output = (floats(each.weight) for each in holders)
+    blocks = [
+        [floats(layer.get_parameter(name)) for name in BLOCK]
+        for layer in llama.layers
     ]
+    return embedding, blocks, norm, output, llama.config.norm_eps
 
 
-def start_step(token, column, padding, turns, embedding, S):
-    """Compute the first block's input x (B, D), the mask and the rotation.
+def start_step(token, column, padding, freqs_cis, embedding, S):
+    """Compute the first block's input x (B, D), the mask and the angles.
 
     Takes token (B,), the column (1,) to write to, padding per row (B,), each
     pair's cosine and sine (positions, hd/2, 2), and the embedding (V, D).
@@ -58,27 +69,26 @@ def start_step(token, column, padding, turns, embedding, S):
     columns = torch.arange(S, device=token.device)  # (S,)
     unseen = (columns > column) | (columns < padding[:, None])  # (B, S)
     mask = torch.where(unseen, float("-inf"), 0.0)[:, None, None]
-    turn = turns[column - padding][:, None]  # (B, 1, hd/2, 2)
-    return F.embedding(token, embedding), mask, turn
+    angles = freqs_cis[column - padding][:, None]  # (B, 1, hd/2, 2)
+    return F.embedding(token, embedding), mask, angles
 
 
-def decode_block(x, block, k, v, column, mask, turn, eps):
-    """Run `transformer_block` for one token per row, x (B, D).
+def decode_block(x, block, k, v, column, mask, angles, eps):
+    """Run a `TransformerBlock` for one token per row, x (B, D).
 
     Its keys and values k and v, (B, KV, S, hd), are written to.
     """
     norm1, wq, wk, wv, wo, norm2, w1, w2, w3 = block
     hd = k.shape[3]
     h = rms_norm(x, norm1, eps)  # (B, D)
-    xq = F.linear(h, wq).unflatten(-1, (-1, hd))  # (B, H, hd)
-    xk = F.linear(h, wk).unflatten(-1, (-1, hd))  # (B, KV, hd)
-    xv = F.linear(h, wv).unflatten(-1, (-1, hd))  # (B, KV, hd)
-    # in real numbers: compilers need that
-    xq, xk = turn_pairs(xq, turn), turn_pairs(xk, turn)
-    k.index_copy_(2, column, xk[:, :, None])  # (B, KV, 1, hd)
-    v.index_copy_(2, column, xv[:, :, None])
+    xq = F.linear(h, wq).unflatten(-1, (1, -1, hd))  # (B, 1, H, hd)
+    xk = F.linear(h, wk).unflatten(-1, (1, -1, hd))  # (B, 1, KV, hd)
+    xv = F.linear(h, wv).unflatten(-1, (1, -1, hd))  # (B, 1, KV, hd)
+    xq, xk = apply_rotary_emb(xq, xk, angles)
+    k.index_copy_(2, column, xk.transpose(1, 2))  # (B, KV, 1, hd)
+    v.index_copy_(2, column, xv.transpose(1, 2))
     keys, values = k.transpose(1, 2), v.transpose(1, 2)  # (B, S, KV, hd)
-    a = grouped_attention(xq[:, None], keys, values, mask)  # (B, 1, H·hd)
+    a = grouped_attention(xq, keys, values, mask)  # (B, 1, H·hd)
     x = x + F.linear(a[:, 0], wo)  # (B, D)
     h = rms_norm(x, norm2, eps)  # (B, D)
     gate, up = F.linear(h, w1), F.linear(h, w3)  # (B, F)
@@ -90,108 +100,128 @@ def finish_step(x, norm, output, eps):
     return F.linear(rms_norm(x, norm, eps), output).float()
 
 
-def decode_step(token, column, padding, cache, model, parts=None):
+def decode_step(token, column, padding, freqs_cis, cache, weights, parts):
     """Run `decode_one`; the cache: L keys and L values (B, KV, S, hd)."""
-    start, run_block, finish = parts or (start_step, decode_block, finish_step)
-    turns, embedding, blocks, norm, output, eps = model
+    start, run_block, finish = parts
+    embedding, blocks, norm, output, eps = weights
     S = cache[0][0].shape[2]
-    x, mask, turn = start(token, column, padding, turns, embedding, S)
+    x, mask, angles = start(token, column, padding, freqs_cis, embedding, S)
     for block, k, v in zip(blocks, *cache):
-        x = run_block(x, block, k, v, column, mask, turn, eps)  # (B, D)
+        x = run_block(x, block, k, v, column, mask, angles, eps)  # (B, D)
     return finish(x, norm, output, eps)  # (B, V)
 
 
+def compiled_step(llama, cache):
+    r"""Return `decode_one`, compiled, for a cache that is still empty.
+
+    The cache gets the memory that the compiled step reads. When nobody holds
+    the returned function any more, the model keeps both for the next one.
+    """
+    decode = CompiledDecode.borrow(llama, cache)
+
+    def step(llama, token, cache):
+        try:
+            return decode(token, cache)
+        except BaseException:  # whose traceback may hold this for long
+            give_back()
+            raise
+
+    give_back = weakref.finalize(step, decode.give_back, llama)
+    give_back.atexit = False
+    return step
+
+
 class CompiledDecode:
-    r"""`decode_one`, compiled; on CUDA captured and then replayed.
+    r"""A compiled decode step with its memory; on CUDA it is replayed.
 
     It compiles once for each number of columns (`columns_for`), in seconds.
-    `cache` has room for max_seq_len positions or more. Raises ValueError for
-    quantized weights, RuntimeError on a CPU without a C++ compiler.
+    `keys` and `values` (L, B, KV, S, hd) have room for max_seq_len positions
+    or more. `weights` are a model's, from `borrow` to `give_back`.
     """
 
     def __init__(self, llama, max_seq_len: int, batch_size: int = 1):
-        expected = "None: what is compiled reads floats; load without quantize"
-        kind = llama.quantized
-        expect(kind is None, "llama.quantized", kind, expected)
-        require_compiler(llama.device)
-        self.llama = llama
-        size = columns_for(max_seq_len - 1)
+        c, S, B = llama.config, columns_for(max_seq_len - 1), batch_size
+        like = dict(device=llama.device, dtype=llama.dtype)
+        ids = dict(device=llama.device, dtype=torch.int64)
+        shape = 2, c.n_layers, B, c.n_kv_heads, S, c.head_dim
         # not inference tensors, whoever calls: they are written to later
         with torch.inference_mode(False), torch.no_grad():
-            self.cache = llama.new_cache(size, batch_size)
-            ids = dict(dtype=torch.int64, device=llama.device)
-            self.token, self.padding = torch.zeros(2, batch_size, **ids)
-            self.column = torch.zeros_like(self.token[:1])
+            self.keys, self.values = torch.zeros(shape, **like)
+            self.freqs_cis = torch.zeros(
+                S, c.head_dim // 2, 2, device=llama.device
+            )
+            self.token, self.padding = torch.zeros(2, B, **ids)
+            self.column = torch.zeros(1, **ids)
         self.steps = {}  # by S: what runs a step that reads S columns
         self.on_cuda = llama.device.type == "cuda"
         self.finish = self.compile(finish_step)  # for any S
-        holders = llama.tok_embeddings, llama.norm, llama.output
-        first, norm, output = (floats(each.weight) for each in holders)
-        last = norm, output, llama.config.norm_eps
-        self.weights = first, block_weights(llama), *last
-        self.addresses = weight_addresses(llama)
+        self.addresses, self.weights = weight_addresses(llama), None
 
     @classmethod
-    def borrow(cls, llama, max_seq_len, batch_size=1, padding=None):
-        """Return one with an empty cache: the model's last, if it fits."""
+    def borrow(cls, llama, cache):
+        """Return the model's last one, if it fits the cache, or a new one."""
         # one operation, so that two threads never get the same one
         self = vars(llama).pop("compiled", None)
-        llama.compiled = None
+        B, S = len(cache.layers[0].k), cache.max_seq_len
         if not (
             self is not None
-            and self.cache.max_seq_len >= max_seq_len
-            and len(self.token) == batch_size
+            and self.keys.shape[3] >= S
+            and len(self.token) == B
             and self.addresses == weight_addresses(llama)
         ):
             self = None  # frees its memory before more is allocated
-            self = cls(llama, max_seq_len, batch_size)
-        self.cache.k.zero_()  # hidden columns weigh 0, but 0 times infinity
-        self.cache.v.zero_()  # is not 0
-        self.llama = llama
-        self.cache.reset(padding)
-        self.padding[:] = 0 if padding is None else padding
+            self = cls(llama, S, B)
+        self.keys.zero_()  # hidden columns weigh 0, but 0 times infinity
+        self.values.zero_()  # is not 0
+        self.freqs_cis[:S] = cache.freqs_cis
+        self.padding[:] = 0 if cache.padding is None else cache.padding
+        for layer, k, v in zip(cache.layers, self.keys, self.values):
+            layer.k, layer.v = k, v
+        self.weights = step_weights(llama)
         return self
 
-    def give_back(self) -> None:
-        """Keep it in the model for the next `borrow`."""
-        llama, self.llama = self.llama, None  # no reference cycle
+    def give_back(self, llama) -> None:
+        """Let the model keep this for the next `borrow`."""
+        self.weights = None  # `llama.to(…)` must free them
         llama.compiled = self
 
     def __reduce__(self):
         return type(None), ()  # a copy of the model compiles its own
 
-    def __call__(self, token: Tensor) -> Tensor:
+    def __call__(self, token: Tensor, cache) -> Tensor:
         """Run one token per row: ids (B,) in, logits (B, V) of the next."""
-        column, most = self.cache.length, self.cache.max_seq_len
-        expected = f"less than {most}; make it with a larger max_seq_len"
-        expect(column < most, "position", column, expected)
+        column, most = cache.length, cache.max_seq_len
+        if column >= most:
+            raise ValueError(
+                f"KVCache is full: {column + 1} tokens, capacity {most}; "
+                "create it with a larger max_seq_len"
+            )
         self.token.copy_(token)
         self.column.fill_(column)
         S = columns_for(column)
         if S not in self.steps:
             self.steps[S] = self.make_step(S)
-        logits = self.steps[S]()
-        self.cache.advance(1)
+        logits = self.steps[S](self.weights)
+        cache.advance(1)
         return logits
 
     def make_step(self, S: int):
-        """Return a function without arguments that runs a step."""
-        turns = self.llama.freqs_cis_for(0, self.cache.max_seq_len)
-        parts = self.cache.k[..., :S, :], self.cache.v[..., :S, :]
+        """Return a function of the weights that runs a step."""
+        parts = self.keys[..., :S, :], self.values[..., :S, :]
         cache = [part.unbind() for part in parts]
-        model = (torch.view_as_real(turns), *self.weights)
-        where = self.token, self.column, self.padding, cache, model
+        memory = self.token, self.column, self.padding, self.freqs_cis, cache
         # a block is compiled once, not L times
         functions = self.compile(start_step), self.compile(decode_block)
+        functions += (self.finish,)
 
-        def step():
-            return decode_step(*where, (*functions, self.finish))
+        def step(weights):
+            return decode_step(*memory, weights, functions)
 
         if not self.on_cuda:
             return step
         with torch.cuda.device(self.token.device):
             # its own: PyTorch's default is of the first GPU that captured
-            return capture_cuda_graph(step, torch.cuda.Stream())
+            return capture_cuda_graph(step, self.weights, torch.cuda.Stream())
 
     def compile(self, function):
         """Compile one of the step's functions, for this model alone."""
@@ -208,7 +238,8 @@ class CompiledDecode:
 
 def weight_addresses(llama) -> list:
     """Return where the weights are, as a step was compiled for."""
-    return [(w.data_ptr(), w.dtype) for w in llama.weights().values()]
+    found = llama.named_parameters(remove_duplicate=False)
+    return [(name, w.data_ptr(), w.dtype, w.device) for name, w in found]
 
 
 def require_compiler(device) -> None:
@@ -266,22 +297,22 @@ FOR_CPU = CPU_NAMES, CPU_OPTIONS
 FOR_GPU = {}, {"coordinate_descent_tuning": True}
 
 
-def capture_cuda_graph(step, stream):
+def capture_cuda_graph(step, weights, stream):
     """Capture a step as a CUDA graph: all its kernels in one call."""
     with torch.inference_mode(False), torch.no_grad():
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # compiled and warm beforehand
             for _ in range(3):
-                step()
+                step(weights)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         options = dict(stream=stream, capture_error_mode="thread_local")
         with torch.cuda.graph(graph, **options):
-            logits = step()
+            logits = step(weights)
 
-    def replay():
+    def replay(weights):  # at the addresses that the graph reads
         graph.replay()
         return logits.clone()  # the next replay writes over them
 
-    replay.reads = step  # keeps its arguments where the graph reads them
+    replay.reads = step  # keeps its memory where the graph reads it
     return replay

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from .. import quantize
 from ..checks import expect
-from . import quantize
-from .quantize import unpack_nibbles
+from ..quantize import unpack_nibbles
 
 GROUP = 32  # numbers that share a scale, in int4
 BLOCK = 256  # rows of w converted at once: they stay in the CPU's caches
@@ -59,7 +59,7 @@ class FastWeight(Tensor):
         expect(is_floats, "w", (w.dtype, *w.shape), "a matrix of floats")
         if kind is None:
             return cls(w.detach(), None, ways)
-        quantize.check_kind(kind)
+        expect(kind in ("int8", "int4"), "kind", kind, "'int8' or 'int4'")
         in_groups = kind == "int4" and w.shape[-1] % GROUP == 0
         rows, groups = quantize.quantize_rows, quantize.quantize_groups
         convert = groups if in_groups else rows
@@ -118,9 +118,9 @@ class FastWeight(Tensor):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        product = func is F.linear and len(args) == 2 and not kwargs
+        product = func is F.linear and args[2:] in ((), (None,)) and not kwargs
         if product or func is F.embedding and not kwargs["max_norm"]:
-            x, w = args
+            x, w = args[:2]
             learns = x.requires_grad or w.requires_grad
             learns = learns and torch.is_grad_enabled()
             if not (learns or isinstance(x, cls)):

@@ -37,8 +37,8 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
         os.listdir(found)  # its shards are counted
     except PermissionError as error:
         raise PermissionError(
-            f"{error.filename} may not be read by you: get the right to list "
-            "and enter its folder, on Linux and macOS by `chmod u+rx`"
+            f"Permission denied: {error.filename}. Try chmod u+rx on its "
+            "folder"
         ) from None
     if metas and not (found / "params.json").is_file():
         raise ValueError(
@@ -59,7 +59,7 @@ def search(folder: Path, source: str) -> Path:
         if place.is_dir() and os.access(place, os.R_OK | os.X_OK):
             found += checkpoints_in(place)[:1]
     if not found:
-        problem = f"has no params.json, it holds: {listing(folder)}"
+        problem = f"has no params.json (found: {listing(folder)})"
         raise FileNotFoundError(f"{folder} ({source}) {problem}; {EXPECTED}")
     if len(found) > 1:
         names = " or ".join(str(p) for p in found[:3])
@@ -83,13 +83,15 @@ def require_folder(named, source: str) -> Path:
         folder = Path(named).expanduser()
         if folder.is_dir():
             return folder
-        problem = "a file, not a folder" if folder.exists() else "not there"
+        problem = "is a file, not a folder"
+        if not folder.exists():
+            problem = "does not exist"
     except PermissionError:
         raise
     except (OSError, RuntimeError, ValueError) as error:
-        folder, problem = named, f"not a valid folder name ({error})"
+        folder, problem = named, f"is not a valid folder name ({error})"
     name = str(folder)[:200]
-    raise FileNotFoundError(f"{name} ({source}) is {problem}; {EXPECTED}")
+    raise FileNotFoundError(f"{name} ({source}) {problem}; {EXPECTED}")
 
 
 def checkpoints_in(folder: Path) -> list[Path]:

@@ -12,13 +12,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..checks import expect
-from ..config import ModelArgs
 from ..files import read_json, read_start, reject_lookalikes, require_file
-from ..rope import HIGH_FREQ_FACTOR, LOW_FREQ_FACTOR, ORIGINAL_CONTEXT
-from ..swiglu import ffn_hidden_dim
+from ..model import HIGH_FREQ_FACTOR, LOW_FREQ_FACTOR, ORIGINAL_CONTEXT
+from ..model import LLAMA_1B, ModelArgs
 from ..tokenizer import Tokenizer, is_sentencepiece
 from .checks import unreadable
 from .meta import check_tensors, is_tied
+from .params import config_of
 from .placing import release_pages
 from .tokenizer_json import read_tokenizer_json
 
@@ -105,13 +105,14 @@ def model_args(settings: dict, where) -> ModelArgs:
         expect_values(settings, LLAMA_VALUES | kinds)
         fields |= rope_fields(settings) | {"ffn_dim_multiplier": None}
         # intermediate_size is checked in the place of multiple_of
-        args = ModelArgs(**fields)
+        args = config_of(fields, where)
         ffn = ffn_fields(args.dim, args.multiple_of)
         return dataclasses.replace(args, **ffn)
     except ValueError as error:
         text = str(error)
         for key, ours in (FIELDS | {"factor": "rope_scaling_factor"}).items():
             text = re.sub(rf"\b{ours}\b", key, text)
+        text = text.removeprefix(f"{where}: ")
         raise ValueError(f"{where}: {text}") from None
 
 
@@ -126,8 +127,12 @@ def ffn_fields(dim: int, hidden: int) -> dict:
     """Return fields that give `hidden`: a published model's, if one fits."""
     for multiple_of, multipliers in PUBLISHED_FFN.items():
         for x in multipliers:
-            if ffn_hidden_dim(dim, multiple_of, x) == hidden:
-                return dict(multiple_of=multiple_of, ffn_dim_multiplier=x)
+            ffn = dict(multiple_of=multiple_of, ffn_dim_multiplier=x)
+            if (
+                dataclasses.replace(LLAMA_1B, dim=dim, **ffn).hidden_dim
+                == hidden
+            ):
+                return ffn
     multiplier = hidden / int(8 * dim / 3)
     return dict(multiple_of=hidden, ffn_dim_multiplier=multiplier)
 
@@ -146,7 +151,8 @@ def rope_fields(settings: dict) -> dict:
     fields = dict(rope_theta=base)
     if kind != "default":
         expect_values(scaling | {"rope_type": kind}, LLAMA3_SCALING)
-        factor = scaling.get("factor") or 0  # which is refused
+        factor = scaling.get("factor")
+        factor = 0 if factor is None else factor  # 0 is refused
         fields |= dict(use_scaled_rope=True, rope_scaling_factor=factor)
     return fields
 

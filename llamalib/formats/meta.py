@@ -13,13 +13,14 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from ..checks import expect
-from ..config import ModelArgs
 from ..files import read_json, reject_lookalikes, require_file
-from ..model import Llama, tensor_shapes
+from ..model import Llama, ModelArgs
 from ..tokenizer import SPECIAL_TOKENS, Tokenizer, read_ranks, write_ranks
 from .checks import check_archive, other_model, shown, unreadable
+from .params import params_of, read_params
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 # Our own file, next to Meta's, only if the control tokens are not as in them
@@ -37,6 +38,46 @@ def shard_axis(name: str) -> int | None:
     return int(name.endswith((".wo.weight", ".w2.weight")))
 
 
+class NoInit(TorchFunctionMode):
+    """Skip torch.nn.init, which on meta imports PyTorch's compiler."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def empty_llama(config: ModelArgs, tied: bool) -> Llama:
+    """Return a model whose parameters have shapes, but no memory yet."""
+    with torch.device("meta"), NoInit():
+        return Llama(config, tied=tied)
+
+
+def tensor_shapes(config: ModelArgs) -> dict[str, tuple[int, ...]]:
+    """Return every tensor's name and shape, in the order of state_dict."""
+    D, hidden = config.dim, config.hidden_dim
+    q_dim = config.n_heads * config.head_dim  # D in Meta's models
+    kv_dim = config.n_kv_heads * config.head_dim
+    block = {
+        "attention_norm": (D,),
+        "attention.wq": (q_dim, D),
+        "attention.wk": (kv_dim, D),
+        "attention.wv": (kv_dim, D),
+        "attention.wo": (D, q_dim),
+        "ffn_norm": (D,),
+        "feed_forward.w1": (hidden, D),
+        "feed_forward.w2": (D, hidden),
+        "feed_forward.w3": (hidden, D),
+    }
+    shapes = {"tok_embeddings.weight": (config.vocab_size, D)}
+    for i in range(config.n_layers):
+        for name, shape in block.items():
+            shapes[f"layers.{i}.{name}.weight"] = shape
+    shapes["norm.weight"] = (D,)
+    shapes["output.weight"] = (config.vocab_size, D)
+    return shapes
+
+
 def read_folder(folder: Path, keep=None):
     r"""Read a folder in Meta's format.
 
@@ -45,7 +86,7 @@ def read_folder(folder: Path, keep=None):
     tensor, one per shard, mapped from the files; and whether the output
     matrix is tied, in which case it is not among the tensors.
     """
-    config = ModelArgs.from_file(folder / "params.json")
+    config = read_params(folder / "params.json")
     file = require_file(folder, "tokenizer.model")
     tokenizer = read_tokenizer(file, config.vocab_size)
     return config, tokenizer, *read_tensors(folder, config, keep)
@@ -203,7 +244,9 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
     """
     folder = Path(folder)
     tokenizer = check_can_save(llama, folder, tokenizer_file)
-    w, control = llama.weights(), control_tokens(tokenizer)
+    # not state_dict, which copies what `fast` multiplies in its own way
+    w = dict(llama.named_parameters(remove_duplicate=False))
+    control = control_tokens(tokenizer)
     # as plain tensors, also where `fast` multiplies in its own way
     tensors = {n: getattr(w[n], "numbers", w[n]).detach().cpu() for n in w}
     if llama.tied:
@@ -213,7 +256,7 @@ def save(llama: Llama, folder, tokenizer_file=None) -> None:
         "consolidated.00.pth": lambda part: torch.save(tensors, part),
         "tokenizer.model": lambda part: write_ranks(part, tokenizer.ranks),
         CONTROL: lambda part: write_json(part, control),
-        "params.json": lambda part: write_json(part, llama.config.to_dict()),
+        "params.json": lambda part: write_json(part, params_of(llama.config)),
     }
     is_metas = control == control_tokens(Tokenizer(tokenizer.ranks))
     if is_metas and not os.path.lexists(folder / CONTROL):
@@ -251,8 +294,9 @@ def write_files(folder: Path, files: dict) -> None:
 def check_can_save(llama: Llama, folder: Path, tokenizer_file) -> Tokenizer:
     """Return the tokenizer to write, or raise ValueError; see `save`."""
     tokenizer, V = llama.tokenizer, llama.config.vocab_size
+    kind = getattr(llama.layers[0].attention.wq.weight, "kind", None)
     no = "None: load the model without quantize"
-    expect(not llama.quantized, "llama.quantized", llama.quantized, no)
+    expect(not kind, "the weights", kind, no)
     others = sorted(p.name for p in folder.glob("consolidated.0[1-9].pth"))
     others += [p.name for p in folder.glob("config.json")]  # Hugging Face's
     expect(not others, f"what is in {folder}", others, "none: name another")

@@ -28,7 +28,10 @@ def choose_device(device=None) -> torch.device:
         is_here = (found.index or 0) < counts.get(found.type, 0)
     except (RuntimeError, TypeError):
         is_here = False
-    expect(is_here, "device", device, f"one that is here: {', '.join(here)}")
+    if not is_here:
+        raise ValueError(
+            f"unknown device {str(device)!r:.80}; available: {', '.join(here)}"
+        )
     return found
 
 

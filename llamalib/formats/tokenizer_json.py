@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..checks import as_ids
+from ..checks import check_ids
 from ..files import read_json
 from ..tokenizer import SPLIT_PATTERN, Tokenizer, check_special, check_text
 
@@ -187,7 +187,7 @@ class LibraryTokenizer:
 
     def _tokens(self, ids) -> list[int]:
         """Return the ids that have a token; ValueError outside vocab_size."""
-        ids = as_ids("ids", ids, self.vocab_size)
+        ids = check_ids("ids", ids, self.vocab_size, "token ids")
         return [i for i in ids if i in self._pieces]
 
     def _first_id(self) -> int | None:

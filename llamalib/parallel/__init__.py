@@ -9,14 +9,17 @@ Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
 """
 
 import os
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ..checks import expect
+from ..fast import quantized, weights
 from ..formats.placing import choose_device
 from ..loading import load
 from ..model import Llama
@@ -54,8 +57,9 @@ def load_part(mesh, path=None, *, device=None, **options) -> Llama:
     r"""Open this process's part of a checkpoint; see `load`.
 
     mesh: a DeviceMesh of one dimension, with N processes.
-    `llama.config` is the whole model's, `llama.weights()` are the part, and
-    the logits are the same in all processes.
+    `llama.config` has this process's heads, the parameters are its part, and
+    the logits are the same in all processes. `llama.processes` are those
+    that share the model.
     An error of one process is raised in all, with its rank; ValueError for
     an N that does not divide the heads, and for different configs or norms.
     """
@@ -68,11 +72,11 @@ def load_part(mesh, path=None, *, device=None, **options) -> Llama:
     if device == "cuda":  # the one that the mesh has chosen
         device = f"cuda:{torch.cuda.current_device()}"
     llama = here.run(partial(load, path, device=device, keep=keep, **options))
-    for name, w in llama.weights().items():
+    for name, w in weights(llama).items():
         if "norm" in name:  # the only numbers that all processes hold
             norms.update(w.detach().cpu().float().numpy())
     facts = dict(config=llama.config, dtype=llama.dtype, norms=norms.digest())
-    here.agree(**facts, quantized=llama.quantized)
+    here.agree(**facts, quantized=quantized(llama))
     return connect(llama, here)
 
 
@@ -82,10 +86,16 @@ def connect(llama: Llama, processes: Processes) -> Llama:
     for layer in llama.layers:
         for sub_layer in (layer.attention, layer.feed_forward):
             sub_layer.register_forward_hook(lambda m, args, out: add(out))
+        for module in layer.modules():
+            if isinstance(module, nn.Linear):
+                module.out_features, module.in_features = module.weight.shape
     c, tied, llama.processes = llama.config, llama.tied, processes
-    llama.n_kv_heads, V = len(kv_heads(c, rank, n)), c.vocab_size
     for holder in (llama.tok_embeddings, llama.output):
-        holder.weight = VocabularyPart.of(holder.weight, V, processes)
+        holder.weight = VocabularyPart.of(
+            holder.weight, c.vocab_size, processes
+        )
     if tied:
         llama.output.weight = llama.tok_embeddings.weight
+    own = dict(n_heads=c.n_heads // n, n_kv_heads=len(kv_heads(c, rank, n)))
+    llama.config = replace(c, head_width=c.head_dim, **own)
     return llama

@@ -6,8 +6,7 @@ from torch import Tensor
 
 from ..checks import expect
 from ..fast.weight import GROUP  # numbers that share a scale in int4
-from ..formats.meta import shard_axis
-from ..model import tensor_shapes
+from ..formats.meta import shard_axis, tensor_shapes
 
 
 def split(size: int, rank: int, n: int) -> range:
@@ -21,7 +20,7 @@ def kv_heads(config, rank: int, n: int) -> list[int]:
     KV/n of them if n divides KV; if not, several ranks hold the same head.
     Raises ValueError unless n divides H.
     """
-    H, group = config.n_heads, config.n_rep
+    H, group = config.n_heads, config.n_heads // config.n_kv_heads
     divisor = f"a divisor of n_heads = {H}, for each has whole heads"
     expect(H % n == 0, "the number of processes", n, divisor)
     own, size = split(H, rank, n), gcd(H // n, group)

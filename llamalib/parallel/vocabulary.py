@@ -48,7 +48,7 @@ class VocabularyPart(Tensor):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if func is F.embedding and kwargs["max_norm"] is None:
             return args[1].look_up(args[0])
-        if func is F.linear and len(args) == 2 and not kwargs:
+        if func is F.linear and args[2:] in ((), (None,)) and not kwargs:
             return args[1].multiply(args[0])
         return super().__torch_function__(func, types, args, kwargs or {})
 

@@ -5,9 +5,9 @@ import sys
 
 import torch
 
-from ..checks import expect, is_count
-from ..decoding import decode_one, make_sampler, prefill
-from ..loading import load
+from ..checks import check_sampling, check_seed, expect, is_count
+from ..generate import KVCache, decode_one, make_sampler, prefill
+from ..loading import describe, load
 
 HELP = "/new begins a new conversation, /bye or Ctrl-D ends, Ctrl-C interrupts"
 # Meta's template puts these lines first, from Llama 3.1 on.
@@ -17,6 +17,8 @@ DATES = "Cutting Knowledge Date: December 2023\nToday Date: {}\n\n"
 def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     """Read messages and print answers until the input ends."""
     expect(sys.stdin, "standard input", None, "a terminal, a file or a pipe")
+    check_sampling(**sampling)
+    check_seed(seed)
     llama = load(folder)
     if date is None:  # not given: today's, from Llama 3.1 on
         date = f"{dt.date.today():%d %b %Y}" * llama.config.use_scaled_rope
@@ -24,11 +26,11 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     choose = make_sampler(llama.device, 1, seed, top_p=0.9, **sampling)
     opening = opening_ids(llama.tokenizer, system, date)
     shortest = llama.tokenizer.encode_chat([{"role": "user", "content": "a"}])
-    least, top = len(opening + shortest), llama.config.max_seq_len
+    least, top = len(opening + shortest), llama.config.context_length
     context = min(4096, top) if context is None else context
     expect(least <= context <= top, "context", context, f"{least} to {top}")
     chat = Chat(llama, choose, opening, max_new_tokens, context)
-    print(f"{llama}\n{doubt(llama)}{HELP}")
+    print(f"{describe(llama)}\n{doubt(llama)}{HELP}")
     text = ""
     while text.lower() != "/bye":
         try:
@@ -54,7 +56,8 @@ class Chat:
         expect(is_count(most), "max_new_tokens", most, "a whole number from 1")
         self.llama, self.choose, self.opening = llama, choose, opening
         self.messages, self.most = [], most
-        self.ids, self.cache = [], llama.new_cache(context)
+        like = dict(device=llama.device, dtype=llama.dtype)
+        self.ids, self.cache = [], KVCache(llama.config, context, **like)
 
     def reply(self, text: str) -> None:
         """Print the answer to a message; keep both if there is an answer."""
@@ -79,7 +82,8 @@ class Chat:
         expect(len(ids) < S, "the number of all tokens", len(ids), left)
         same = [a == b for a, b in zip(ids[:-1], self.ids)]
         kept = [*same, False].index(False)
-        self.ids, self.cache.length = ids[:kept], kept
+        self.ids = ids[:kept]
+        self.cache.advance(kept - self.cache.length)  # back to what is kept
         new = torch.tensor([ids[kept:]], device=self.llama.device)  # (1, T)
         logits, self.ids = prefill(self.llama, new, self.cache), ids
         room = min(self.most, S - len(ids))

@@ -71,7 +71,7 @@ def run_part(name: str, limit: float, rehearse: Path | None) -> dict:
     given = {
         "tests": test_files(),
         "checkpoint": [folder] + ["tiny"] * bool(rehearse),
-        "cells": [folder] + ["16"] * bool(rehearse),
+        "cells": [folder] + ["23"] * bool(rehearse),
         "bench": bench + (["--rehearse", rehearse] if rehearse else []),
     }
     code, text, seconds = run_process([*command, *given[name]], limit)

@@ -3,8 +3,8 @@
 import os
 import sys
 
-from ..decoding import generate
-from ..loading import load
+from ..generate import generate
+from ..loading import describe, load
 from ..parallel import finish, start
 
 
@@ -23,8 +23,9 @@ def run(prompt: str | None = None) -> int:
     ids = llama.tokenizer.encode(text, bos=True, eos=False)
     new = list(generate(llama, ids, max_new_tokens=40))
     if is_first:
-        held = sum(w.nbytes for w in set(llama.weights().values()))
-        print(f"{llama}\n{mesh.size()} processes\nrank 0: {held:,} bytes")
+        held = sum(w.nbytes for w in llama.parameters())
+        print(f"{mesh.size()} processes\nrank 0: {describe(llama)}")
+        print(f"rank 0: {held:,} bytes")
         print(text + llama.tokenizer.decode(new), flush=True)
     finish(mesh)
     return 0

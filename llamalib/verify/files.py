@@ -5,9 +5,10 @@ import re
 from collections import namedtuple
 from pathlib import Path
 
-from ..config import ModelArgs
 from ..files import read_start
-from ..model import tensor_shapes
+from ..formats.meta import tensor_shapes
+from ..formats.params import config_of
+from ..model import ModelArgs
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "not known"
 WEIGHTS = re.compile(r"consolidated\.\d\d\.pth|model.*\.safetensors")
@@ -21,7 +22,7 @@ def judge(ok: bool, what: str, passed: str, failed: str) -> Row:
 
 def models_like(config: ModelArgs, published: dict) -> dict[str, dict]:
     """Return the published models whose tensors have the same shapes."""
-    made = {n: ModelArgs(**m["params"]) for n, m in published.items()}
+    made = {n: config_of(m["params"]) for n, m in published.items()}
     most = max(m.n_layers for m in made.values())  # not a billion
     shapes = tensor_shapes(config) if config.n_layers <= most else None
     return {n: published[n] for n in made if tensor_shapes(made[n]) == shapes}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from ..config import ModelArgs
+from ..model import ModelArgs
 from .files import FAILED, Row
 from .opened import Lazy, Opened, setting_row
 from .texts import compare

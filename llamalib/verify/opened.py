@@ -8,17 +8,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..config import ModelArgs
 from ..files import read_json
 from ..formats import huggingface, meta
 from ..formats.checks import check_content
+from ..formats.params import config_of, read_params
 from ..formats.placing import join
-from ..gqa import causal_mask, sdpa_attention
-from ..model import forward, tensor_shapes
-from ..rope import precompute_freqs_cis
+from ..model import Llama, ModelArgs, causal_mask, precompute_freqs_cis
 from .files import UNKNOWN, Row, judge
 
-FIELDS = "rope_scaling_factor rope_theta norm_eps max_seq_len n_heads".split()
+FIELDS = "scaling_factor rope_theta norm_eps context_length n_heads".split()
 
 
 class Lazy(dict):
@@ -41,18 +39,28 @@ class Opened:
     def logits(self, ids: list[int]) -> Tensor:
         """Return (T, V) float32 logits on the CPU."""
         c, device = self.config, self.w["norm.weight"].device
-        rope = c.head_dim, len(ids), c.rope_theta, c.rope_scaling_factor
-        freqs_cis = precompute_freqs_cis(*rope).to(device)
-        tokens = torch.tensor(ids, device=device)
+        angles = c.head_dim, len(ids), c.rope_theta, c.scaling_factor
+        freqs_cis = precompute_freqs_cis(*angles).to(device)
         mask = causal_mask(len(ids), device=device)
-        run = partial(forward, attend=sdpa_attention)
-        return run(tokens, self.w, c, freqs_cis, mask).cpu()
+        x = torch.tensor(ids, device=device)  # (T,), then (T, D), then (T, V)
+        with torch.device("meta"):  # shapes only: the weights come in turn
+            llama = Llama(c, tied=False)
+        x = self.run(llama.tok_embeddings, "tok_embeddings", x)
+        for i, layer in enumerate(llama.layers):
+            x = self.run(layer, f"layers.{i}", x, freqs_cis, mask)
+        x = self.run(llama.norm, "norm", x)
+        return self.run(llama.output, "output", x).float().cpu()
+
+    def run(self, module, name: str, *inputs) -> Tensor:
+        """Run a part of the model with its weights, then let them go."""
+        weights = {k: self.w[f"{name}.{k}"] for k in module.state_dict()}
+        return torch.func.functional_call(module, weights, inputs)
 
 
 def read_config(folder: Path) -> ModelArgs:
     """Return the settings of a folder in either format."""
     if (folder / "params.json").is_file():
-        return ModelArgs.from_file(folder / "params.json")
+        return read_params(folder / "params.json")
     file = folder / "config.json"
     return huggingface.model_args(read_json(file), file)
 
@@ -74,7 +82,7 @@ def setting_row(config: ModelArgs, facts: dict) -> Row:
     """Compare the settings with the published ones."""
     if "params" not in facts:
         return Row(UNKNOWN, "settings", "none known for these shapes")
-    right = ModelArgs(**facts["params"])
+    right = config_of(facts["params"])
     pairs = [(n, getattr(config, n), getattr(right, n)) for n in FIELDS]
     wrong = [f"{n} is {a}, not {b}" for n, a, b in pairs if a != b]
     words = ", ".join(f"{n} {a}" for n, a, _ in pairs)
@@ -84,7 +92,7 @@ def setting_row(config: ModelArgs, facts: dict) -> Row:
 
 def tensor_rows(opened: Opened, tensors: dict, facts: dict) -> list[Row]:
     """Compare parameters, dtype, tying, the numbers and the stop ids."""
-    shapes = tensor_shapes(opened.config)
+    shapes = meta.tensor_shapes(opened.config)
     dtypes = {str(p.dtype)[6:] for parts in tensors.values() for p in parts}
     keys, words = ("parameters", "dtype", "tied"), "{:,} {}, tied output: {}"
     count = sum(torch.Size(shapes[n]).numel() for n in tensors)
