@@ -2,7 +2,7 @@ r"""Put a number of this checkpoint next to the same number of Llama 3.2-1B."""
 
 from collections.abc import Callable
 
-from ..config import LLAMA_1B, ModelArgs
+from ..model import LLAMA_1B, ModelArgs
 
 
 def compare_with_1b(config: ModelArgs, rows: dict[str, Callable]) -> None:

@@ -41,8 +41,8 @@ class Reading:
     Attributes:
         words: of prose, up to the cell that holds the exercises; the frame
             does not count, formulas do.
-        lines: of code that are not blank, up to there; folded `check` cells
-            do not count.
+        lines: of code that are not blank, up to there; folded cells do not
+            count.
         pictures: in the saved outputs.
         cells: all of them.
         practice: minutes of the exercises, as their texts say.
@@ -68,6 +68,8 @@ def reading(notebook: dict) -> Reading:
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         if {"frame", "check"} & set(cell["metadata"].get("tags", ())):
+            continue
+        if cell["metadata"].get("jupyter", {}).get("source_hidden"):
             continue
         if cell["cell_type"] == "markdown":
             in_exercises = in_exercises or "## Exercises" in text

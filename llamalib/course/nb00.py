@@ -1,12 +1,13 @@
 r"""Checks of the exercises of notebook 00: names, shapes and counts."""
 
 from dataclasses import replace
+from functools import cache
 from math import prod
 
 import torch
 
-from ..config import LLAMA_1B
-from ..model import tensor_shapes
+from ..formats.meta import tensor_shapes
+from ..model import LLAMA_1B
 from .judge import Wrong, agree, as_tensor, exercise, vary
 
 
@@ -83,6 +84,7 @@ def settings(c) -> dict:
     other = "is the other size: a matrix (n, m) maps m numbers to n"
     count_from_0 = "n_layers is the last number, but layers count from 0"
     group = "group_size: rows of wq over rows of wk, not under"
+    group_size = c.n_heads // c.n_kv_heads
     tensors = "n_layers: those are tensors; a layer has nine"
     return dict(
         dim=(D, (f"dim {other}", V), (f"dim {other}", F)),
@@ -92,7 +94,7 @@ def settings(c) -> dict:
         ),
         vocab_size=(V, (f"vocab_size {other}", D)),
         hidden_dim=(F, (f"hidden_dim {other}", D)),
-        group_size=(c.n_rep, (group, 1 / c.n_rep)),
+        group_size=(group_size, (group, 1 / group_size)),
     )
 
 
@@ -124,6 +126,7 @@ def budgets():
                     yield c, budget, dtype, tied
 
 
+@cache
 def weigh(c, matrices: int) -> tuple[int, int]:
     """Return the parameters of a layer, and of what is around the layers."""
     shapes = tensor_shapes(replace(c, n_layers=1)).items()

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..rmsnorm import rms_norm
+from ..model import rms_norm
 from .judge import agree, draws, exercise, vary
 
 

@@ -3,7 +3,7 @@ r"""Checks of the exercises of notebook 04."""
 import torch
 from torch import Tensor
 
-from ..rope import apply_rotary_emb
+from ..model import apply_rotary_emb
 from .judge import agree, draws, exercise, vary
 
 
@@ -19,46 +19,56 @@ def frequencies_of(head_dim: int, theta: float) -> Tensor:
 
 def rotated(x: Tensor, angles: Tensor) -> Tensor:
     """Rotate the adjacent pairs of (T, hd) rows by (T, hd/2) angles."""
-    rotation = torch.polar(torch.ones_like(angles), angles)
+    freqs_cis = torch.stack((angles.cos(), angles.sin()), -1)  # (T, hd/2, 2)
     x = x[:, None]  # (T, 1, hd)
-    return apply_rotary_emb(x, x, rotation)[0][:, 0]  # (T, hd)
+    return apply_rotary_emb(x, x, freqs_cis)[0][:, 0]  # (T, hd)
 
 
 @exercise(1, "a tensor (T, hd)")
 def check_1(answer):
-    """Check `rotate(x, freqs)`."""
+    """Check `rotate_complex(x, positions, freqs)`."""
     T, hd = vary((9, 12), (7, 16), (10, 20), (8, 10))
     small = random(T, hd, seed=1), frequencies_of(hd, 7.0**6)
     wide = random(T - 3, 64, seed=2), frequencies_of(64, 500000.0)
-    for x, freqs in (small, wide):
-        angles = torch.outer(torch.arange(len(x)).float(), freqs)  # (T, hd/2)
+    for (x, freqs), start in ((small, -3), (wide, 20 + hd)):
+        positions = start + torch.arange(len(x)) * 2 % 7  # some repeat
+        angles = torch.outer(positions.float(), freqs)  # (T, hd/2)
         mistakes = wrong_rotations(x, angles, freqs)
-        agree(answer(x, freqs), rotated(x, angles), mistakes)
+        agree(answer(x, positions, freqs), rotated(x, angles), mistakes)
     return "every pair rotated by its own angle"
 
 
 def wrong_rotations(x, angles, freqs) -> list[tuple]:
     """Return each likely mistake of exercise 1 and its result."""
-    a, b, cos, sin = x[:, 0::2], x[:, 1::2], angles.cos(), angles.sin()
-    first, second = a * cos - b * sin, a * sin + b * cos  # (T, hd/2) each
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))  # (T, hd/2)
+    ones = torch.ones_like(angles)
+    rotation = torch.polar(ones, angles)  # (T, hd/2)
+    rows = torch.outer(torch.arange(len(x)).float(), freqs)
 
-    def joined(one, other):
-        return torch.stack((one, other), -1).flatten(-2)  # (T, hd)
+    def joined(pairs):
+        return torch.view_as_real(pairs).flatten(-2)  # (T, hd)
 
-    left, right = x.chunk(2, -1)
-    halves = left * cos - right * sin, left * sin + right * cos
+    halves = torch.complex(*x.chunk(2, -1)) * rotation
     alike = angles[:, :1].expand_as(angles)
-    apart = torch.cat((first, second), -1)
-    words = "the new second number was computed from the new first"
+    apart = pairs * rotation
+    swapped = "torch.polar takes the lengths first, then the angles"
+    parts = "torch.complex takes real and imaginary parts: use torch.polar"
     return [
         ("every pair rotates by the first frequency", rotated(x, alike)),
-        ("positions are counted from 0", rotated(x, angles + freqs)),
+        ("row t is at positions[t], not at t", rotated(x, rows)),
         ("clockwise: a sign", rotated(x, -angles)),
-        (words, joined(first, first * sin + b * cos)),
-        ("a minus is missing", joined(a * cos + b * sin, second)),
-        ("firsts, then seconds: put them back in pairs", apart),
-        ("your pairs are halves, not adjacent", torch.cat(halves, -1)),
+        (swapped, joined(pairs * torch.polar(angles, ones))),
+        (parts, joined(pairs * torch.complex(ones, angles))),
+        ("complex numbers: go back to real ones", apart),
+        ("firsts, then seconds: put them back in pairs", split(apart)),
+        ("your pairs are halves, not adjacent", split(halves)),
+        ("your pairs are halves, not adjacent", joined(halves)),
     ]
+
+
+def split(pairs: Tensor) -> Tensor:
+    """Return all real parts, then all imaginary parts."""
+    return torch.cat((pairs.real, pairs.imag), -1)
 
 
 @exercise(2, "a tensor (hd,)")

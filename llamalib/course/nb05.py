@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import torch
 
-from ..config import LLAMA_1B
+from ..model import LLAMA_1B
 from .judge import agree, draws, exercise, vary
 
 INF = float("inf")
@@ -29,7 +29,7 @@ def check_1(answer):
     L, KV = vary((16, 8), (20, 4), (28, 16), (12, 4))
     config = replace(LLAMA_1B, n_layers=L, n_kv_heads=KV)
     factors = {
-        "you keep keys and values for every query head": config.n_rep,
+        "you keep keys and values for every query head": config.n_heads // KV,
         "you count keys or values: both are kept": 1 / 2,
         "you count one layer: each has its own": 1 / L,
         "you count one KV head of n_kv_heads": 1 / KV,
@@ -70,7 +70,8 @@ def head_with(flaw="", n_rep=1, width=1):
 
 @exercise(2, "a tensor (T, hd)")
 def check_2(answer, llama):
-    own = llama.config.n_rep, llama.config.head_dim
+    c = llama.config
+    own = c.n_heads // c.n_kv_heads, c.head_dim
     flaws = {
         "h // KV": "you divide h by KV; expected KV head h // (H // KV)",
         "alternate": "your heads alternate; neighbours share a KV head",

@@ -1,13 +1,11 @@
 r"""Checks of the exercises of notebook 06."""
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 
-from ..config import LLAMA_1B
-from ..gqa import causal_mask
-from ..model import transformer_block
-from ..rmsnorm import rms_norm
-from ..swiglu import feed_forward, ffn_hidden_dim
+from ..model import LLAMA_1B, causal_mask, precompute_freqs_cis
 from .judge import Wrong, agree, close, draws, exercise, vary
 
 NAMES = "dim", "n_layers", "multiple_of", "ffn_dim_multiplier"
@@ -18,7 +16,14 @@ CASES = (
     (3072, 4, 256, 1.0),  # 8192 fits already
     (100, 2, 1, 1.3),  # 266.67, 345.8: a fraction is dropped twice
 )
-width = ffn_hidden_dim
+
+
+def width(D, multiple, times=None):
+    """Return F for a model dim, multiple_of and ffn_dim_multiplier."""
+    c = replace(LLAMA_1B, dim=D, multiple_of=multiple)
+    return replace(c, ffn_dim_multiplier=times).hidden_dim
+
+
 WIDTHS = {  # mistakes in F, from D, multiple_of and ffn_dim_multiplier
     "you rounded down, not up": lambda D, m, t: width(D, 1, t) // m * m,
     "a width that fits multiple_of already stays as it is": lambda D, m, t: (
@@ -85,19 +90,20 @@ def check_2(answer):
     found = [answer(*case) for case in cases]
     mistakes = [(words, f(*cases[0])) for words, f in FORMULAS.items()]
     for y, (x, a, b, c) in zip(found, cases):
-        agree(y, feed_forward(x, a.T, c.T, b.T), mistakes)
+        agree(y, silu(x @ a) * (x @ b) @ c, mistakes)
 
 
 @exercise(3)
 def check_3(answer, llama):
-    w, L = llama.state_dict(), llama.config.n_layers
-    embedding, T = w["tok_embeddings.weight"], vary(7, 8, 10, 11)
-    ids = torch.randint(len(embedding), (T,), generator=draws(6))
+    c, T = llama.config, vary(7, 8, 10, 11)
+    ids, L = torch.randint(c.vocab_size, (T,), generator=draws(6)), c.n_layers
+    angles = c.head_dim, T, c.rope_theta, c.scaling_factor
+    freqs_cis = precompute_freqs_cis(*angles)
 
     def run(layers, mask=causal_mask(T)):
-        freqs_cis, x = llama.freqs_cis_for(0, T), embedding[ids]
+        x = llama.tok_embeddings(ids)  # (T, D)
         for layer in layers:
-            x = transformer_block(x, w, layer, freqs_cis, mask, llama.config)
+            x = llama.layers[layer](x, freqs_cis, mask)
         return x
 
     for n in sorted({0, 1, min(2, L), L}):
@@ -108,7 +114,7 @@ def check_3(answer, llama):
             ("no causal mask", run(layers[:n], None)),
             ("always layer 0's weights", run([0] * n)),
             ("those are the last n", run(layers[L - n :])),
-            ("no final norm here", rms_norm(right, w["norm.weight"], 1e-5)),
+            ("no final norm here", llama.norm(right)),
         ]
         what = f"for n = {n}, the result"
         agree(answer(llama, ids, n), right, mistakes, 1e-2, what)

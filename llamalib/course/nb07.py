@@ -34,7 +34,7 @@ def check_1(my_softmax):
 
 
 @exercise(2, expects="a number")
-def check_2(text_loss):
+def check_2(mean_surprisal):
     """A random text, then one with a token that is almost impossible."""
     n, T, V = vary((8, 9, 7), (10, 11, 5), (7, 8, 6))
     z = torch.randn(T, V, generator=draws(2)) * 2
@@ -57,10 +57,10 @@ def check_2(text_loss):
         ("this is the perplexity", math.exp(right)),
         ("expected the mean of ln p, not ln of the mean p", of_mean),
     ]
-    agree(text_loss(z, s), right, mistakes)
+    agree(mean_surprisal(z, s), right, mistakes)
     z, s = torch.tensor([[0, -200.0], [0, 0], [0, 0]]), torch.tensor([0, 1, 0])
     words = "a softmax of e^-200 is rounded to 0: take log_softmax"
-    agree(text_loss(z, s), cross_entropy(z[:2], s[1:]), [(words, math.inf)])
+    agree(mean_surprisal(z, s), cross_entropy(z[:2], s[1:]), [(words, math.inf)])
 
 
 @exercise(3, expects="a number")

@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import islice
 from numbers import Integral
 
-from ..config import LLAMA_1B
-from ..decoding import generate
+from ..generate import generate
+from ..model import LLAMA_1B
 from .judge import Wrong, agree, exercise, vary
 
 
@@ -103,7 +103,7 @@ def check_3(answer, llama):
         factors = {
             "the cache is read too": 0,
             "keys and values: twice as many": 1 / 2,
-            "the cache has KV heads, not H": c.n_rep,
+            "the cache has KV heads, not H": c.n_heads // c.n_kv_heads,
             "every layer has its own cache": 1 / c.n_layers,
             "use head_dim, not dim // n_heads": c.dim / c.n_heads / c.head_dim,
         }

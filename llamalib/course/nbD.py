@@ -32,6 +32,8 @@ def check_1(interpolated):
         words = "you raised the base: it slows the pairs unequally"
         mistakes += [(words, torch.outer(at, raised))]
         mistakes += [("positions are rows, pairs are columns", right.T)]
+        rotations = torch.stack((right.cos(), right.sin()), dim=-1)
+        mistakes += [("cosines and sines: return the angles", rotations)]
         agree(interpolated(*case), right, mistakes)
 
 

@@ -2,7 +2,7 @@ r"""Checks of the exercises of appendix E."""
 
 from torch import arange, as_tensor, randn
 
-from ..config import LLAMA_1B, ModelArgs
+from ..model import LLAMA_1B, ModelArgs
 from .judge import Wrong, agree, close, draws, exercise, vary
 
 

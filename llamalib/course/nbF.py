@@ -2,7 +2,7 @@ r"""Checks of the exercises of appendix F."""
 
 import torch
 
-from ..rmsnorm import rms_norm
+from ..model import rms_norm
 from .judge import agree, draws, exercise, vary
 
 

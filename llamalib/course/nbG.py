@@ -4,7 +4,7 @@ from operator import add
 
 import torch
 
-from ..config import LLAMA_1B, ModelArgs
+from ..model import LLAMA_1B, ModelArgs
 from .judge import agree, exercise, vary
 
 
@@ -29,7 +29,9 @@ def check_1(answer):
         "every text has its own cache": lambda B: dict(cache=1 / B),
         "keys and values: twice as many": lambda B: dict(cache=1 / 2),
         "the weights are read once for all": lambda B: dict(weights=B),
-        "the cache has KV heads, not H": lambda B: dict(cache=c.n_rep),
+        "the cache has KV heads, not H": lambda B: dict(
+            cache=c.n_heads // c.n_kv_heads
+        ),
         "a number takes more than one byte: see size": lambda B: dict(size=1),
         "every text has its own operations: see peak": lambda B: dict(ops=0),
         "two operations per weight and text": lambda B: dict(ops=1),

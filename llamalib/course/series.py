@@ -165,7 +165,7 @@ def series_table(times: dict[str, tuple[int, int]], folder="") -> str:
 
 def routes_table(times: dict[str, tuple[int, int]]) -> str:
     """Return the table of routes through the series, in Markdown."""
-    rows = [("route", "notebooks", "time", "what"), ("---", "---", "---:", "---")]
+    rows = ["route notebooks time what".split(), "--- --- ---: ---".split()]
     for name, which, words in ROUTES:
         files = [SERIES[i].file for i in which]
         parts = 2 if name == "A term" else 1  # with the exercises

@@ -16,6 +16,13 @@ TEXTS = ("TinyStories-train.txt", "tinyshakespeare.txt")
 END_OF_TEXT = "<|endoftext|>"  # separates the stories of TinyStories
 MIN_TEXTS = 20  # enough to learn from some and to hold out others
 ADVICE = "data/README.md says where to get a text"
+# A plain short story to look at.
+STORY = (
+    "One summer day, Mira went to the market. Mira had a round key and took "
+    "it everywhere. One day Mira left the round key at the market and did "
+    "not notice. In the evening Mira looked for the round key, but it was "
+    "gone. So Mira went back to the market. There was the round key!"
+)
 
 
 def find_text(path=None) -> Path | None:

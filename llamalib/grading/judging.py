@@ -118,8 +118,8 @@ class Submission:
 
     def why_no(self, function: str) -> str:
         """Return that a function is not defined, and its cell's error."""
-        found = (self.notes[name] for name, source, _ in self.cells
-                 if name in self.notes and f"def {function}" in source)  # fmt: skip
+        own = {n for n, source, _ in self.cells if f"def {function}" in source}
+        found = [note for n, note in self.notes.items() if n in own]
         return ": ".join([f"the notebook defines no {function}", *found])
 
     def close(self) -> None:
@@ -180,8 +180,7 @@ def judge(path: str, stem: str, variants, seconds=20, unsafe=False) -> dict:
                 if not problem:
                     case = work, each, check, given, variants, seconds
                     right, words = judged(*case)
-                found = each.points * right, each.points, words[:2000]
-                marks[each.title] = found
+                marks[each.title] = each.points * right, each.points, words
     notes = dict(islice(work.notes.items(), NOTES))
     if len(notes) < len(work.notes):
         notes[f"and {len(work.notes) - NOTES:,} more cells"] = "errors"

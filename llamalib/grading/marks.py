@@ -93,7 +93,8 @@ def grade(
     try:
         mark_all(found, ours, options, jobs, results)
     finally:
-        write_results(results, out, seed)
+        if results:
+            write_results(results, out, seed)
     own = re.compile(rf"{re.escape(out.stem)}(\.\d+)?(\.csv)?")
     for name in others:
         if not own.fullmatch(Path(name).parts[0]):
@@ -113,12 +114,11 @@ def mark_all(found: dict, ours: dict, options, jobs: int, results) -> None:
                  if m[2].startswith(faults)]  # fmt: skip
         said = "{}  {}: {} of {}".format(shown(key[0]), key[1], *total(result))
         done = f"{len(results)}/{len(found)}  {said}"
-        print(done, shown(result["problem"]), *words[:1], flush=True)
+        print(done, *map(shown, [result["problem"], *words[:1]]), flush=True)
 
     with contextlib.suppress(KeyboardInterrupt):
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(mark, found))
-    return results
 
 
 def refuse_wrong_options(folder: Path, jobs, seconds, seed) -> None:

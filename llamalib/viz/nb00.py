@@ -101,7 +101,7 @@ SAMPLE = 2**18  # numbers
 
 def tensors(llama) -> Play:
     """Return a browser of a model's tensors: shape, figures, histogram."""
-    weights = llama.weights()
+    weights = llama.state_dict()
     figures = functools.cache(lambda name: _figures(weights[name]))
 
     def draw(name, log):
@@ -143,7 +143,7 @@ def _figures(weight):
 
 def _heading(llama, name, text) -> str:
     """Return the lines over a tensor's picture."""
-    weight = llama.weights()[name]
+    weight = llama.state_dict()[name]
     share = weight.numel() / sum(p.numel() for p in llama.parameters())
     shape = " × ".join(str(size) for size in weight.shape)
     dtype = str(weight.dtype).removeprefix("torch.")

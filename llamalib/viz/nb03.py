@@ -4,7 +4,7 @@ import ipywidgets as ipw
 import numpy as np
 import torch
 
-from ..rmsnorm import rms_norm
+from ..model import rms_norm
 from . import charts
 from .base import COLOURS, array, canvas, panels, spaced, visible
 from .model_map import strip  # noqa: F401
@@ -126,7 +126,8 @@ def norm_bars(before, after, curve, point, heading):
 
 def norm(llama, ids) -> Play:
     """Return a token's embedding, scaled, then normalized with a chosen ε."""
-    vectors = llama.weights()["tok_embeddings.weight"][ids].float().cpu()
+    table = llama.tok_embeddings.weight.detach()  # (V, D)
+    vectors = table[ids].float().cpu()  # (n, D)
     texts = token_texts(llama, ids)
     sizes = torch.logspace(-6, 3, 120)
 

@@ -8,8 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from ..rmsnorm import rms_norm
-from ..rope import scale_frequencies
+from ..model import rms_norm, scale_frequencies
 from .base import AMOUNT, COLOURS, array, canvas, panels, spaced
 from .base import visible  # noqa: F401
 from .charts import finish, heatmap, lines, mark_x, mark_y, note, write
@@ -166,7 +165,7 @@ def turned(before, after, m, angle, wave, heading):
 def rotation(llama, prompt="The capital of France is") -> Play:
     """Return a pair of `_first_query`, rotated at the scaled frequencies."""
     c, query = llama.config, _first_query(llama, prompt)
-    hd, factor = c.head_dim, c.rope_scaling_factor or 1.0
+    hd, factor = c.head_dim, c.scaling_factor or 1.0
 
     def draw(position, pair, theta):
         plain = torch.tensor(theta, dtype=torch.float64) ** (-2 * pair / hd)

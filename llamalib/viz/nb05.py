@@ -5,7 +5,7 @@ from functools import lru_cache
 import ipywidgets as ipw
 import torch
 
-from ..model import attention_maps
+from ..probe import attention_maps
 from . import charts
 from .base import GROUPS, array, heading, panels, size_text, visible
 from .model_map import strip  # noqa: F401
@@ -125,7 +125,8 @@ def cache_bytes(positions, series, weights, name=""):
 
 def heads(llama, text, layer=0, head=0, longest=40) -> Play:
     """Return a browser of attention maps: any text, each layer and head."""
-    c, n_rep = llama.config, llama.config.n_rep
+    c = llama.config
+    n_rep = c.n_heads // c.n_kv_heads  # query heads in a group
 
     @lru_cache(maxsize=1)
     def maps_of(text):

@@ -6,7 +6,7 @@ import ipywidgets as ipw
 import torch
 import torch.nn.functional as F
 
-from ..sampling import next_token_probs
+from ..generate import next_token_probs
 from . import charts
 from .base import COLOURS, canvas, heading, panels, plain, visible
 from .model_map import strip  # noqa: F401

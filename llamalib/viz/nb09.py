@@ -5,7 +5,7 @@ import threading
 
 import ipywidgets as ipw
 
-from ..decoding import generate
+from ..generate import generate
 from . import charts
 from .base import canvas
 from .model_map import strip  # noqa: F401

@@ -122,7 +122,7 @@ def quantized_row(numbers, kept, values, errors, name):
 
 def quantization(llama) -> Play:
     """Return a widget that rounds a matrix: a row, and 256 rows' errors."""
-    weights = {n: w for n, w in llama.weights().items() if w.dim() == 2}
+    weights = {n: w for n, w in llama.state_dict().items() if w.dim() == 2}
 
     def draw(name, bits, g):
         w = weights[name][:256].detach().float().cpu()  # (M, K)

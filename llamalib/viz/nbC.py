@@ -5,7 +5,7 @@ from functools import lru_cache
 import ipywidgets as ipw
 import torch
 
-from ..model import record
+from ..probe import record
 from .base import GROUPS, array, canvas, colour, panels, plain
 from .charts import boxes, cell_texts, figure_legend, finish, heatmap, lines
 from .charts import log_axis, page, text_flow, write

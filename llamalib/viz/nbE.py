@@ -3,7 +3,7 @@ r"""Pictures and widget of appendix E."""
 import ipywidgets as ipw
 from matplotlib.patches import Rectangle
 
-from ..model import BLOCK_WEIGHTS, tensor_shapes
+from ..formats.meta import tensor_shapes
 from . import charts
 from .base import COLOURS, canvas, size_text
 from .model_map import strip  # noqa: F401
@@ -38,18 +38,17 @@ def block_parts(config, part, rank, n, title):
     fig, ax = canvas(3.6)
     shapes, x = tensor_shapes(config), 0
     gap, tall = config.dim * 0.35, config.hidden_dim
-    for kind in BLOCK_WEIGHTS:
-        name = f"layers.0.{kind}.weight"
-        if "norm" in kind:
+    for name, shape in shapes.items():
+        if not name.startswith("layers.0.") or "norm" in name:
             continue
-        rows, columns = shapes[name]
+        rows, columns = shape
         dim, start, length = part(config, name, rank, n)
         at, size = [x, 0], [columns, rows]
         at[1 - dim], size[1 - dim] = start + (0 if dim == 0 else x), length
         style = dict(fc="#eeeeee", ec=COLOURS["plain"], lw=0.8)
         ax.add_patch(Rectangle((x, 0), columns, rows, **style))
         ax.add_patch(Rectangle(at, *size, fc=COLOURS["probability"]))
-        label = f"{kind.split('.')[1]}\n{rows:,} × {columns:,}"
+        label = f"{name.split('.')[3]}\n{rows:,} × {columns:,}"
         charts.write(ax, x + columns / 2, -0.1 * tall, label, 8)
         x += columns + gap
     ax.set(xlim=(-gap, x), ylim=(1.02 * tall, -0.2 * tall), aspect="equal")

@@ -4,7 +4,7 @@ import ipywidgets as ipw
 import torch
 import torch.nn.functional as F
 
-from ..model import record
+from ..probe import record
 from . import charts
 from .base import COLOURS, array, canvas, heading, panels, spaced, visible
 from .model_map import strip  # noqa: F401
@@ -125,6 +125,6 @@ def _gated(llama, ids):
     seen, gates, activations = record(llama, torch.tensor(ids)), [], []
     for i, layer in enumerate(llama.layers):
         x, ffn = seen[f"layers.{i}.feed_forward.in"], layer.feed_forward
-        gates.append(F.silu(F.linear(x, ffn.w1.weight)).float())  # (T, F)
-        activations.append(gates[-1] * F.linear(x, ffn.w3.weight))  # (T, F)
+        gates.append(F.silu(ffn.w1(x)).float())  # (T, F)
+        activations.append(gates[-1] * ffn.w3(x))  # (T, F)
     return torch.stack(gates).cpu(), torch.stack(activations).cpu()

@@ -2,7 +2,7 @@ r"""Pictures and widget of appendix G."""
 
 import ipywidgets as ipw
 
-from ..roofline import bytes_per_step
+from ..probe import bytes_per_step
 from . import charts
 from .base import COLOURS, canvas, panels
 from .model_map import strip  # noqa: F401

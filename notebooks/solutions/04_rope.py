@@ -3,15 +3,11 @@
 
 
 # %% exercise 1
-def rotate(x, freqs):
-    positions = torch.arange(len(x)).float()  # (T,)
-    angles = torch.outer(positions, freqs)  # (T, hd/2)
-    cos, sin = angles.cos(), angles.sin()
-    first, second = x[:, 0::2], x[:, 1::2]  # (T, hd/2) each
-    out = torch.empty_like(x)
-    out[:, 0::2] = first * cos - second * sin
-    out[:, 1::2] = first * sin + second * cos
-    return out
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)  # (T, hd/2)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))  # (T, hd/2)
+    return torch.view_as_real(pairs * rotations).flatten(-2)
 
 
 # %% exercise 2

@@ -18,9 +18,10 @@ def swiglu(x, gate, up, down):
 
 # %% exercise 3
 def stream_after(llama, tokens, n):
-    T, w = len(tokens), llama.state_dict()
-    freqs_cis, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    c, w, T = llama.config, llama.state_dict(), len(tokens)
+    angles = c.head_dim, T, c.rope_theta, c.scaling_factor
+    freqs_cis, mask = precompute_freqs_cis(*angles), causal_mask(T)
     x = w["tok_embeddings.weight"][tokens]  # (T, D)
     for layer in range(n):
-        x = transformer_block(x, w, layer, freqs_cis, mask, llama.config)
+        x = block_by_hand(x, w, layer, freqs_cis, mask, c)
     return x

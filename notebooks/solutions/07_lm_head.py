@@ -9,7 +9,7 @@ def my_softmax(z):
 
 
 # %% exercise 2
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     log_p = logits.log_softmax(-1)[:-1]  # (T-1, V), row t for token t + 1
     return -log_p.gather(1, tokens[1:, None]).mean()
 
