@@ -7,11 +7,13 @@ import torch
 from matplotlib import pyplot as plt
 
 from llamalib import Llama, ModelArgs
+from llamalib.formats.params import params_of
 from llamalib.tokenizer import write_ranks
 from tests.reference import (
     shards_of,
     transformers_config,
     transformers_weights,
+    weights,
 )
 
 needs_cuda = [  # a class's pytestmark
@@ -77,13 +79,13 @@ def write_checkpoint(
     """Write a valid folder in Meta's format, and return it."""
     llama = llama or random_llama()
     folder.mkdir(parents=True, exist_ok=True)
-    params = llama.config.to_dict() if params is None else params
+    params = params_of(llama.config) if params is None else params
     (folder / "params.json").write_text(json.dumps(params))
     ranks = small_ranks(llama.config.vocab_size - 256)
     write_tokenizer(folder / "tokenizer.model", ranks)
     tensors = {
         name: weight.detach().to(dtype)
-        for name, weight in llama.weights().items()
+        for name, weight in weights(llama).items()
     }
     if llama.tied:
         tensors["output.weight"] = tensors["tok_embeddings.weight"]

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import llamalib
 from llamalib import fast, parallel
+from tests.reference import weights
 
 PROMPT = [256, 72, 101, 108, 108, 111]
 SAMPLED = dict(max_new_tokens=12, temperature=1.0, stop=())
@@ -30,7 +32,8 @@ def compute(llama) -> dict:
         logits=llama(torch.tensor([PROMPT, PROMPT[::-1]])),
         greedy=list(llamalib.generate(llama, PROMPT, **PLAIN)),
     )
-    if llama.processes and llama.processes.n != 2:  # more take a while
+    processes = getattr(llama, "processes", None)
+    if processes and processes.n != 2:  # more take a while
         return found
     rows = [PROMPT, PROMPT[:3]]
     return found | dict(
@@ -54,10 +57,38 @@ def parity(mesh, folders) -> dict:
     for name, folder in folders.items():
         llama = load(name, folder, mesh)
         found[name] = compute(llama)
-        held = {n: tuple(w.shape) for n, w in llama.weights().items()}
-        more = dict(shapes=held, cache=llama.new_cache(7).k.shape)
+        held = {n: tuple(w.shape) for n, w in weights(llama).items()}
+        cache = llamalib.KVCache(llama.config, 7)
+        more = dict(shapes=held, cache=cache.layers[0].k.shape)
+        more |= dict(said=said(llama), hooked=hooked(llama))
         found[name] |= more | dict(tied=llama.tied)
     return found
+
+
+def said(llama) -> dict:
+    """Return the sizes that each nn.Linear prints."""
+    return {
+        name: (module.out_features, module.in_features)
+        for name, module in llama.named_modules()
+        if isinstance(module, nn.Linear)
+    }
+
+
+def hooked(llama) -> dict:
+    """Return how often a hook on each nn.Linear is called in one pass."""
+    times, hooks = {}, []
+    for name, module in llama.named_modules():
+        if isinstance(module, nn.Linear):
+            times[name] = 0
+
+            def count(module, args, out, name=name):
+                times[name] += out.shape[:-1].numel()
+
+            hooks.append(module.register_forward_hook(count))
+    llama(torch.tensor(PROMPT))
+    for hook in hooks:
+        hook.remove()
+    return {name: n / len(PROMPT) for name, n in times.items()}
 
 
 def errors(mesh, folders) -> dict:
@@ -101,6 +132,12 @@ def errors(mesh, folders) -> dict:
             torch.zeros(1, 64), llama.output.weight, torch.zeros(560)
         ),
         "prepare": lambda: fast.prepare(llama),
+        "compile": lambda: llamalib.generate(
+            llama, PROMPT, max_new_tokens=3, compile=True
+        ),
+        "compile in one": lambda: llamalib.generate(
+            llama, PROMPT, max_new_tokens=3, compile=rank == 1
+        ),
         "other functions": lambda: llama.output.weight + 1,
     }
     said = {}
@@ -127,7 +164,7 @@ def memory(mesh, folders) -> dict:
         before = peak()
         llama = llamalib.load(folder, mesh=mesh, dtype=torch.float32)
         llama(tokens)
-        held = sum(w.nbytes for w in set(llama.weights().values()))
+        held = sum(w.nbytes for w in set(llama.parameters()))
         found[name] = dict(held=held, more=peak() - before)
         del llama
     return found

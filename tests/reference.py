@@ -13,6 +13,8 @@ from torch import Tensor
 
 import llamalib
 from llamalib.files import ROOT
+from llamalib.formats.meta import tensor_shapes
+from llamalib.formats.params import params_of
 from llamalib.tokenizer import read_ranks, write_ranks
 
 POCKET = ROOT / "data" / "pocket-llama"
@@ -31,6 +33,11 @@ TRANSFORMERS_NAMES = {
     "attention_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
 }
+
+
+def weights(llama) -> dict[str, Tensor]:
+    """Return the parameters by Meta's names; a tied one has two names."""
+    return dict(llama.named_parameters(remove_duplicate=False))
 
 
 def save_under(file: Path, write) -> None:
@@ -69,12 +76,12 @@ def write_1b(folder, **changes) -> Path:
         return folder
     config = replace(llamalib.LLAMA_1B, **changes)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "params.json").write_text(json.dumps(config.to_dict()))
+    (folder / "params.json").write_text(json.dumps(params_of(config)))
     ranks = {token: rank for rank, token in enumerate(ranks_1b())}
     write_ranks(folder / "tokenizer.model", ranks)
     generator = torch.Generator().manual_seed(0)
     tensors = {}
-    for name, shape in llamalib.tensor_shapes(config).items():
+    for name, shape in tensor_shapes(config).items():
         is_norm = len(shape) == 1
         tensors[name] = torch.empty(shape, dtype=torch.bfloat16)
         tensors[name].normal_(is_norm, 0.02, generator=generator)
@@ -112,7 +119,7 @@ def write_shards(source, folder, n: int) -> Path:
     for name in ("params.json", "tokenizer.model"):
         (folder / name).write_bytes((Path(source) / name).read_bytes())
     llama = llamalib.load(source, device="cpu")
-    for file, part in zip(files, shards_of(llama.weights(), n)):
+    for file, part in zip(files, shards_of(weights(llama), n)):
         if llama.tied:  # once in the file
             part["output.weight"] = part["tok_embeddings.weight"]
         save_under(file, lambda where: torch.save(part, where))
@@ -137,10 +144,10 @@ def transformers_config(llama):
 
     c = llama.config
     rope = {"rope_theta": c.rope_theta, "rope_type": "default"}
-    if c.rope_scaling_factor is not None:
+    if c.scaling_factor is not None:
         rope |= {
             "rope_type": "llama3",
-            "factor": c.rope_scaling_factor,
+            "factor": c.scaling_factor,
             "low_freq_factor": 1.0,
             "high_freq_factor": 4.0,
             "original_max_position_embeddings": 8192,
@@ -153,7 +160,7 @@ def transformers_config(llama):
         num_attention_heads=c.n_heads,
         num_key_value_heads=c.n_kv_heads,
         head_dim=c.head_dim,
-        max_position_embeddings=c.max_seq_len,
+        max_position_embeddings=c.context_length,
         rms_norm_eps=c.norm_eps,
         rope_parameters=rope,
         tie_word_embeddings=llama.tied,
@@ -170,7 +177,7 @@ def transformers_weights(llama) -> dict[str, Tensor]:
     """
     half = llama.config.head_dim // 2
     state = {}
-    for name, weight in llama.weights().items():
+    for name, weight in weights(llama).items():
         if name.endswith((".wq.weight", ".wk.weight")):
             pairs = weight.unflatten(0, (-1, half, 2))
             weight = pairs.transpose(1, 2).flatten(0, 2)

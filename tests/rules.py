@@ -5,13 +5,7 @@ Each rule takes the project's root folder and yields one line per violation,
 """
 
 import ast
-import json
-import re
-import tokenize
-from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
-from io import StringIO
 from pathlib import Path
 
 ROOMS = (
@@ -25,44 +19,6 @@ ROOMS = (
     "tasks",
 )
 COMMANDS = ("commands", "tasks", "grading")  # they may import every room
-# Lines of .py files in each room, comments and blank lines included.
-LINES = {
-    "core": 1750,
-    "commands": 200,
-    "tasks": 720,
-    "formats": 1350,
-    "fast": 800,
-    "viz": 3000,
-    "viz with E to H": 3300,  # the pictures of the last appendices
-    "parallel": 300,
-    "course": 2700,
-    "grading": 1435,
-    "verify": 450,
-    "site": 1130,  # what makes the pages, which is no room of the package
-}
-FUNCTION_LINES = {"llamalib": 30, "notebooks": 25}
-# The calls that the project promises, whoever uses them.
-PUBLIC_CALLS = {
-    "LLAMA_1B",
-    "apply_rotary_emb",
-    "attention",
-    "attention_maps",
-    "break_it",
-    "causal_mask",
-    "decode_one",
-    "feed_forward",
-    "find_checkpoint",
-    "forward",
-    "generate",
-    "generate_batch",
-    "load",
-    "precompute_freqs_cis",
-    "prefill",
-    "record",
-    "repeat_kv",
-    "rms_norm",
-    "transformer_block",
-}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
@@ -106,22 +62,6 @@ def modules(root: Path) -> list[Source]:
         module = ".".join(path.with_suffix("").parts)
         text = file.read_text(encoding="utf-8")
         found.append(Source(path.as_posix(), text, module))
-    return found
-
-
-def cells(root: Path) -> list[Source]:
-    """Return the code cells of all notebooks, the exercises' checks aside."""
-    found = []
-    for file in sorted((root / "notebooks").rglob("*.ipynb")):
-        notebook = json.loads(file.read_text(encoding="utf-8"))
-        code = [c for c in notebook["cells"] if c["cell_type"] == "code"]
-        for number, cell in enumerate(code, 1):
-            tags = cell.get("metadata", {}).get("tags", ())
-            if not any(tag.startswith("check-") for tag in tags):
-                path = file.relative_to(root).as_posix()
-                label = f"{path}, cell {number}"
-                text = "".join(cell["source"])
-                found.append(Source(label, text, tags=tags))
     return found
 
 
@@ -192,24 +132,6 @@ def at_import_time(tree: ast.AST) -> Iterator[ast.AST]:
 # -- 1: shared means two readers --
 
 
-def public_names(source: Source) -> dict[str, int]:
-    """Return the public functions, classes and constants, each with a line."""
-    found = {}
-    for node in source.tree.body:
-        targets = []
-        if isinstance(node, Definition):
-            found[node.name] = node.lineno
-        elif isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign):
-            targets = [node.target]
-        for target in targets:
-            for name in ast.walk(target):
-                if isinstance(name, ast.Name):
-                    found[name.id] = name.lineno
-    return {n: line for n, line in found.items() if not n.startswith("_")}
-
-
 class Uses(ast.NodeVisitor):
     """Collect which names of the core a piece of code uses.
 
@@ -243,134 +165,6 @@ class Uses(ast.NodeVisitor):
         self.generic_visit(node)
 
 
-def uses(source: Source, node: ast.AST, own=frozenset()) -> set[tuple]:
-    """Return the (module, name) pairs of llamalib that a node uses."""
-    visitor = Uses(source, own)
-    visitor.visit(node)
-    return visitor.found
-
-
-def exports(root: Path) -> dict[str, tuple[str, str]]:
-    """Return what `llamalib.name` is, as (module, name)."""
-    file = root / "llamalib" / "__init__.py"
-    source = Source("", file.read_text(encoding="utf-8"), "llamalib.__init__")
-    found = {}
-    for node in source.tree.body:
-        if isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                pair = origin(source, node), alias.name
-                found[alias.asname or alias.name] = pair
-    return found
-
-
-def unshared(root: Path) -> Iterator[str]:
-    """Find public names of the core that serve one notebook, or nobody.
-
-    A name is shared if two notebooks read it, or if the package, its
-    benchmark or the pocket's recipe uses it. What one notebook alone reads
-    belongs in that notebook. Three details:
-
-    - A use inside a definition that is itself unshared does not count.
-    - `viz/nb05.py` and `course/nb05.py` count as notebook 05.
-    - A cell tagged `llamalib` that teaches the name reads it.
-
-    Exempt: the promised calls.
-    """
-    core = [s for s in modules(root) if s.room == "core"]
-    core = [s for s in core if not s.module.endswith("__init__")]
-    public = {s.module: public_names(s) for s in core}
-    readers = readings(root, public)
-    failed = set()
-    while True:
-        found = {
-            pair
-            for pair, uses in readers.items()
-            if pair not in failed
-            and pair[1] not in PUBLIC_CALLS
-            and not is_shared({who for who, by in uses if by not in failed})
-        }
-        if not found:
-            break
-        failed |= found
-    for source in core:
-        for name, line in public[source.module].items():
-            pair = source.module, name
-            if pair in failed:
-                uses = readers[pair]
-                who = {who for who, by in uses if by not in failed}
-                only = ", ".join(who) + " alone" if who else "nothing"
-                yield source.at(line, f"{name} is used by {only}")
-
-
-def is_shared(readers: set[str]) -> bool:
-    """Return whether two notebooks, or any module, are among the readers."""
-    notebooks = {who for who in readers if who.startswith("notebook ")}
-    return len(notebooks) > 1 or notebooks != readers
-
-
-def readings(root: Path, public: dict) -> dict[tuple, set[tuple]]:
-    """Return for each public name its uses, as (reader, definition).
-
-    The definition is the pair (module, name) that holds the use, or None
-    where that is not a public definition of the core.
-    """
-    exported = exports(root)
-    taught = {name: (m, name) for m, found in public.items() for name in found}
-    found = {(m, n): set() for m, names in public.items() for n in names}
-
-    def note(pairs, reader, by=None):
-        for pair in pairs:
-            if pair[0] == "llamalib":
-                pair = exported.get(pair[1])
-            if pair in found and pair != by:
-                found[pair].add((reader, by))
-
-    for source in [*modules(root), *scripts(root)]:
-        if source.module == "llamalib.__init__":
-            continue
-        own = set(public.get(source.module, ()))
-        for node in source.tree.body:
-            if not isinstance(node, (ast.Import, ast.ImportFrom)):
-                by = source.module, getattr(node, "name", None)
-                by = by if by in found else None
-                note(uses(source, node, own), reader_of(source), by)
-    for source, names in notebook_sources(root):
-        reader = f"notebook {Path(source.label).stem.split('_')[0]}"
-        note(uses(source, source.tree), reader)
-        note({taught[n] for n in names if n in taught}, reader)
-    return found
-
-
-def reader_of(source: Source) -> str:
-    """Return as whom a module reads: a notebook's viz as that notebook."""
-    number = re.fullmatch(r"llamalib\.(?:viz|course)\.nb(\w+)", source.module)
-    return f"notebook {number[1]}" if number else source.label
-
-
-def scripts(root: Path) -> list[Source]:
-    """Return the benchmark's files and the recipe's, which read llamalib."""
-    files = [*root.glob("bench/*.py"), *root.glob("data/recipe/*.py")]
-    return [
-        Source(
-            f.relative_to(root).as_posix(), f.read_text(encoding="utf-8")
-        )
-        for f in sorted(files)
-    ]
-
-
-def notebook_sources(root: Path) -> Iterator[tuple[Source, set[str]]]:
-    """Yield every notebook as one source, with the names that it teaches."""
-    notebooks = defaultdict(list)
-    for cell in cells(root):
-        notebooks[cell.label.split(",")[0]].append(cell)
-    for label, found in notebooks.items():
-        names = set()
-        for cell in found:
-            if "llamalib" in cell.tags:
-                names |= set(public_names(cell))
-        yield Source(label, "\n".join(c.text for c in found)), names
-
-
 # -- 2: arrows point outwards --
 
 OWNERS = {  # a library, and the one room that may import it
@@ -385,7 +179,8 @@ OWNERS = {  # a library, and the one room that may import it
 LAZY = {
     "llamalib.__init__": ("formats", "fast", "parallel"),
     "llamalib.loading": ("formats", "fast", "parallel"),
-    "llamalib.decoding": ("formats", "fast", "parallel"),
+    "llamalib.generate": ("fast",),
+    "llamalib.checks": ("fast",),
 }
 
 
@@ -530,7 +325,7 @@ def targets_of(node: ast.stmt) -> list[ast.expr]:
 
 
 NOT_IN_CORE = {  # each with the modules that may
-    "time": {"llamalib.roofline"},
+    "time": {"llamalib.probe"},
     "timeit": set(),
     "threading": set(),
     "torch.compile": set(),
@@ -574,109 +369,6 @@ def hidden_speed(root: Path) -> Iterator[str]:
 
 
 # -- 4: a budget, and names --
-
-
-def lines_over_budget(root: Path) -> Iterator[str]:
-    """Find rooms with more lines than their budget."""
-    counts = defaultdict(dict)
-    for source in modules(root):
-        lines = source.text.count("\n")
-        late = re.search(r"viz/nb[E-H]\.py$", source.label)
-        if not late:
-            counts[source.room][source.label] = lines
-        if source.room == "viz":
-            counts["viz with E to H"][source.label] = lines
-    for file in sorted((root / "site").rglob("*.py")):
-        lines = file.read_text(encoding="utf-8").count("\n")
-        counts["site"][file.relative_to(root).as_posix()] = lines
-    for room, files in counts.items():
-        total, most = sum(files.values()), LINES[room]
-        if total > most:
-            label = max(files, key=files.get)
-            yield (
-                f"{label}:{files[label]}: the longest file of {room}, which "
-                f"has {total:,} lines; its budget is {most:,}"
-            )
-
-
-def code_lines(source: Source, node: Function) -> int:
-    """Count a function's lines of code.
-
-    Not counted: its decorators and signature, docstrings (those of inner
-    functions too), comments and blank lines. A string that spans several
-    lines counts with all of them.
-    """
-    docs = set()
-    for inner in ast.walk(node):
-        if isinstance(inner, Definition) and ast.get_docstring(inner):
-            doc = inner.body[0]
-            docs |= set(range(doc.lineno, doc.end_lineno + 1))
-    body = range(node.body[0].lineno, node.end_lineno + 1)
-    return len(token_lines(source.text) & set(body) - docs)
-
-
-@cache
-def token_lines(text: str) -> set[int]:
-    """Return the numbers of the lines that hold code."""
-    nothing = (
-        tokenize.COMMENT,
-        tokenize.DEDENT,
-        tokenize.ENDMARKER,
-        tokenize.INDENT,
-        tokenize.NEWLINE,
-        tokenize.NL,
-    )
-    lines = set()
-    for token in tokenize.generate_tokens(StringIO(text).readline):
-        if token.type not in nothing:
-            lines |= set(range(token.start[0], token.end[0] + 1))
-    return lines
-
-
-def long_functions(root: Path) -> Iterator[str]:
-    """Find functions with too many lines of code."""
-    for where, found in (
-        ("llamalib", modules(root)),
-        ("notebooks", cells(root)),
-    ):
-        most = FUNCTION_LINES[where]
-        for source in found:
-            for node in ast.walk(source.tree):
-                if isinstance(node, Function):
-                    n = code_lines(source, node)
-                    if n > most:
-                        message = f"{node.name} has {n} lines of code"
-                        yield source.at(node, f"{message}, at most {most}")
-
-
-def modules_named_like_functions(root: Path) -> Iterator[str]:
-    """Find modules that have the name of something they define or export.
-
-    `from llamalib import attention` must not depend on what was imported
-    before.
-    """
-    found = modules(root)
-    exported = set(exports(root)) | lazy_exports(root)
-    for source in found:
-        name = source.module.rsplit(".", 1)[1]
-        for node in source.tree.body:
-            if isinstance(node, Definition) and node.name == name:
-                yield source.at(node, f"{name} has the name of its module")
-        if name in exported:
-            yield source.at(1, f"llamalib exports a {name}, too")
-
-
-def lazy_exports(root: Path) -> set[str]:
-    """Return the names that __init__ lists as strings, for __getattr__."""
-    file = root / "llamalib" / "__init__.py"
-    found = set()
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign):
-            for inner in ast.walk(node.value):
-                value = getattr(inner, "value", None)
-                if isinstance(value, str) and value.isidentifier():
-                    found.add(value)
-    return found
 
 
 # -- tests need nothing from the benchmark --

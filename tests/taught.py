@@ -6,23 +6,26 @@ from pathlib import Path
 
 from llamalib.files import ROOT
 
-TAGS = {"taught", "llamalib"}
+TAGS = ("taught", "llamalib")
 
 
 def notebooks() -> list[Path]:
-    """Return the notebooks that have a cell tagged `taught`."""
+    """Return the notebooks that have a tagged cell."""
     folder = ROOT / "notebooks"
     paths = [*folder.glob("*.ipynb"), *folder.glob("appendix/*.ipynb")]
-    return [path for path in sorted(paths) if any(tagged(path, {"taught"}))]
+    return [path for path in sorted(paths) if any(tagged(path))]
 
 
 def tagged(path: Path, tags=TAGS) -> list[str]:
-    """Return the source of each code cell with one of the tags, in order."""
+    """Return the source of each cell whose tag begins so, in order."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return [
         "".join(cell["source"])
         for cell in cells
-        if tags.intersection(cell["metadata"].get("tags", ()))
+        if any(
+            tag.startswith(tags)  # such as llamalib:model
+            for tag in cell["metadata"].get("tags", ())
+        )
     ]
 
 

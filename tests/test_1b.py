@@ -25,7 +25,7 @@ MOST_SECONDS, MOST_MEMORY = 1.0, 1.15
 LOAD = r"""
 import json, re, sys, time
 import torch, tiktoken, safetensors, llamalib
-from llamalib.gqa import sdpa_attention
+from llamalib import attention
 
 def peak():
     # of this process alone: getrusage begins with the parent's peak
@@ -35,7 +35,7 @@ def peak():
 seen = {}
 def attend(xq, xk, xv, mask):
     seen.update(xq=xq.shape, xk=xk.shape, xv=xv.shape)
-    return sdpa_attention(xq, xk, xv, mask)
+    return attention(xq, xk, xv, mask)
 
 folder, dtype = sys.argv[1:]
 before, start = peak(), time.perf_counter()
@@ -43,16 +43,17 @@ llama = llamalib.load(folder, device="cpu", dtype=getattr(torch, dtype))
 seconds, loaded = time.perf_counter() - start, peak() - before
 tokens = torch.tensor([128000, 791, 6864, 315, 9822, 374])
 embeddings = llama.tok_embeddings.weight[tokens]
-with torch.no_grad():
-    logits = llama(tokens, attend=attend, last_only=True)
+with torch.no_grad(), llamalib.replaced(attention=attend):
+    logits = llama(tokens, last_only=True)
 print(json.dumps({
     "embeddings": embeddings.shape, "logits": logits.shape,
     "finite": bool(logits.isfinite().all()),
     "parameters": sum(p.numel() for p in llama.parameters()),
     "weights": sum(p.nbytes for p in llama.parameters()),
-    "factor": llama.config.rope_scaling_factor, "seconds": seconds,
+    "factor": llama.config.scaling_factor, "seconds": seconds,
     "loaded": loaded, "run": peak() - before,
     **{name: shape[1:] for name, shape in seen.items()},
+    "compiler": "torch._dynamo" in sys.modules,
 }))
 """
 
@@ -86,6 +87,7 @@ def test_shapes_and_memory(folder):
     assert found["xq"] == [6, 32, 64]
     assert found["xk"] == found["xv"] == [6, 8, 64]
     assert found["logits"] == [1, 128256] and found["finite"]
+    assert not found["compiler"]  # its import takes seconds
     # loading maps the file; running reads all of it into memory, once
     assert found["seconds"] < MOST_SECONDS
     assert found["loaded"] < 0.1 * size

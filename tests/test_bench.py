@@ -101,7 +101,6 @@ def test_variants_are_decode_one(monkeypatch, name, B, dtype):
     """As they are written: the options are for a GPU's compiler."""
     names, _ = VARIANTS[name]
     monkeypatch.setattr(step, "FOR_CPU", (names, {}))
-    monkeypatch.setattr(step, "require_compiler", lambda device: None)
     llama, ran = random_llama().to(dtype), []
     attend = names["grouped_attention"]
 
@@ -111,12 +110,15 @@ def test_variants_are_decode_one(monkeypatch, name, B, dtype):
 
     monkeypatch.setitem(names, "grouped_attention", counted)
     with torch.compiler.set_stance("force_eager"):
-        decode = step.CompiledDecode(llama, 20, B)
-        cache = llama.new_cache(20, B)
-        for c in (decode.cache, cache):
+        caches = mine, cache = [
+            llamalib.KVCache(llama.config, 20, B, dtype=dtype)
+            for _ in range(2)
+        ]
+        decode = step.compiled_step(llama, mine)
+        for c in caches:
             llamalib.prefill(llama, random_ids(B, 5), c)
         for token in random_ids(8, B, seed=1):
-            found = decode(token)
+            found = decode(llama, token, mine)
             expected = llamalib.decode_one(llama, token, cache)
             bound = 1e-5 if dtype == torch.float32 else 0.1
             assert (found - expected).abs().max() < bound

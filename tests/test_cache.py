@@ -1,45 +1,103 @@
 import pytest
 import torch
 
-from llamalib import KVCache
+from llamalib import KVCache, prefill
 from tests.helpers import random_ids, random_llama, small_config
+
+
+def new_cache(llama, max_seq_len, batch_size=1, padding=None):
+    return KVCache(llama.config, max_seq_len, batch_size, padding)
 
 
 def test_bytes_are_as_predicted():
     cache = KVCache(small_config(), 100, batch_size=3, dtype=torch.bfloat16)
     # 2 tensors, L, KV, hd, S, B, bytes
     assert cache.nbytes == 2 * 2 * 2 * 8 * 100 * 3 * 2
+    assert len(cache.layers) == 2
+    assert cache.layers[1].k.shape == cache.layers[1].v.shape == (3, 2, 100, 8)
+    assert cache.layers[1].v.dtype == torch.bfloat16
 
 
 def test_keeps_what_it_is_given():
     cache = KVCache(small_config(), 5)
     first, second = torch.randn(2, 1, 2, 2, 8), torch.randn(2, 1, 1, 2, 8)
-    cache.update(1, *first)
+    cache.layers[1].update(*first)
     cache.advance(2)
-    k, v = cache.update(1, *second)
+    k, v = cache.layers[1].update(*second)
     assert k.shape == v.shape == (1, 3, 2, 8)
     assert torch.equal(k, torch.cat([first[0], second[0]], dim=1))
     assert torch.equal(v, torch.cat([first[1], second[1]], dim=1))
-    assert k.data_ptr() == cache.k[1].data_ptr()  # a view, no copy
+    assert k.data_ptr() == cache.layers[1].k.data_ptr()  # a view, no copy
+    assert not cache.layers[0].k.any()  # each layer has its own
 
 
-@pytest.mark.parametrize("bad", [0, -1, 2.5])
-def test_sizes_that_do_not_serve(bad):
-    with pytest.raises(ValueError, match=f"max_seq_len is {bad}"):
-        KVCache(small_config(), bad)
-    with pytest.raises(ValueError, match=f"batch_size is {bad}"):
-        KVCache(small_config(), 9, batch_size=bad)
+def test_positions_and_mask():
+    cache = KVCache(small_config(), 9)
+    cache.advance(3)
+    assert cache.positions(2).tolist() == [3, 4]
+    hidden = cache.mask(2) == float("-inf")
+    assert hidden.tolist() == [[False] * 4 + [True], [False] * 5]
+    assert cache.mask(1) is None  # a single token sees everything
+    padded = KVCache(small_config(), 9, 2, torch.tensor([0, 4]))
+    padded.advance(3)
+    assert padded.positions(3).tolist() == [[3, 4, 5], [0, 0, 1]]
+    hidden = padded.mask(3)[1, 0] == float("-inf")  # (3, 6)
+    padding = [True] * 3 + [False, True, True]  # sees itself
+    first, second = [True] * 4 + [False, True], [True] * 4 + [False] * 2
+    assert hidden.tolist() == [padding, first, second]
+    assert padded.mask(1).shape == (2, 1, 1, 4)  # padding stays hidden
 
 
+@torch.no_grad()
 def test_full():
     llama = random_llama()
-    cache = llama.new_cache(5)
+    cache = new_cache(llama, 5)
     llama(random_ids(1, 5), cache)
-    with pytest.raises(ValueError, match="length is 6; expected at most 5"):
+    said = "KVCache is full: 6 tokens, capacity 5; create it with a larger"
+    with pytest.raises(ValueError, match=said):
         llama(random_ids(1, 1), cache)
-    cache.reset()
+    with pytest.raises(ValueError, match="is full: 9 tokens, capacity 5"):
+        prefill(llama, random_ids(1, 4), cache)
+    cache.advance(-5)
     again = llama(random_ids(1, 5), cache)
     assert torch.allclose(again, llama(random_ids(1, 5)), atol=1e-5)
+
+
+@torch.no_grad()
+def test_going_back():
+    """Three tokens are taken back; others come in their place."""
+    llama, tokens = random_llama(), random_ids(1, 9)
+    cache = new_cache(llama, 9)
+    llama(tokens[:, :4], cache)
+    llama(random_ids(1, 3, seed=1), cache)
+    cache.advance(-3)
+    found = llama(tokens[:, 4:], cache)
+    assert cache.length == cache.layers[1].length == 9
+    assert (found - llama(tokens)[:, 4:]).abs().max() < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("T", [2, 5])
+@pytest.mark.parametrize("padding", [None, [0, 2]])
+def test_several_tokens_on_a_filled_cache(T, padding):
+    llama, tokens = random_llama(), random_ids(2, 4 + T)
+    if padding:
+        padding = torch.tensor(padding)
+    cache = new_cache(llama, 20, 2, padding)
+    llama(tokens[:, :4], cache)
+    found = llama(tokens[:, 4:], cache)
+    for b, skipped in enumerate([0, 0] if padding is None else padding):
+        alone = llama(tokens[b, skipped:])[-T:]
+        assert (found[b] - alone).abs().max() < 1e-5
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("chunk", [1, 7, 512])
+def test_prefill_in_chunks(chunk):
+    llama, tokens = random_llama(), random_ids(1, 600)
+    found = prefill(llama, tokens, new_cache(llama, 600), chunk=chunk)
+    assert found.shape == (1, llama.config.vocab_size)
+    assert (found - llama(tokens)[:, -1]).abs().max() < 2e-5
 
 
 @torch.no_grad()
@@ -47,10 +105,24 @@ def test_a_padded_row_keeps_the_keys_of_its_own_run():
     """Scores feel only differences of positions; the keys feel the rest."""
     llama, padding = random_llama(), torch.tensor([0, 3])
     tokens = random_ids(2, 7)
-    cache = llama.new_cache(9, 2, padding)
+    cache = new_cache(llama, 9, 2, padding)
     llama(tokens, cache)
     llama(random_ids(2, 1), cache)
     assert cache.positions(1).tolist() == [[8], [5]]
-    alone = llama.new_cache(6)
+    alone = new_cache(llama, 6)
     llama(tokens[1:, 3:], alone)
-    assert (cache.k[:, 1, :, 3:7] - alone.k[:, 0, :, :4]).abs().max() < 1e-5
+    for ours, theirs in zip(cache.layers, alone.layers):
+        difference = ours.k[1, :, 3:7] - theirs.k[0, :, :4]
+        assert difference.abs().max() < 1e-5
+
+
+@torch.no_grad()
+def test_a_row_that_is_padding_but_for_one():
+    llama, padding = random_llama(), torch.tensor([0, 6])
+    tokens = random_ids(2, 7)
+    for chunk in (1, 3, 512):
+        cache = new_cache(llama, 9, 2, padding)
+        logits = prefill(llama, tokens, cache, chunk=chunk)
+        assert logits.isfinite().all()
+        assert (logits[1] - llama(tokens[1, 6:])[-1]).abs().max() < 1e-5
+        assert (logits[0] - llama(tokens[0])[-1]).abs().max() < 1e-5

@@ -7,8 +7,8 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -50,15 +50,14 @@ class Scripted:
     def __init__(self, tokenizer, script):
         self.tokenizer, self.script = tokenizer, iter(script)
         self.device, self.runs, self.held = torch.device("cpu"), [], []
-
-    def new_cache(self, size):
-        return SimpleNamespace(max_seq_len=size, length=0)
+        self.config, self.dtype = small_config(), torch.float32
 
     def __call__(self, tokens, cache, last_only=False):
         ids = tokens[0].tolist()
         self.runs.append(ids)
         self.held = self.held[: cache.length] + ids
-        cache.length += len(ids)
+        cache.positions(len(ids))  # raises if they do not fit
+        cache.advance(len(ids))
         assert cache.length == len(self.held) <= cache.max_seq_len
         following = next(self.script)
         if following is KeyboardInterrupt:
@@ -305,7 +304,7 @@ def test_a_conversation_with_the_pocket(monkeypatch, capsys):
     status, out, err = talk(monkeypatch, capsys, "One\n\n  \n two \n")
     assert status == 0 and err == "" and shown == ["One", "two"]
     warning = "pocket-llama may not be trained on conversations"
-    assert out.startswith("Llama(pocket-llama: ") and warning in out
+    assert out.startswith("pocket-llama: L=6, D=256") and warning in out
     assert out.count("you> ") == 5
     status, out, _ = talk(monkeypatch, capsys, "One\n/bye\ntwo\n")
     assert status == 0 and shown == ["One", "two", "One"]
@@ -330,15 +329,21 @@ def test_the_shortest_context(monkeypatch, capsys):
 
 def test_a_model_of_few_positions(monkeypatch, capsys):
     """Without --context it gets what the model holds."""
-    contexts, begin, config = [], Chat.__init__, llamalib.ModelArgs
+    contexts, begin, load = [], Chat.__init__, chat_module.load
 
-    def noted(chat, llama, choose, opening, most, context):
+    def noted(self, llama, choose, opening, most, context):
         contexts.append(context)
-        begin(chat, llama, choose, opening, most, context)
+        begin(self, llama, choose, opening, most, context)
 
     monkeypatch.setattr(Chat, "__init__", noted)
     talk(monkeypatch, capsys, "/bye\n")
-    monkeypatch.setattr(config, "max_seq_len", property(lambda self: 300))
+
+    def few(folder):
+        llama = load(folder)
+        llama.config = replace(llama.config, context_length=300)
+        return llama
+
+    monkeypatch.setattr(chat_module, "load", few)
     talk(monkeypatch, capsys, "/bye\n")
     assert contexts == [4096, 300]
 
@@ -409,9 +414,9 @@ def test_a_seed(monkeypatch, capsys):
         (["--context", "5"], "context is 5; expected "),
         (["--context", "1" + "0" * 30], "0; expected "),
         (["--max-new-tokens", "0"], "max_new_tokens is 0; expected a whole"),
-        (["--temperature", "-1"], "temperature is -1.0; expected 0"),
-        (["--seed", "-1"], "seed is -1; expected a whole number"),
-        (["nowhere"], "nowhere (path) is not there"),
+        (["--temperature", "-1"], "temperature must be >= 0, got -1.0"),
+        (["--seed", "-1"], "2**63 - 1, or None, got -1"),
+        (["nowhere"], "nowhere (path) does not exist"),
     ],
 )
 def test_wrong_options(monkeypatch, capsys, options, said):

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from llamalib import ModelArgs
+from llamalib.formats.params import config_of, params_of, read_params
 from tests.helpers import SMALL, random_ids, random_llama, small_config
 
 # The published configurations: dim, layers, heads, KV heads, multiple_of,
@@ -36,35 +36,52 @@ def test_published_configurations(name):
     )
     if scaled:
         params["use_scaled_rope"] = True
-    config = ModelArgs.from_dict(params)
+    config = config_of(params)
     assert config.hidden_dim == hidden
-    assert config.rope_scaling_factor == factor
+    assert config.scaling_factor == factor
     assert config.head_dim * heads == dim
-    assert config.max_seq_len == (131072 if scaled else 8192)
-    assert ModelArgs.from_dict(config.to_dict()) == config
-    assert config.to_dict() == params
+    assert config.context_length == (131072 if scaled else 8192)
+    assert config_of(params_of(config)) == config
+    assert params_of(config) == params
 
 
 def test_an_explicit_factor_is_taken():
-    config = small_config(use_scaled_rope=True, rope_scaling_factor=8.0)
-    assert config.rope_scaling_factor == 8.0
-    assert ModelArgs.from_dict(config.to_dict()) == config
-    assert small_config(use_scaled_rope=True).rope_scaling_factor == 32.0
+    scaled = dict(SMALL, use_scaled_rope=True)
+    config = config_of(scaled | {"rope_scaling_factor": 8.0})
+    assert config.scaling_factor == 8.0
+    assert config_of(params_of(config)) == config
+    assert config_of(scaled).scaling_factor == 32.0
+    # the published factor, written out, is the same config
+    published = config_of(scaled | {"rope_scaling_factor": 32.0})
+    assert published == config_of(scaled)
 
 
 def test_no_factor_without_scaling():
-    assert small_config(rope_scaling_factor=8.0).rope_scaling_factor is None
+    config = config_of(SMALL | {"rope_scaling_factor": 8.0})
+    assert config.scaling_factor is None and config == config_of(SMALL)
+
+
+def test_another_width_and_context():
+    config = config_of(SMALL | {"head_width": 32, "context_length": 2048})
+    assert config.head_dim == 32 and config.context_length == 2048
+    assert config_of(params_of(config)) == config
+    same = config_of(SMALL | {"head_width": 8, "context_length": 8192})
+    assert same == config_of(SMALL) and params_of(same) == SMALL
 
 
 def test_unknown_and_missing_keys_are_named():
     params = dict(SMALL, rope_tehta=1.0, sliding_window=3)
-    with pytest.raises(ValueError, match="unknown .*tehta', 'sliding_w") as e:
-        ModelArgs.from_dict(params, where="my/params.json")
+    with pytest.raises(
+        ValueError, match="unknown key 'rope_tehta', 'sliding_w"
+    ) as e:
+        config_of(params, where="my/params.json")
     assert "my/params.json" in str(e.value)
     for name in ("rope_tehta", "sliding_window", "rope_theta", "norm_eps"):
         params.pop(name)
-    with pytest.raises(ValueError, match="missing .*'norm_eps', 'rope_theta'"):
-        ModelArgs.from_dict(params)
+    with pytest.raises(
+        ValueError, match="missing key 'norm_eps', 'rope_theta'"
+    ):
+        config_of(params)
 
 
 @pytest.mark.parametrize(
@@ -72,30 +89,40 @@ def test_unknown_and_missing_keys_are_named():
     [("vision_chunk_size", "vision"), ("lora_args", "quantized")],
 )
 def test_other_kinds_of_checkpoint_are_refused(key, kind):
-    with pytest.raises(ValueError, match=f"{key} is 448; .* a {kind} checkpoint"):
-        ModelArgs.from_dict(dict(SMALL, **{key: 448}))
+    with pytest.raises(ValueError, match=f"'{key}' belongs to a {kind} model"):
+        config_of(dict(SMALL, **{key: 448}))
 
 
 @pytest.mark.parametrize(
     "change, said",
     [
-        ({"dim": "64"}, "dim is '64'"),
-        ({"dim": 64.0}, "dim is 64.0"),
-        ({"n_layers": 0}, "n_layers is 0"),
-        ({"n_layers": True}, "n_layers is True"),
-        ({"vocab_size": -1}, "vocab_size is -1"),
-        ({"n_kv_heads": 3}, "n_heads is 8; expected a multiple of n_kv_heads = 3"),
-        ({"dim": 72}, "dim / n_heads is 9.0"),
-        ({"norm_eps": 0}, "norm_eps is 0"),
-        ({"rope_theta": float("nan")}, "rope_theta is nan"),
-        ({"rope_theta": None}, "rope_theta is None"),
-        ({"use_scaled_rope": 1}, "use_scaled_rope is 1"),
-        ({"ffn_dim_multiplier": -1}, "ffn_dim_multiplier is -1"),
+        ({"dim": "64"}, "dim must be .* got '64'"),
+        ({"dim": 64.0}, "dim must be .* got 64.0"),
+        ({"n_layers": 0}, "n_layers must be .* got 0"),
+        ({"n_layers": True}, "n_layers must be .* got True"),
+        ({"vocab_size": -1}, "vocab_size must be .* got -1"),
+        (
+            {"n_kv_heads": 3},
+            "n_heads must be a multiple of n_kv_heads = 3, got 8",
+        ),
+        ({"dim": 65}, "dim must be a multiple of n_heads = 8, got 65"),
+        (
+            {"dim": 72},
+            "the width of a head must be even, for RoPE's pairs, got 9",
+        ),
+        ({"norm_eps": 0}, "norm_eps must be .* got 0"),
+        ({"rope_theta": float("nan")}, "rope_theta must be .* got nan"),
+        ({"rope_theta": None}, "rope_theta must be .* got None"),
+        (
+            {"use_scaled_rope": 1},
+            "use_scaled_rope must be true or false, got 1",
+        ),
+        ({"ffn_dim_multiplier": -1}, "ffn_dim_multiplier must be .* got -1"),
     ],
 )
 def test_bad_values_are_named(change, said):
     with pytest.raises(ValueError, match=said):
-        ModelArgs.from_dict(dict(SMALL, **change))
+        config_of(dict(SMALL, **change))
 
 
 @pytest.mark.parametrize(
@@ -110,14 +137,14 @@ def test_bad_values_are_named(change, said):
 def test_bounds(name, low, high):
     """Outside of them a norm or a rotation is no longer a finite number."""
     for value in (low, high, float(low)):
-        config = small_config(use_scaled_rope=True, **{name: value})
+        config = config_of(SMALL | {"use_scaled_rope": True, name: value})
         assert getattr(config, name) == value
         if name != "ffn_dim_multiplier":  # those are of other widths
             assert random_llama(config)(random_ids(9)).isfinite().all()
-    said = rf"{name} is .*; expected a number from {low:g} to {high:g}"
+    said = f"{name} must be a number from {low:.10g} to {high:.10g}, got"
     for value in (low / 2, 1e-320, high * 2, 10**400, -low, True, [1]):
         with pytest.raises(ValueError, match=said.replace("+", r"\+")):
-            small_config(use_scaled_rope=True, **{name: value})
+            config_of(SMALL | {"use_scaled_rope": True, name: value})
 
 
 def test_a_missing_multiplier_may_be_null():
@@ -132,7 +159,7 @@ def test_what_is_no_config_file(tmp_path, text, said):
     path = tmp_path / "params.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=said) as error:
-        ModelArgs.from_file(path)
+        read_params(path)
     assert str(path) in str(error.value)
     path.write_text(json.dumps(SMALL))
-    assert ModelArgs.from_file(path) == small_config()
+    assert read_params(path) == config_of(SMALL)

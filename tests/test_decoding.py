@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import llamalib
-from llamalib.course.experiment import STORY
+from llamalib.course.text import STORY
 from tests.helpers import random_ids, random_llama, small_config, small_ranks
 
 
@@ -72,6 +72,18 @@ def test_stops_at_the_tokenizers_end_tokens():
     assert len(on) == 10
 
 
+def test_two_generations_at_once():
+    """Each has its own cache, and its own random numbers."""
+    llama = random_llama()
+    how = dict(max_new_tokens=20, temperature=1.0, stop=())
+    prompts = [1, 2, 3], [4, 5]
+    expected = [
+        list(llamalib.generate(llama, ids, seed=7, **how)) for ids in prompts
+    ]
+    both = [llamalib.generate(llama, ids, seed=7, **how) for ids in prompts]
+    assert [list(ids) for ids in zip(*zip(*both))] == expected
+
+
 def test_lazy_and_leaves_the_model_usable():
     llama = random_llama()
     whole = list(llamalib.generate(llama, [1, 2], max_new_tokens=9))
@@ -97,45 +109,68 @@ def test_one_pass_a_token(monkeypatch):
     assert seen == [7, 1, 1, 1]
 
 
+IDS = "prompt_ids must be a list of token ids, "
+COUNT = "max_new_tokens must be a whole number >= 1, got"
+SEED = r"seed must be a whole number from 0 to 2\*\*63 - 1, or None, got"
+STOP = r"stop must be a collection of token ids, or \(\) for none, "
+FOREIGN = "contains 556, but the vocabulary has 556 tokens"
+
+
 @pytest.mark.parametrize(
     "change, said",
     [
-        (dict(prompt_ids=[]), r"prompt_ids is \[\]; expected \(T,\) ids"),
-        (dict(prompt_ids=[[1]]), r"prompt_ids is \[\[1\]\]"),
-        (dict(prompt_ids=[1.5]), r"prompt_ids is \[1.5\]; expected \(T,\) ids"),
-        (dict(prompt_ids=[-1]), "-1"),
-        (dict(prompt_ids=[556]), "556"),
-        (dict(max_new_tokens=0), "max_new_tokens is 0"),
-        (dict(max_new_tokens=-3), "max_new_tokens is -3"),
-        (dict(max_new_tokens=2.0), "max_new_tokens is 2.0"),
-        (dict(max_new_tokens=8192), "at most 8191"),
-        (dict(temperature=-1), "temperature is -1"),
-        (dict(temperature=float("nan")), "temperature is nan"),
-        (dict(prompt_ids="hello"), "prompt_ids is 'hello'"),
-        (dict(stop="."), r"stop is '\.'"),
-        (dict(stop=5), "stop is 5"),
-        (dict(stop=[556]), "an id in stop is 556; expected 0 to 555"),
-        (dict(seed="a"), "seed is 'a'"),
-        (dict(seed=2**70), "seed is 1180"),
-        (dict(temperature="1"), "temperature is '1'"),
-        (dict(temperature=None), "temperature is None"),
-        (dict(top_p="x"), "top_p is 'x'"),
-        (dict(top_k=0), "top_k is 0"),
-        (dict(top_p=0), "top_p is 0"),
-        (dict(top_p=1.1), "top_p is 1.1"),
+        (dict(llama="a folder"), r"llama must be a Llama, got a str; call"),
+        (dict(prompt_ids=[]), "prompt_ids must hold at least one token id"),
+        (dict(prompt_ids=torch.tensor([])), "prompt_ids must hold at least"),
+        (dict(prompt_ids=[[1]]), IDS + r"but holds \[1\]"),
+        (dict(prompt_ids=torch.tensor([[1]])), IDS + r"got a tensor \(1, 1\)"),
+        (dict(prompt_ids=[1.5]), IDS + "but holds 1.5"),
+        (dict(prompt_ids=torch.tensor([1.0])), IDS + "but holds 1.0"),
+        (dict(prompt_ids=[True]), IDS + "but holds True"),
+        (dict(prompt_ids=[-1]), "prompt_ids contains -1"),
+        (dict(prompt_ids=[556]), "prompt_ids " + FOREIGN),
+        (dict(prompt_ids=5), IDS + "got 5"),
+        (dict(prompt_ids=b"hello"), IDS + "got b'hello'"),
+        (dict(prompt_ids="hello"), IDS + "got a str; call llama.tokenizer"),
+        (dict(max_new_tokens=0), f"{COUNT} 0"),
+        (dict(max_new_tokens=-3), f"{COUNT} -3"),
+        (dict(max_new_tokens=2.0), f"{COUNT} 2.0"),
+        (dict(max_new_tokens=True), f"{COUNT} True"),
+        (dict(temperature=-1), "temperature must be >= 0, got -1"),
+        (dict(temperature=float("nan")), "temperature must be a number, got"),
+        (dict(temperature="1"), "temperature must be a number, got '1'"),
+        (dict(temperature=None), "temperature must be a number, got None"),
+        (dict(top_p="x"), r"top_p must be in \(0, 1\], got 'x'"),
+        (dict(top_k=0), "top_k must be a whole number >= 1, got 0"),
+        (dict(top_p=0), r"top_p must be in \(0, 1\], got 0"),
+        (dict(top_p=1.1), r"top_p must be in \(0, 1\], got 1.1"),
+        (dict(stop="."), STOP + "got a str"),
+        (dict(stop=5), STOP + "got 5"),
+        (dict(stop=[556]), f"stop {FOREIGN}"),
+        (dict(seed="a"), f"{SEED} 'a'"),
+        (dict(seed=-1), f"{SEED} -1"),
+        (dict(seed=2**70), f"{SEED} 1180"),
+        (dict(compile=1), "compile must be True or False, got 1"),
     ],
 )
 def test_mistakes_are_named_at_the_call(change, said):
     arguments = dict(prompt_ids=[1], max_new_tokens=1) | change
+    llama = arguments.pop("llama", random_llama())
     with pytest.raises(ValueError, match=said):
-        llamalib.generate(random_llama(), **arguments)
+        llamalib.generate(llama, **arguments)
 
 
-def test_scaled_models_take_longer_prompts():
-    llama = random_llama(small_config(use_scaled_rope=True))
-    llamalib.generate(llama, [1], max_new_tokens=131071)
-    with pytest.raises(ValueError, match="131072 positions"):
-        llamalib.generate(llama, [1], max_new_tokens=131072)
+@pytest.mark.parametrize("length", [8192, 131072])
+def test_no_text_exceeds_the_context(length):
+    llama = random_llama(small_config(context_length=length))
+    prompt, n = [1, 2, 3], length - 3
+    llamalib.generate(llama, prompt, max_new_tokens=n)
+    said = f"max_new_tokens={n + 1} exceeds the context: {length} positions "
+    said += f"minus 3 prompt tokens leave {n}"
+    with pytest.raises(ValueError, match=said):
+        llamalib.generate(llama, prompt, max_new_tokens=n + 1)
+    with pytest.raises(ValueError, match=said):
+        llamalib.generate_batch(llama, [[1], prompt], max_new_tokens=n + 1)
 
 
 def test_batch_is_each_alone(pocket):
@@ -201,8 +236,8 @@ def test_batch_stops_when_all_have(monkeypatch):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("piece", [1, 3, 5])
-def test_padding_is_never_seen(piece):
+@pytest.mark.parametrize("chunk", [1, 3, 5])
+def test_padding_is_never_seen(chunk):
     llama = random_llama()
     padding = torch.tensor([0, 4, 2])
     logits = []
@@ -210,8 +245,8 @@ def test_padding_is_never_seen(piece):
         tokens = random_ids(3, 5)
         for row, n in zip(tokens, padding):
             row[:n] = pad
-        cache = llama.new_cache(9, 3, padding)
-        out = [llamalib.prefill(llama, tokens, cache, piece=piece)]
+        cache = llamalib.KVCache(llama.config, 9, 3, padding)
+        out = [llamalib.prefill(llama, tokens, cache, chunk=chunk)]
         for token in random_ids(4, 3, seed=1):
             out.append(llamalib.decode_one(llama, token, cache))
         logits.append(torch.stack(out))
@@ -221,27 +256,23 @@ def test_padding_is_never_seen(piece):
 @pytest.mark.parametrize(
     "change, said",
     [
-        (dict(prompts=[]), r"prompts is \[\]"),
-        (dict(prompts=[[1], []]), r"prompts\[1\]: prompt_ids is \[\]"),
-        (dict(prompts=[1, 2]), r"prompts\[0\]: prompt_ids is 1;"),
-        (dict(prompts=[[1], [556]]), r"prompts\[1\]: .* 556"),
-        (dict(max_new_tokens=0), "max_new_tokens is 0"),
-        (dict(prompts=[[1], [1] * 8190]), "at most 2: the prompt has 8190 tokens"),
-        (dict(seed=-1), "seed is -1"),
-        (dict(stop=5), "stop is 5"),
-        (dict(temperature=-1), "temperature is -1"),
+        (dict(prompts=[]), "prompts must hold at least one prompt, got none"),
+        (dict(prompts="ab"), "prompts must be a list of prompts, got 'ab'"),
+        (dict(prompts=5), "prompts must be a list of prompts, got 5"),
+        (dict(prompts=["ab"]), IDS + "got a str; call llama.tokenizer"),
+        (dict(prompts=[[1], []]), r"prompts\[1\] must hold at least one"),
+        (dict(prompts=[1, 2]), r"prompts\[0\] must be a list .* got 1"),
+        (dict(prompts=[[1], [556]]), rf"prompts\[1\] {FOREIGN}"),
+        (dict(max_new_tokens=0), f"{COUNT} 0"),
+        (dict(seed=-1), f"{SEED} -1"),
+        (dict(stop=5), STOP + "got 5"),
+        (dict(temperature=-1), "temperature must be >= 0, got -1"),
     ],
 )
 def test_mistakes_in_a_batch_are_named(change, said):
     arguments = dict(prompts=[[1], [2]], max_new_tokens=3) | change
     with pytest.raises(ValueError, match=said):
         llamalib.generate_batch(random_llama(), **arguments)
-
-
-@pytest.mark.parametrize("padding", [[1, 2], [[1], [2], [3]], [0.5, 1, 1]])
-def test_padding_that_does_not_serve(padding):
-    with pytest.raises(ValueError, match="padding's dtype and shape"):
-        random_llama().new_cache(9, 3, torch.tensor(padding))
 
 
 def live_bytes():
@@ -264,7 +295,8 @@ def test_only_the_cache_grows_with_length():
             next(ids)
         sizes[n] = live_bytes()
         del ids
-    a_position = 2 * config.n_layers * config.n_kv_heads * config.head_dim * 4
+    keys_and_values = 2 * config.n_layers * config.n_kv_heads
+    a_position = 4 * config.head_dim * (keys_and_values + 1)  # 1: RoPE's
     assert sizes[220] - sizes[20] == 200 * a_position
 
 

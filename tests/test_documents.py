@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from llamalib import scale_frequencies
+from llamalib import precompute_freqs_cis, scale_frequencies
 from llamalib.course.nbH import DOCUMENTS, shortest
 from llamalib.course.series import NOTEBOOKS
 from llamalib.files import ROOT
@@ -211,8 +211,10 @@ def test_003_with_its_changes_is_our_model(pocket, pocket_folder):
     ours = pocket(names["tokens"].cpu())[-1]
     gap = (names["logits"].float().cpu() - ours).abs().max()
     assert gap < 0.02 * ours.abs().max()
-    angles = names["freqs_cis"].cpu()
-    assert torch.allclose(angles, pocket.freqs_cis_for(0, len(angles)))
+    angles, c = names["freqs_cis"].cpu(), pocket.config
+    rope = c.head_dim, len(angles), c.rope_theta, c.scaling_factor
+    ours = torch.view_as_complex(precompute_freqs_cis(*rope))
+    assert torch.allclose(angles, ours)
     for name in IMPORTS:  # each of the three
         others = [each for each in IMPORTS if each != name]
         left_out = dict(change=lambda n: True, imports=others)

@@ -9,14 +9,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import llamalib
-from llamalib import fast
-from llamalib.course.experiment import STORY
-from llamalib.decoding import decode_one, prefill
-from llamalib.fast import has_instructions
+from llamalib import (
+    apply_rotary_emb,
+    attention,
+    attention_weights,
+    decode_one,
+    fast,
+    prefill,
+)
+from llamalib.course.text import STORY
+from llamalib.fast import has_instructions, weights
 from llamalib.fast.one_query import grouped_attention as in_groups
 from llamalib.files import ROOT
 from llamalib.formats import placing
-from llamalib.gqa import attention, sdpa_attention
+from llamalib.loading import describe
 from tests.helpers import (
     code_cells,
     random_ids,
@@ -147,9 +153,9 @@ def test_a_cpu_keeps_the_files_dtype(tmp_path, monkeypatch, native):
         llama = llamalib.load(folder, device="cpu")
         said = note if dtype != F32 else ""
         assert llama.dtype == dtype
-        assert f", {dtype}{said}, cpu)" in repr(llama)
+        assert describe(llama).endswith(f", {dtype}{said}, cpu")
     small = llamalib.load(tmp_path / f"{BF16}", device="cpu", quantize="int8")
-    assert f", int8 for {BF16}{note}, cpu)" in repr(small)
+    assert describe(small).endswith(f", int8 for {BF16}{note}, cpu")
 
 
 def load_as_if_on(device, folder, monkeypatch, **options):
@@ -164,20 +170,20 @@ def load_as_if_on(device, folder, monkeypatch, **options):
         return llamalib.load(folder, device=device, **options)
 
 
-def test_the_repr_says_why(tmp_path, monkeypatch, cuda):
+def test_the_description_says_why(tmp_path, monkeypatch, cuda):
     folder = write_checkpoint(tmp_path / "model")
     cuda(7, 5)
     t4 = load_as_if_on(None, folder, monkeypatch)
     assert {w.dtype for w in t4.parameters()} == {F16}
-    assert "torch.float16 (this GPU has no bfloat16), " in repr(t4)
+    assert "torch.float16 (this GPU has no bfloat16), " in describe(t4)
     asked = load_as_if_on(None, folder, monkeypatch, dtype=BF16)
-    assert "torch.bfloat16 (not native to this GPU), " in repr(asked)
+    assert "torch.bfloat16 (not native to this GPU), " in describe(asked)
     cuda(8, 0)
     a100 = load_as_if_on("cuda", folder, monkeypatch)
-    assert "torch.bfloat16, " in repr(a100)
+    assert "torch.bfloat16, " in describe(a100)
     assert {w.dtype for w in a100.parameters()} == {BF16}
     # the words are of the dtype and device that it was loaded for
-    assert "torch.float32, cpu" in repr(t4.float())
+    assert "torch.float32, cpu" in describe(t4.float())
 
 
 def test_notebooks_name_their_dtype():
@@ -223,7 +229,7 @@ def test_a_pytorch_without_onednn(tmp_path, monkeypatch):
     assert not has_instructions(BF16) and not has_instructions(F16)
     llama = llamalib.load(write_checkpoint(tmp_path / "model"), device="cpu")
     assert llama.ways["more rows"] == "row blocks"
-    assert "(not native to this processor)" in repr(llama)
+    assert "(not native to this processor)" in describe(llama)
     assert fast.prepare(llama, repack=True).ways["1 row"] == "linear"
     assert llama(random_ids(5)).isfinite().all()
 
@@ -267,13 +273,19 @@ def test_float16_gives_the_same_text(pocket, halves, prompt):
     assert len(texts[0]) == len(texts[1]) and same > 5
 
 
+def new_cache(llama, *sizes, padding=None):
+    """Return an empty cache of a model's dtype."""
+    like = dict(device=llama.device, dtype=llama.dtype)
+    return llamalib.KVCache(llama.config, *sizes, padding=padding, **like)
+
+
 def with_outlier(size: float):
     """Return a model whose stream gets one number of about `size`.
 
     Real Llamas have a few such channels, written by an early layer's w2.
     """
     llama, ids = random_llama(), random_ids(1, 40)
-    w = llama.weights()
+    w = weights(llama)
     with torch.no_grad():
         for name in "w1", "w3":
             w[f"layers.0.feed_forward.{name}.weight"][5] *= 30
@@ -301,7 +313,7 @@ def test_large_activations_in_float16(size):
     # near the outlier float16's steps are large: 32 at 50,000
     error = (logits - exact).norm() / exact.norm()
     assert error < 0.05
-    cache = half.new_cache(41)
+    cache = new_cache(half, 41)
     last = prefill(half, ids, cache)
     assert (last - logits[:, -1]).norm() < 0.05 * last.norm()
     assert decode_one(half, ids[:, 0], cache).isfinite().all()
@@ -321,8 +333,9 @@ def test_large_scores_in_float16():
     g = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 1, 9, 4, 64, generator=g)
     parts = (100 * q).half(), (100 * k[:, :, :2]).half(), v[:, :, :2].half()
-    assert not attention(*parts).isfinite().all()  # as it is taught
-    for T, attend in (9, sdpa_attention), (1, sdpa_attention), (1, in_groups):
+    # the formula as it is taught multiplies first
+    assert not attention_weights(*parts[:2]).isfinite().all()
+    for T, attend in (9, attention), (1, attention), (1, in_groups):
         some = parts[0][:, -T:], *parts[1:]
         exact = attention(*(x.float() for x in some))
         assert (attend(*some) - exact).norm() < 0.01 * exact.norm()
@@ -332,7 +345,7 @@ def test_a_file_beyond_float16(tmp_path):
     name = "layers.1.feed_forward.w2.weight"
     llama = random_llama()
     with torch.no_grad():
-        llama.weights()[name][0, 0] = -70_000
+        weights(llama)[name][0, 0] = -70_000
     for shards in 1, 2:
         folder = write_checkpoint(tmp_path / f"{shards}", llama, shards=shards)
         said = rf"a number in {name} is 70144.*at most 65,504 in float16"
@@ -341,13 +354,13 @@ def test_a_file_beyond_float16(tmp_path):
         assert llamalib.load(folder, device="cpu", dtype=F32).dtype == F32
 
 
-# -- MPS: real numbers --
+# -- real numbers --
 #
 # PyTorch 2.10 can multiply, index and view complex64 on MPS, but not all
 # around it works: index_add loses imaginary parts (issue 160845), addmm is
 # wrong for large matrices (167727), gather, scatter and repeat came with 2.12
-# (pull requests 177794 and 178198). So there the path has none. float64 is
-# missing altogether.
+# (pull requests 177794 and 178198). Compilers want real numbers, too. float64
+# is missing on MPS altogether.
 
 
 class Refuse(TorchDispatchMode):
@@ -365,50 +378,34 @@ class Refuse(TorchDispatchMode):
         return out
 
 
-class AsMPS(str):
-    """A device: PyTorch takes it for its text, "cpu", llamalib for MPS."""
-
-    type = "mps"
-
-    def __eq__(self, other):
-        return other == torch.device("cpu")
-
-    def __ne__(self, other):
-        return not self == other
-
-
-@pytest.fixture
-def on_mps(monkeypatch):
-    """Returns what makes a model say that its device is MPS."""
-
-    def start(llama):
-        monkeypatch.setattr(llama, "_freqs_cis", None)
-        device = property(lambda llama: AsMPS("cpu"))
-        monkeypatch.setattr(llamalib.Llama, "device", device)
-
-    return start
+def complex_rotary(xq, xk, freqs_cis):
+    """Rotate as the documents write it: by complex products."""
+    turn = torch.view_as_complex(freqs_cis).unsqueeze(-2)
+    pairs = [x.float().unflatten(-1, (-1, 2)) for x in (xq, xk)]
+    turned = [torch.view_as_complex(x) * turn for x in pairs]
+    q, k = (torch.view_as_real(x).flatten(-2) for x in turned)
+    return q.type_as(xq), k.type_as(xk)
 
 
 @pytest.mark.parametrize("dtype", [F32, F16])
-def test_no_complex_number_on_mps(on_mps, dtype):
+def test_no_complex_number(dtype):
     llama, ids = random_llama().to(dtype), random_ids(2, 21)
     tokens, padding = random_ids(2, 9), torch.tensor([0, 4])
     prompts = [[1, 2, 3], [4, 5]]
 
     def run():
-        cache, padded = llama.new_cache(30, 2), llama.new_cache(30, 2, padding)
-        first = prefill(llama, ids, cache, piece=8)
+        cache = new_cache(llama, 30, 2)
+        padded = new_cache(llama, 30, 2, padding=padding)
+        first = prefill(llama, ids, cache, chunk=8)
         last = prefill(llama, tokens, padded)
         then = decode_one(llama, ids[:, 0], padded)
         new = llamalib.generate_batch(llama, prompts, max_new_tokens=4)
         return torch.stack([llama(ids)[:, -1], first, last, then]), new
 
-    expected, texts = run()
-    with pytest.raises(AssertionError, match="complex64"), Refuse():
-        run()
-    on_mps(llama)
-    table = llama.freqs_cis_for(0, 256)  # made on the CPU, then moved
-    assert table.shape == (256, 4, 2) and table.dtype == F32
+    with llamalib.replaced(apply_rotary_emb=complex_rotary):
+        expected, texts = run()
+        with pytest.raises(AssertionError, match="complex64"), Refuse():
+            run()
     with Refuse() as refuse:
         found, same = run()
     assert refuse.seen > 1000 and same == texts
@@ -416,19 +413,65 @@ def test_no_complex_number_on_mps(on_mps, dtype):
     assert (found - expected).abs().max() < 8 * scale
 
 
-def test_break_it_on_mps(pocket, on_mps):
+@pytest.fixture
+def on_mps(monkeypatch):
+    """Let every model say that its device is MPS."""
+    device = property(lambda llama: MPS)
+    monkeypatch.setattr(llamalib.Llama, "device", device)
+
+
+def test_no_compiled_step_on_mps(pocket, on_mps):
+    words = "compile=True does not work with a Mac's GPU yet; use compile=F"
+    with pytest.raises(ValueError, match=words):  # at the call
+        llamalib.generate(pocket, [1], max_new_tokens=2, compile=True)
+
+
+def test_break_it_gets_the_real_form(pocket):
     tokens = torch.arange(9)
-    on_mps(pocket)
     before = pocket(tokens)
     given = []
 
     def unrotated(xq, xk, freqs_cis):
-        given.append(freqs_cis.dtype)
+        given.append((freqs_cis.dtype, freqs_cis.shape[1:]))
         return xq, xk
 
     unchanged, broken = llamalib.break_it(
         pocket, "", [STORY, STORY[:200]], apply_rotary_emb=unrotated
     )
     assert broken.loss > unchanged.loss + 0.1
-    assert set(given) == {torch.complex64}  # as the function is taught
+    half = pocket.config.head_dim // 2
+    assert set(given) == {(F32, (half, 2))}  # as the function is taught
     assert torch.equal(pocket(tokens), before)
+
+
+# -- angles, whatever the model's dtype --
+
+
+def test_angles_at_position_100_000(tmp_path):
+    """bfloat16 would round the position to a multiple of 512."""
+    folder = write_checkpoint(tmp_path / "model")
+    llama = llamalib.load(folder, device="cpu", dtype=BF16)
+    llama.to(F16).to(BF16)
+    assert not any(w.is_meta for w in [*llama.parameters(), *llama.buffers()])
+    assert list(llama.buffers()) == []  # which `to` would round
+    c, position = llama.config, 100_000
+    pair = torch.arange(0, c.head_dim, 2).double()
+    angles = position / c.rope_theta ** (pair / c.head_dim)
+    cache = new_cache(llama, position + 1)
+    cos, sin = cache.freqs_cis[position].unbind(-1)
+    assert cos.dtype == sin.dtype == F32
+    # float32 rounds the angle itself, 100,000 radians, by up to 0.004
+    assert (cos - angles.cos()).abs().max() < 0.01
+    assert (sin - angles.sin()).abs().max() < 0.01
+    given = []
+
+    def rotate(xq, xk, freqs_cis):
+        given.append(freqs_cis)
+        return apply_rotary_emb(xq, xk, freqs_cis)
+
+    cache.advance(position)
+    with torch.no_grad(), llamalib.replaced(apply_rotary_emb=rotate):
+        decode_one(llama, torch.tensor([1]), cache)
+    for freqs_cis in given:  # what reaches each layer is what the cache made
+        assert torch.equal(freqs_cis, cache.freqs_cis[position:])
+    assert len(given) == c.n_layers

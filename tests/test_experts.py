@@ -3,14 +3,16 @@
 import pytest
 import torch
 
-from llamalib import ModelArgs, feed_forward
-from llamalib.course.experiment import replaced
+from llamalib import FeedForward, ModelArgs, replaced
 from tests.helpers import random_llama, small_config
 from tests.taught import namespace, taught
 
 NOTEBOOK = "C_mixture_of_experts"
-split_experts, copy_experts, route, mixture_feed_forward = taught(
-    NOTEBOOK, "split_experts", "copy_experts", "route", "mixture_feed_forward"
+split_experts, copy_experts, route = taught(
+    NOTEBOOK, "split_experts", "copy_experts", "route"
+)
+feed_forward, mixture_feed_forward = taught(
+    NOTEBOOK, "feed_forward", "mixture_feed_forward"
 )
 mixture_parameters, experts_read, balance_loss = taught(
     NOTEBOOK, "mixture_parameters", "experts_read", "balance_loss"
@@ -33,6 +35,18 @@ def experts(seed=0):
     """w1, w2, w3 of E experts that are all different."""
     each = [network(seed + 10 * e) for e in range(E)]
     return [torch.stack(weights) for weights in zip(*each)]
+
+
+def test_the_function_is_the_module():
+    """An expert computes what `FeedForward` does with its matrices."""
+    sizes = dict(dim=D, multiple_of=HIDDEN, ffn_dim_multiplier=0.75)
+    module = FeedForward(small_config(**sizes))
+    w1, w2, w3 = network()
+    weights = {"w1.weight": w1, "w2.weight": w2, "w3.weight": w3}
+    module.load_state_dict(weights)
+    x = draw(2, 5, D)
+    found = feed_forward(x, w1, w2, w3)
+    assert torch.allclose(found, module(x), rtol=1e-4, atol=1e-5)
 
 
 # -- the router ---------------------------------------------------------------
@@ -147,18 +161,46 @@ def test_experts_that_do_not_divide_the_neurons(n):
 
 
 def test_in_place_of_feed_forward():
-    """A mixture in place of feed_forward does not call itself."""
+    """Copies change no logit, in the place of every network."""
     llama, ids = random_llama(), torch.arange(9)
-    router = draw(E, llama.config.dim)
+    router, runs = draw(E, llama.config.dim), []
 
-    def upcycled(x, w1, w2, w3):
-        copies = copy_experts(w1, w2, w3, E)
-        return mixture_feed_forward(x, router, *copies, 2)
+    def upcycled(self, x):
+        runs.append(self)
+        matrices = self.w1.weight, self.w2.weight, self.w3.weight
+        return mixture_feed_forward(x, router, *copy_experts(*matrices, E), 2)
 
     before = llama(ids)
-    with replaced(feed_forward=upcycled):
+    with replaced(**{"FeedForward.forward": upcycled}):
         after = llama(ids)
+    assert runs == [layer.feed_forward for layer in llama.layers]
     assert torch.allclose(before, after, atol=1e-3)
+    assert torch.equal(llama(ids), before)
+
+
+class Mixture(torch.nn.Module):
+    """A mixture as a layer's module."""
+
+    def __init__(self, ffn, n_experts):
+        super().__init__()
+        matrices = ffn.w1.weight, ffn.w2.weight, ffn.w3.weight
+        self.router = draw(n_experts, ffn.w1.in_features)
+        self.w1, self.w2, self.w3 = copy_experts(*matrices, n_experts)
+
+    def forward(self, x):
+        weights = self.w1, self.w2, self.w3
+        return mixture_feed_forward(x, self.router, *weights, 2)
+
+
+def test_a_mixture_is_a_layers_module():
+    llama, ids = random_llama(), torch.arange(9)
+    before = llama(ids)
+    mixture = Mixture(llama.layers[1].feed_forward, E)
+    llama.layers[1].feed_forward = mixture
+    after = llama(ids)
+    assert torch.allclose(before, after, atol=1e-3)
+    mixture.w2 = torch.zeros_like(mixture.w2)
+    assert not torch.allclose(llama(ids), before, atol=1e-2)
 
 
 # -- how many parameters ------------------------------------------------------

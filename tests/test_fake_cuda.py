@@ -7,6 +7,7 @@ graph capture and memory need a real GPU: see the tests marked cuda.
 
 import contextlib
 import inspect
+import sys
 import textwrap
 
 import pytest
@@ -19,14 +20,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 import llamalib
-from llamalib import cache, decoding, model, sampling
-from llamalib.fast import KINDS, step
+from llamalib import model
+from llamalib.fast import KINDS, quantized, step, weights
 from llamalib.formats import meta
 from tests.helpers import random_llama, small_config, write_checkpoint
 
+generate = sys.modules["llamalib.generate"]  # the file, not the function
 GPU = torch.device("cuda:0")
 ONE_LAYER = small_config(n_layers=1)
 aten = torch.ops.aten
+DRAWS = aten.multinomial.default, aten.exponential_.default
 GENERATOR = torch.Generator
 READS = {
     getattr(Tensor, name)
@@ -48,7 +51,8 @@ class OnGPU(TorchDispatchMode):
 
     Raises Misplaced for an operation on tensors of both devices, for reading
     a value, for a copy from the GPU, and for a copy to the GPU once
-    `may_copy` is False: Python waits for both. PyTorch lets a CPU tensor of
+    `may_copy` is False: Python waits for both. Only a list of ids may be read,
+    with `tolist`, if no operation follows. PyTorch lets a CPU tensor of
     no dimensions meet a GPU's, and passes its number to the kernel. That is
     refused, too: in a CUDA graph the number would be the first step's.
     """
@@ -56,7 +60,7 @@ class OnGPU(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.fake, self.may_copy, self.read = FakeTensorMode(), True, []
-        self.ran = set()
+        self.ran, self.waited = set(), False
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -69,6 +73,8 @@ class OnGPU(TorchDispatchMode):
                 return function(*args, **kwargs)
         if function is torch.ops.prim.device.default:
             return function(*args)
+        if function is aten._has_compatible_shallow_copy_type.default:
+            return False  # a module's `to` makes a new parameter
         self.check(function, fakes, to)
         args, kwargs = tree_map_only(Tensor, self.faked, (args, kwargs))
         self.ran.add(function)
@@ -79,7 +85,12 @@ class OnGPU(TorchDispatchMode):
 
     def check(self, function, fakes, to):
         """Raise Misplaced if the tensors and the result differ in place."""
-        up = function is aten._to_copy.default and not any(fakes)
+        if self.waited:
+            raise Misplaced(f"{function}: Python waited before it")
+        # in inference mode PyTorch does not reduce `to` to a copy
+        is_to = function is aten._to_copy.default
+        is_to |= function.overloadpacket is aten.to
+        up = is_to and not any(fakes)
         up |= function is aten.copy_.default and fakes == [True, False]
         if up and not self.may_copy:
             raise Misplaced(f"{function}: a copy to the GPU in the loop")
@@ -108,6 +119,7 @@ class InPython(TorchFunctionMode):
         if is_fake and generator is not None:
             if getattr(generator, "claimed", generator.device) != GPU:
                 raise Misplaced(f"{function.__name__}: another generator")
+            kwargs = kwargs | {"generator": None}  # fake tensors take none
         if is_fake and function is Tensor.__getitem__:
             return part_of(*args)
         if is_fake and function is Tensor.__setitem__:
@@ -118,6 +130,8 @@ class InPython(TorchFunctionMode):
         if is_fake and function is Tensor.copy_:
             return self.copy(*args)
         if function is torch.tensor and "device" in kwargs:
+            if self.gpu.may_copy:  # a prompt: a new generation
+                self.gpu.waited = False
             return torch.tensor(*args).to(kwargs["device"])
         return function(*args, **kwargs)
 
@@ -169,11 +183,17 @@ def gpu(monkeypatch):
     """One GPU that PyTorch believes in; the loop's only reading is noted."""
     found = OnGPU()
 
-    def read_later(token):
+    def start_copy(token):
         assert token.is_cuda and token.dtype == torch.int64
         found.may_copy = False  # the loop has begun
         found.read.append(tuple(token.shape))
         return lambda: [7] * len(token)
+
+    def tolist(token):
+        assert token.dim() == 1 and token.dtype == torch.int64
+        found.waited = True
+        found.read.append(tuple(token.shape))
+        return [7] * len(token)
 
     cuda = torch.cuda
     monkeypatch.setattr(cuda, "_lazy_init", lambda: None)
@@ -184,10 +204,11 @@ def gpu(monkeypatch):
     monkeypatch.setattr(cuda, "device", lambda d: contextlib.nullcontext())
     monkeypatch.setattr(cuda, "Stream", lambda: None)
     monkeypatch.setattr(torch, "Generator", Generator)
-    monkeypatch.setattr(decoding, "read_later", read_later)
+    monkeypatch.setattr(generate, "start_copy", start_copy)
+    monkeypatch.setattr(FakeTensor, "tolist", tolist)
     # what is compiled and captured, run as it is written
     monkeypatch.setattr(step.CompiledDecode, "compile", lambda _, f: f)
-    monkeypatch.setattr(step, "capture_cuda_graph", lambda run, _: run)
+    monkeypatch.setattr(step, "capture_cuda_graph", lambda run, *_: run)
     monkeypatch.setattr(step, "weight_addresses", lambda llama: [])
     open_shard = meta.open_shard
 
@@ -217,14 +238,21 @@ SAMPLED = dict(temperature=0.8, top_k=20, top_p=0.9)
 CHOICES = [{}, SAMPLED, SAMPLED | {"seed": 3}]
 
 
+def new_cache(llama, *sizes, padding=None):
+    """Return an empty cache of a model's device and dtype."""
+    like = dict(device=llama.device, dtype=llama.dtype)
+    return llamalib.KVCache(llama.config, *sizes, padding=padding, **like)
+
+
 def test_load(gpu, llama):
     """Every weight is on the GPU, in the file's dtype or another."""
-    weights = llama.weights().values()
-    assert {(w.device, w.dtype) for w in weights} == {(GPU, torch.bfloat16)}
+    found = {(w.device, w.dtype) for w in weights(llama).values()}
+    assert found == {(GPU, torch.bfloat16)}
     assert llama.device == GPU and llama.output is not None
     assert llama.output.weight is llama.tok_embeddings.weight
-    cache = llama.new_cache(9)
-    assert (cache.k.device, cache.k.dtype) == (GPU, torch.bfloat16)
+    for layer in new_cache(llama, 9).layers:
+        for x in (layer.k, layer.v):
+            assert (x.device, x.dtype) == (GPU, torch.bfloat16)
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -232,7 +260,7 @@ def test_load(gpu, llama):
 def test_load_in_another_dtype(gpu, tmp_path, shards, dtype):
     folder = write_checkpoint(tmp_path, random_llama(ONE_LAYER), shards=shards)
     llama = llamalib.load(folder, device=GPU, dtype=dtype)
-    found = {(w.device, w.dtype) for w in llama.weights().values()}
+    found = {(w.device, w.dtype) for w in weights(llama).values()}
     assert found == {(GPU, dtype)}
     assert llama.layers[0].attention.wo.weight.shape == (64, 64)
 
@@ -241,25 +269,58 @@ def test_load_in_another_dtype(gpu, tmp_path, shards, dtype):
 def test_load_quantized(gpu, folder, kind):
     """Rounded on the GPU: no second copy on the CPU."""
     llama = llamalib.load(folder, device=GPU, quantize=kind)
-    found = [w for w in llama.weights().values() if w.dim() == 2]
+    found = [w for w in weights(llama).values() if w.dim() == 2]
     assert {(w.numbers.device, w.scale.device) for w in found} == {(GPU, GPU)}
-    assert llama.quantized == kind and aten.round.default in gpu.ran
+    assert quantized(llama) == kind and aten.round.default in gpu.ran
 
 
 @torch.inference_mode()
 def test_prefill_and_decode(gpu, llama):
-    """In pieces, and with padding; nothing waits, not even at the start."""
+    """In pieces, and with padding; nothing waits, not even the prefill."""
     tokens = torch.ones(3, 520, dtype=torch.int64, device=GPU)
     padding = torch.zeros(3, dtype=torch.int64, device=GPU)
     for hidden in (None, padding):
-        cache = llama.new_cache(522, 3, hidden)
+        gpu.may_copy = True  # the angles of a new cache, once
+        cache = new_cache(llama, 522, 3, padding=hidden)
+        gpu.may_copy = False
         logits = llamalib.prefill(llama, tokens, cache)
         assert (logits.shape, logits.device) == ((3, 556), GPU)
-        gpu.may_copy = False
         for _ in range(2):
             logits = llamalib.decode_one(llama, logits.argmax(-1), cache)
         assert (logits.shape, logits.device) == ((3, 556), GPU)
         assert cache.length == 522
+
+
+@torch.inference_mode()
+def test_angles_are_float32(gpu):
+    """Made on the CPU, copied once, and what each layer of a step gets."""
+    llama = random_llama(ONE_LAYER).bfloat16()
+    llama.to(torch.float16).to(torch.bfloat16).to(GPU)
+    tensors = *llama.parameters(), *llama.buffers()
+    assert {(x.device, x.dtype) for x in tensors} == {(GPU, torch.bfloat16)}
+    assert not any(x.is_meta for x in tensors)
+    made, given = [], []
+    precompute, rotate = model.precompute_freqs_cis, model.apply_rotary_emb
+
+    def precomputed(*args):
+        made.append(precompute(*args))
+        return made[-1]
+
+    def rotated(xq, xk, freqs_cis):
+        given.append(freqs_cis)
+        return rotate(xq, xk, freqs_cis)
+
+    functions = dict(precompute_freqs_cis=precomputed)
+    with llamalib.replaced(apply_rotary_emb=rotated, **functions):
+        cache = new_cache(llama, 100_001)
+        gpu.may_copy = False
+        cache.advance(100_000)
+        token = torch.ones(1, dtype=torch.int64, device=GPU)
+        llamalib.decode_one(llama, token, cache)
+    (angles,) = made
+    assert type(angles) is Tensor and angles.device.type == "cpu"
+    assert angles.dtype == torch.float32
+    assert {(x.device, x.dtype) for x in given} == {(GPU, torch.float32)}
 
 
 @pytest.mark.parametrize("compile", [False, True])
@@ -269,7 +330,7 @@ def test_generate(gpu, llama, compile, options):
     how = dict(max_new_tokens=5, stop=(), compile=compile)
     found = list(llamalib.generate(llama, 254 * [1], **how, **options))
     assert found == 5 * [7] and gpu.read == 5 * [(1,)]
-    assert (aten.multinomial.default in gpu.ran) == bool(options)
+    assert any(f in DRAWS for f in gpu.ran) == bool(options)
     assert (aten.index_copy_.default in gpu.ran) == compile
 
 
@@ -299,25 +360,24 @@ def test_parts_of_the_compiled_step(gpu, llama, B):
     c, S = llama.config, 256
     token, padding = torch.ones(2, B, dtype=torch.int64, device=GPU)
     column = torch.zeros(1, dtype=torch.int64, device=GPU)
-    turns = torch.view_as_real(llama.freqs_cis_for(0, S))
+    cache = new_cache(llama, S, B)
     gpu.may_copy = False
-    embedding = llama.tok_embeddings.weight
-    x, mask, turn = step.start_step(
-        token, column, padding, turns, embedding, S
+    embedding, (block, *_), norm, output, eps = step.step_weights(llama)
+    x, mask, angles = step.start_step(
+        token, column, padding, cache.freqs_cis, embedding, S
     )
     assert x.shape == (B, c.dim) and mask.shape == (B, 1, 1, S)
-    assert turn.shape == (B, 1, c.head_dim // 2, 2)
-    cache = llama.new_cache(S, B)
-    (block, *_), k, v = step.block_weights(llama), cache.k[0], cache.v[0]
-    x = step.decode_block(x, block, k, v, column, mask, turn, c.norm_eps)
+    assert angles.shape == (B, 1, c.head_dim // 2, 2)
+    k, v = cache.layers[0].k, cache.layers[0].v
+    x = step.decode_block(x, block, k, v, column, mask, angles, eps)
     assert (x.shape, x.dtype) == ((B, c.dim), torch.bfloat16)
-    logits = step.finish_step(x, llama.norm.weight, embedding, c.norm_eps)
+    logits = step.finish_step(x, norm, output, eps)
     assert (logits.shape, logits.dtype) == ((B, c.vocab_size), torch.float32)
-    assert {t.device for t in (x, mask, turn, logits)} == {GPU}
+    assert {t.device for t in (x, mask, angles, logits)} == {GPU}
 
 
 # What must not stand in the loop, each after a line of a function.
-CHOSEN = decoding, "token_loop", "token = choose(logits)  # (B,)"
+CHOSEN = generate, "decode_loop", "token = choose(logits)  # (B,)"
 MUTANTS = {
     "cpu": (*CHOSEN, "logits.cpu()"),
     "to the CPU": (*CHOSEN, "token = token.to('cpu')"),
@@ -326,7 +386,7 @@ MUTANTS = {
     "int": (*CHOSEN, "int(token)"),
     "print": (*CHOSEN, "print(token)"),
     "in a text": (*CHOSEN, "f'{token}'"),
-    "if": (*CHOSEN, "left = left if (token == 0).any() else left"),
+    "if": (*CHOSEN, "token = token if token.any() else token"),
     "mask": (*CHOSEN, "logits[logits > 0]"),
     "CPU tensor": (*CHOSEN, "logits = logits + torch.zeros(556)"),
     "CPU number": (*CHOSEN, "logits = logits * torch.tensor(1.0)"),
@@ -335,22 +395,34 @@ MUTANTS = {
     "copied": (*CHOSEN, "token.copy_(torch.tensor([7]))"),
     "made on the GPU": (*CHOSEN, "torch.tensor([7], device=token.device)"),
     "in the cache": (
-        cache.KVCache,
+        generate.KVCache,
         "positions",
-        "columns = torch.arange(T, device=self.k.device) + self.length",
+        "columns = torch.arange(self.length, end, device=device)",
         "columns = columns + torch.zeros(T, dtype=torch.int64)",
     ),
+    "angles made in the loop": (
+        generate.KVCache,
+        "positions",
+        "columns = torch.arange(self.length, end, device=device)",
+        "precompute_freqs_cis(8, end).to(device)",
+    ),
     "in the choice": (
-        sampling,
-        "pick",
-        "check_sampling(temperature, top_k, top_p)",
-        "logits = logits * logits.amax().item()",
+        generate,
+        "sample",
+        "next_token_probs(logits, temperature, top_k, top_p)  # (..., V)",
+        "probs = probs * probs.amax().item()",
     ),
     "in the model": (
-        model,
-        "transformer_block",
-        "x_norm = rms_norm(x, norm1, config.norm_eps)  # (..., T, D)",
+        model.TransformerBlock,
+        "forward",
+        "h = self.attention_norm(x)  # (..., T, D)",
         "x = x * torch.ones(1)",
+    ),
+    "in the angles": (
+        model.Llama,
+        "forward",
+        "freqs_cis = cache.freqs_cis[cache.positions(T)]",
+        "freqs_cis = freqs_cis.cpu().to(x.device)",
     ),
     "in the compiled step": (
         step,
@@ -388,7 +460,7 @@ def test_what_waits_is_found(gpu, llama, monkeypatch, where):
     assert decode(llama, compile) == 4 * [7]
     gpu.may_copy, llama.compiled = True, None
     # where it is used: other modules have imported it by name
-    for user in {holder, decoding, model, step}:
+    for user in {holder, generate, model, step}:
         if hasattr(user, name):
             monkeypatch.setattr(user, name, changed)
     with pytest.raises(Misplaced):
@@ -397,12 +469,12 @@ def test_what_waits_is_found(gpu, llama, monkeypatch, where):
 
 def test_an_unchanged_function_passes(gpu, llama, monkeypatch):
     """It is the line that fails, not the way it is put in."""
-    changed = with_line(decoding.token_loop, CHOSEN[2], "token = token + 0")
-    monkeypatch.setattr(decoding, "token_loop", changed)
+    changed = with_line(generate.decode_loop, CHOSEN[2], "token = token + 0")
+    monkeypatch.setattr(generate, "decode_loop", changed)
     assert decode(llama, False) == 4 * [7]
 
 
 def test_a_generator_on_the_cpu_is_found(gpu):
     logits = torch.ones(1, 9, device=GPU)
     with pytest.raises(Misplaced, match="another generator"):
-        sampling.pick(logits, temperature=1, generator=GENERATOR())
+        generate.sample(logits, temperature=1, generator=GENERATOR())

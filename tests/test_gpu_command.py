@@ -95,7 +95,7 @@ def test_the_whole_chain_on_a_bare_machine(tmp_path, block, one_test):
     assert parts["tests"]["tests"] == {"passed": 2, "skipped": 1}
     cells = parts["cells"]["cells"]
     assert cells[0]["without"] in ABSENT.split()
-    assert [cell["error"] for cell in cells] == 16 * [None]
+    assert [cell["error"] for cell in cells] == 23 * [None]
     result = next(cell for cell in cells if "result" in cell["tags"])
     assert len(result["ids"]) == 24 and set(map(type, result["ids"])) == {int}
     assert result["printed"].startswith("prompt       | The capital of France is\ncont")
@@ -106,7 +106,7 @@ def test_the_whole_chain_on_a_bare_machine(tmp_path, block, one_test):
     assert said == "transformers is not installed"
     report = (folder / "generation-cuda.md").read_text(encoding="utf-8")
     assert "| tests | finished; 2 passed, 1 skipped |" in report
-    assert "16 cells of 09, 0 failed" in report
+    assert "23 cells of 09, 0 failed" in report
     assert "    prompt       | The capital of France is" in report
     assert "one persistent kernel (Hazy Research) | 1028 | 76 %" in report
     assert (folder / "generation-cuda.png").is_file()

@@ -464,14 +464,16 @@ def test_a_python_in_the_temporary_folder(tmp_path, monkeypatch):
     folder = tmp_path / "lib" / "x-packages"
     folder.mkdir(parents=True)
     (folder / "seen.py").touch()
+    (folder / "llamalib").mkdir()
     monkeypatch.syspath_prepend(str(folder))
     sandbox.refuse_unless_isolated()
     with closing(Bench("05_attention", tmp_path / "package", [])) as bench:
         sandbox.write_package(tmp_path / "package")
         text = f"raise Exception(os.listdir({str(folder)!r}))"
-        assert "['seen.py']" in told(bench, text)
-        text = f"open('{folder}/x', 'w')"
-        assert "Read-only file system" in told(bench, text)
+        assert "seen.py" in told(bench, text)
+        for inside in ("x", "llamalib/x"):
+            text = f"open('{folder}/{inside}', 'w')"
+            assert "Read-only file system" in told(bench, text)
         assert "True" in told(bench, "raise Exception(os.access('/tmp', 2))")
 
 
@@ -480,10 +482,11 @@ def test_a_cell_may_have_what_is_ipythons(tmp_path):
     """%time runs its statement; what no sandbox can do is left out."""
     more = "tokens_that_fit?\nfiles = !ls\n%time k = 1\nassert k == 1\n"
     more += "get_ipython().system('ls')\nx = (100\n% 7)\n%matplotlib inline\n"
-    cells = "x = '\ud83d'", "%%time\n" + SOLUTION, "tokens_that_fit(1, 2, 3)"
-    for own in (more + SOLUTION, *cells[:2]):
+    compiled = f"import torch\n@torch.compile\n{SOLUTION}"
+    for own in (more + SOLUTION, "%%time\n" + SOLUTION, compiled):
         path = tmp_path / "05_attention.ipynb"
-        path.write_text(code_notebook(own, *cells[:2]), encoding="utf-8")
+        text = code_notebook("x = '\ud83d'", own)
+        path.write_text(text, encoding="utf-8")
         found = judging.judge(path, "05_attention", [0])
         assert found["marks"][FIT] == (10, 10, "right"), found
         assert all("surrogates" in said for said in found["notes"].values())
@@ -656,6 +659,27 @@ def test_marks_are_saved_at_an_error(three, monkeypatch):
     assert rows[1:] == ["a,10,10,10,3,"]
 
 
+def test_a_fault_of_the_judge_is_told(three, monkeypatch, capsys):
+    """But not what an answer says of it, and nothing moves the cursor."""
+    fault = dict(marks={FIT: (0, 10, f"{judging.FAILED}: \x1b[2J")}, notes={})
+    lie = f"your code raises Exception: {judging.FAILED}"
+    lie = dict(marks={FIT: (0, 10, lie)}, notes={}, problem="")
+    results = {"a": fault | dict(problem=""), "b": lie, "c": FULL}
+    monkeypatch.setattr(marks, "marked", lambda files, *given:
+                        results[files[0].name[0]])  # fmt: skip
+    marks.grade(three, seed=3)
+    said = capsys.readouterr().out
+    assert said.count(judging.FAILED) == 1 and "\x1b" not in said
+
+
+def test_nothing_is_written_before_the_first_mark(three, monkeypatch):
+    (three / "marks.csv").write_text("mine")
+    monkeypatch.setattr(marks, "marked", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        marks.grade(three)
+    assert (three / "marks.csv").read_text() == "mine"
+
+
 def test_no_submission_of_a_notebook(three, capsys):
     assert main(["grade", str(three), "--notebook", "03"]) == 1
     said = capsys.readouterr().err
@@ -716,8 +740,10 @@ def test_a_table_for_each_public_variant_fails_with_a_seed(package):
 def test_few_notes_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(judging, "judged", lambda *given: (False, ""))
     notes = {f"code cell {n}": "error" for n in range(5000)}
-    monkeypatch.setattr(judging.Submission, "__init__",
-                        lambda self, *given: vars(self).update(notes=notes))  # fmt: skip
+    def init(self, *given):
+        vars(self).update(notes=notes)
+
+    monkeypatch.setattr(judging.Submission, "__init__", init)
     monkeypatch.setattr(judging.Submission, "close", lambda self: None)
     path = tmp_path / "05_attention.ipynb"
     path.write_text(code_notebook(SOLUTION))

@@ -138,8 +138,8 @@ def test_is_metas_model(tmp_path):
     write_folder(tmp_path / "h", metas)
     found = llamalib.load(tmp_path / "h", **PLAIN)
     assert found.config == metas.config and found.dtype == torch.bfloat16
-    for name, weight in metas.weights().items():
-        assert torch.equal(found.weights()[name], weight), name
+    for name, weight in metas.state_dict().items():
+        assert torch.equal(found.state_dict()[name], weight), name
     text = "aaab <|eot_id|> …"
     how = dict(bos=True, eos=True, allowed_special="all")
     assert found.tokenizer.encode(text, **how) == metas.tokenizer.encode(
@@ -156,8 +156,8 @@ def test_converted_to_metas_format(folder, tmp_path, capsys):
     found = llamalib.load(place, check=True, **PLAIN)
     expected = llamalib.load(folder, **PLAIN)
     assert found.config == expected.config and found.tied == expected.tied
-    for name, weight in expected.weights().items():
-        assert torch.equal(found.weights()[name], weight), name
+    for name, weight in expected.state_dict().items():
+        assert torch.equal(found.state_dict()[name], weight), name
     assert found.tokenizer.ranks == expected.tokenizer.ranks
     # nothing is written over
     capsys.readouterr()
@@ -271,7 +271,8 @@ def test_any_hidden_dim_has_fields():
     for _ in range(3000):
         dim, hidden = 2 * rng.randint(1, 9999), rng.randint(1, 60000)
         fields = ffn_fields(dim, hidden).values()
-        assert llamalib.ffn_hidden_dim(dim, *fields) == hidden
+        ffn = dict(zip(("multiple_of", "ffn_dim_multiplier"), fields))
+        assert small_config(dim=dim, **ffn).hidden_dim == hidden
 
 
 LLAMA3 = dict(
@@ -288,7 +289,7 @@ def test_older_configs(folder):
     plain = dict(rope_parameters=..., rope_theta=12345.0)
     change_json(folder / "config.json", **plain, rope_scaling=LLAMA3)
     found = llamalib.load(folder, **PLAIN).config
-    assert found.rope_theta == 12345 and found.rope_scaling_factor == 8
+    assert found.rope_theta == 12345 and found.scaling_factor == 8
     change_json(folder / "config.json", rope_scaling=None, head_dim=...)
     found = llamalib.load(folder, **PLAIN).config
     assert found.rope_theta == 12345 and not found.use_scaled_rope
@@ -311,9 +312,7 @@ def test_several_files(folder):
     found = llamalib.load(folder, **PLAIN).state_dict()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     (folder / "model-00002-of-00003.safetensors").unlink()
-    with pytest.raises(
-        FileNotFoundError, match="no file model-00002-of-00003"
-    ):
+    with pytest.raises(FileNotFoundError, match="has no model-00002-of-00003"):
         llamalib.load(folder)
     index.write_text(json.dumps({"weight_map": {"x": "../y.safetensors"}}))
     with pytest.raises(ValueError, match="weight_map is {'x': '../y"):
@@ -386,14 +385,23 @@ def test_a_folder_of_checkpoints(tmp_path):
             dict(rope_parameters={"rope_type": "llama3", "factor": 8}),
             "low_freq_factor is None; expected 1.0",
         ),
-        (dict(hidden_size=...), "hidden_size is None; expected a whole"),
-        (dict(hidden_size="64"), "hidden_size is '64'"),
+        (
+            dict(hidden_size=...),
+            "hidden_size must be a whole number .* got None",
+        ),
+        (
+            dict(hidden_size="64"),
+            "hidden_size must be a whole number from 1 .* got '64'",
+        ),
         (
             dict(num_key_value_heads=3),
-            "num_attention_heads is 8; .* num_key_value_heads = 3",
+            "num_attention_heads must be .* num_key_value_heads = 3, got 8",
         ),
-        (dict(head_dim=7), "head_dim is 7; expected an even"),
-        (dict(rms_norm_eps=-1), "rms_norm_eps is -1"),
+        (dict(head_dim=7), r"head must be even, .* got 7 \(head_dim\)"),
+        (
+            dict(rms_norm_eps=-1),
+            "rms_norm_eps must be a number from 1e-37 to 1, got -1",
+        ),
         (dict(tie_word_embeddings="yes"), "tie_word_embeddings is 'yes'"),
         (dict(vocab_size=557), "embed_tokens.weight is .556, 64.; expected"),
         (dict(vocab_size=500), "is 556; expected at most 500, the vocab_size"),
@@ -426,7 +434,7 @@ def test_errors_name_hugging_faces_keys(folder, key, value):
     with pytest.raises(ValueError) as error:
         llamalib.load(folder, **PLAIN)
     said = str(error.value).removeprefix(str(folder / "config.json"))
-    assert said.startswith(f": {key} is ")
+    assert re.match(rf": {key} must be .*, got .", said)
     ours = {f.name for f in dataclasses.fields(llamalib.ModelArgs)}
     assert not set(re.findall(r"\w+", said)) & (ours - {key})
 
@@ -611,9 +619,9 @@ def test_other_tokenizers(tmp_path, kind):
     assert ours.encode("a</s>", **some)[-1] == 2
     half = ours.encode("🐍", bos=False, eos=False)[:-1]
     assert "\ufffd" in "".join(ours.decode_stream(half))
-    with pytest.raises(ValueError, match="an id in ids is 9999; expected 0 to"):
+    with pytest.raises(ValueError, match="ids contains 9999, but the voc"):
         ours.decode([9999])
-    with pytest.raises(ValueError, match="allowed_special is .'<x>'"):
+    with pytest.raises(ValueError, match="allowed_special: .'<x>'. are no"):
         ours.encode("a", bos=False, eos=False, allowed_special="<x>")
     with pytest.raises(ValueError, match="surrogates not allowed"):
         ours.encode("\ud800", bos=False, eos=False)
@@ -738,7 +746,9 @@ def test_rows_that_are_no_tokens(tmp_path, kind, capsys):
     assert type(found) is kind and found.n_words == 556
     assert found.decode([97, 599, 98]) == "ab"
     assert "".join(found.decode_stream([97, 599, 98])) == "ab"
-    with pytest.raises(ValueError, match="an id in ids is 600; expected 0 to 599"):
+    with pytest.raises(
+        ValueError, match="ids contains 600, but the vocabulary has 600"
+    ):
         found.decode([600])
     if kind is Tokenizer:
         assert main(["convert", str(folder), str(tmp_path / "new")]) == 1

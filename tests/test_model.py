@@ -1,15 +1,20 @@
 """The whole model compared with transformers', on the same weights."""
 
 import copy
-from dataclasses import replace
+import json
+import subprocess
+import sys
 from itertools import product
 
 import pytest
 import torch
+from torch import nn
 from torch.nn.utils import parametrize
 
 import llamalib
-from llamalib import LLAMA_1B, attention, sdpa_attention
+from llamalib import LLAMA_1B, KVCache
+from llamalib.files import ROOT
+from llamalib.formats.meta import tensor_shapes
 from tests.helpers import (
     needs_cuda,
     random_ids,
@@ -63,7 +68,7 @@ def test_logits_beyond_position_8192(case):
     T = 8192 + 40
     tokens = random_ids(batch, T)
     expected = theirs(tokens, logits_to_keep=40).logits
-    cache = ours.new_cache(T, batch)
+    cache = KVCache(ours.config, T, batch)
     llamalib.prefill(ours, tokens[:, :-40], cache)
     assert_same_logits(ours(tokens[:, -40:], cache), expected)
 
@@ -108,34 +113,34 @@ def test_scaling_changes_logits():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("pieces", [(20,), (1,) * 20, (7, 1, 12), (19, 1)])
-def test_in_pieces_with_a_cache_as_at_once(pieces):
+@pytest.mark.parametrize("chunks", [(20,), (1,) * 20, (7, 1, 12), (19, 1)])
+def test_in_chunks_with_a_cache_as_at_once(chunks):
     llama = random_llama()
     tokens = random_ids(2, 20)
-    cache = llama.new_cache(20, batch_size=2)
-    found = [llama(part, cache) for part in tokens.split(pieces, dim=1)]
+    cache = KVCache(llama.config, 20, batch_size=2)
+    found = [llama(part, cache) for part in tokens.split(chunks, dim=1)]
     found = torch.cat(found, dim=1)
     assert torch.allclose(found, llama(tokens), atol=1e-5)
     assert cache.length == 20
 
 
 @torch.no_grad()
-def test_prefill_in_pieces_as_at_once():
+def test_prefill_in_chunks_as_at_once():
     llama = random_llama()
     tokens = random_ids(1, 50)
-    at_once = llamalib.prefill(llama, tokens, llama.new_cache(50))
+    at_once = llamalib.prefill(llama, tokens, KVCache(llama.config, 50))
     passes = []
     llama.register_forward_pre_hook(
         lambda _, arguments: passes.append(arguments[0].shape[1])
     )
-    for piece, expected in (
+    for chunk, expected in (
         (1, [1] * 50),
         (13, [13, 13, 13, 11]),
         (49, [49, 1]),
     ):
         passes.clear()
-        cache = llama.new_cache(50)
-        found = llamalib.prefill(llama, tokens, cache, piece=piece)
+        cache = KVCache(llama.config, 50)
+        found = llamalib.prefill(llama, tokens, cache, chunk=chunk)
         assert passes == expected
         assert torch.allclose(found, at_once, atol=1e-5)
     assert torch.allclose(at_once, llama(tokens)[:, -1], atol=1e-5)
@@ -167,28 +172,12 @@ def test_one_row_and_a_batch_agree():
 
 
 @torch.no_grad()
-def test_forward_is_the_model():
-    """The function on the state_dict, and the module."""
-    llama = random_llama()
-    w, config, tokens = llama.state_dict(), llama.config, random_ids(9)
-    freqs_cis = llamalib.precompute_freqs_cis(
-        config.head_dim, 9, config.rope_theta, config.rope_scaling_factor
-    )
-    options = dict(freqs_cis=freqs_cis, mask=llamalib.causal_mask(9))
-    logits = llamalib.forward(tokens, w, config, **options)
-    assert torch.allclose(logits, llama(tokens), atol=1e-5)
-    last = llamalib.forward(tokens, w, config, last_only=True, **options)
-    assert torch.allclose(last, logits[-1:], atol=1e-5)
-    states = []
-
-    def keep(*args, **options):
-        states.append(llamalib.transformer_block(*args, **options))
-        return states[-1]
-
-    llamalib.forward(tokens, w, config, block=keep, **options)
-    found = llamalib.record(llama, tokens)
-    for layer, x in enumerate(states):
-        assert torch.allclose(found[f"layers.{layer}.out"], x, atol=1e-5)
+def test_one_row_with_a_cache():
+    """(T,) ids fill a cache of one row, as (1, T) ids do."""
+    llama, tokens = random_llama(), random_ids(9)
+    cache = KVCache(llama.config, 9)
+    found = [llama(part, cache) for part in tokens.split([5, 1, 3])]
+    assert torch.allclose(torch.cat(found), llama(tokens), atol=1e-5)
 
 
 @torch.no_grad()
@@ -212,22 +201,125 @@ def test_record_adds_up():
     assert not any(m._forward_hooks for m in llama.modules())
 
 
-@torch.no_grad()
-def test_layers_are_indexed_printed_and_hooked():
-    llama, tokens = random_llama(), random_ids(5)
-    assert llama.layers[0].attention.wq.weight is llama.get_parameter(
+# Nothing is special: PyTorch's own tools work on every part of the model.
+
+
+def test_its_parts_are_pytorchs_own():
+    llama = random_llama()
+    layer = llama.layers[0]
+    assert type(llama.tok_embeddings) is nn.Embedding
+    assert type(llama.output) is type(layer.attention.wq) is nn.Linear
+    assert type(layer.feed_forward.w2) is nn.Linear
+    assert layer.attention.wq.weight is llama.get_parameter(
         "layers.0.attention.wq.weight"
     )
-    assert "(wq): Weight((64, 64), torch.float32)" in repr(llama.layers[0])
+    shown = repr(llama)
+    assert "(0-1): 2 x TransformerBlock(" in shown
+    assert "(wk): Linear(in_features=64, out_features=16, bias=False)" in shown
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("tied", (True, False))
+def test_a_hook_on_every_linear_fires_once_a_pass(tied):
+    llama, fired = random_llama(tied=tied), []
+    linears = {
+        name: module
+        for name, module in llama.named_modules()
+        if type(module) is nn.Linear
+    }
+    assert len(linears) == 7 * 2 + 1
+    for name, module in linears.items():
+        module.register_forward_hook(
+            lambda module, args, out, name=name: fired.append(name)
+        )
+    llama(random_ids(5))
+    assert sorted(fired) == sorted(linears)
+    fired.clear()
+    list(llamalib.generate(llama, [1, 2, 3], max_new_tokens=4, stop=()))
+    assert sorted(fired) == sorted(4 * list(linears))  # prefill, three steps
+
+
+@torch.no_grad()
+def test_a_hook_can_change_what_runs():
+    llama, tokens = random_llama(), random_ids(5)
     before = llama(tokens)
-    hook = llama.layers[1].feed_forward.register_forward_hook(
-        lambda module, args, out: out * 0
-    )
-    assert not torch.allclose(llama(tokens), before)
-    hook.remove()
-    assert torch.equal(llama(tokens), before)
-    with pytest.raises(RuntimeError, match="its attention or its feed_forward"):
-        llama.layers[0].attention.wq.register_forward_hook(print)
+    for part in ("layers.1.feed_forward", "layers.0.attention.wv"):
+        hook = llama.get_submodule(part).register_forward_hook(
+            lambda module, args, out: out * 0
+        )
+        assert not torch.allclose(llama(tokens), before)
+        hook.remove()
+        assert torch.equal(llama(tokens), before)
+
+
+@torch.no_grad()
+def test_a_layer_can_be_exchanged():
+    llama, tokens = random_llama(), random_ids(5)
+    expected = random_llama()
+    expected.layers[0].feed_forward.w2.weight.zero_()
+
+    class Nothing(nn.Module):
+        def forward(self, x):
+            return torch.zeros_like(x)
+
+    llama.layers[0].feed_forward = Nothing()
+    assert torch.equal(llama(tokens), expected(tokens))
+
+
+def frames() -> list[str]:
+    """Return the names of llamalib's functions that are being called."""
+    own = str(ROOT / "llamalib")
+    found, frame = [], sys._getframe()
+    while frame := frame.f_back:
+        if frame.f_code.co_filename.startswith(own):
+            found.append(frame.f_code.co_qualname)
+    return found[::-1]
+
+
+@torch.no_grad()
+def test_three_frames_from_a_call_to_rope(monkeypatch):
+    """Llama.forward, TransformerBlock.forward, Attention.forward."""
+    llama, seen = random_llama(), []
+    rotate = llamalib.model.apply_rotary_emb
+
+    def noting(*args):
+        seen.append(frames())
+        return rotate(*args)
+
+    monkeypatch.setattr(llamalib.model, "apply_rotary_emb", noting)
+    llama(random_ids(5))
+    names = ["Llama", "TransformerBlock", "Attention"]
+    assert seen == [[f"{name}.forward" for name in names]] * 2
+
+
+ALONE = """
+import json, sys, torch
+from model import Llama, ModelArgs
+folder = sys.argv[1]
+params = json.load(open(folder + "/params.json"))
+llama = Llama(ModelArgs(**params))
+llama.load_state_dict(torch.load(folder + "/consolidated.00.pth"))
+with torch.no_grad():
+    logits = llama.float()(torch.tensor(json.loads(sys.argv[2])))
+print(json.dumps(logits[-1].tolist()))
+assert "llamalib" not in sys.modules
+"""
+
+
+def test_model_py_alone_runs_the_pocket(tmp_path, pocket_folder, pocket):
+    """Copied into an empty folder, it needs torch and no other file."""
+    code = (ROOT / "llamalib" / "model.py").read_bytes()
+    (tmp_path / "model.py").write_bytes(code)
+    ids = pocket.tokenizer.encode("The capital of", bos=True, eos=False)
+    printed = subprocess.run(
+        [sys.executable, "-c", ALONE, str(pocket_folder), str(ids)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found = torch.tensor(json.loads(printed))
+    assert torch.allclose(found, pocket(torch.tensor(ids))[-1], atol=1e-4)
 
 
 @torch.no_grad()
@@ -238,16 +330,33 @@ def test_attention_maps():
     assert maps.shape == (2, 8, 10, 10)
     assert torch.allclose(maps.sum(-1), torch.ones(2, 8, 10), atol=1e-5)
     assert torch.equal(maps.triu(1), torch.zeros_like(maps))
-    by_hand, fused = (
-        llama(tokens, attend=attend) for attend in (attention, sdpa_attention)
-    )
-    assert torch.allclose(by_hand, fused, atol=1e-5)
+    assert not any(m._forward_hooks for m in llama.modules())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kv", (1, 2, 8))
+def test_attention_maps_are_what_the_model_averages_by(kv):
+    """Values averaged by these weights are what `wo` gets."""
+    llama, tokens = random_llama(small_config(n_kv_heads=kv)), random_ids(6)
+    maps = llamalib.attention_maps(llama, tokens)
+    seen = {}
+    for i, layer in enumerate(llama.layers):
+        layer.attention.wo.register_forward_hook(
+            lambda module, args, out, i=i: seen.update({i: args[0][0]})
+        )
+    found = llamalib.record(llama, tokens)
+    for i, layer in enumerate(llama.layers):
+        x = found[f"layers.{i}.attention.in"]  # (T, D)
+        xv = layer.attention.wv(x).unflatten(-1, (kv, -1))
+        xv = llamalib.repeat_kv(xv, 8 // kv).transpose(0, 1)  # (H, T, hd)
+        averaged = (maps[i] @ xv).transpose(0, 1).flatten(-2)  # (T, H·hd)
+        assert torch.allclose(averaged, seen[i], atol=1e-5)
 
 
 def test_names_shapes_and_counts():
     for tied in (True, False):
         llama = random_llama(tied=tied)
-        shapes = llamalib.tensor_shapes(llama.config)
+        shapes = tensor_shapes(llama.config)
         found = {n: tuple(t.shape) for n, t in llama.state_dict().items()}
         assert found == shapes
     tied, untied = random_llama(), random_llama(tied=False)
@@ -315,10 +424,7 @@ def test_what_the_module_holds_is_what_runs_and_what_is_saved(
     change(llama)
     found = llama(tokens)
     assert not torch.allclose(found, before)
-    held = llama.state_dict(keep_vars=True)
-    assert {n: id(w) for n, w in llama.weights().items()} == {
-        n: id(w) for n, w in held.items()
-    }
+    held = llama.state_dict()
     fresh = random_llama(tied=False)
     fresh.load_state_dict(held)
     assert torch.equal(found, fresh(tokens))
@@ -349,63 +455,75 @@ def test_a_parametrized_weight():
 
 @torch.no_grad()
 def test_layers_that_are_removed_or_added():
+    """The model runs the layers that it holds."""
     llama, tokens = random_llama(), random_ids(7)
-    whole = llama.weights()
+    smaller = random_llama(small_config(n_layers=1))
+    smaller.load_state_dict(
+        {
+            name.replace("layers.1.", "layers.0."): weight
+            for name, weight in llama.state_dict().items()
+            if not name.startswith("layers.0.")
+        }
+    )
+    first = copy.deepcopy(llama.layers[0])
     del llama.layers[0]
-    said = r"len\(llama.layers\) is 1; expected 2, as llama.config.n_layers"
-    for call in (lambda: llama(tokens), llama.weights):
-        with pytest.raises(ValueError, match=said):
-            call()
-    # with a config that says so it runs
-    llama.config = replace(llama.config, n_layers=1)
-    smaller = random_llama(llama.config)
-    for name, weight in smaller.weights().items():
-        weight.copy_(whole[name.replace("layers.0.", "layers.1.")])
     assert torch.equal(llama(tokens), smaller(tokens))
-    llama.layers.append(copy.deepcopy(llama.layers[0]))
-    with pytest.raises(ValueError, match="is 2; expected 1"):
-        llama(tokens)
-
-
-@pytest.mark.parametrize("lost", ["norm", "layers.1.attention.wq"])
-def test_a_weight_that_is_missing_is_named(lost):
-    path, _, leaf = lost.rpartition(".")
-    for change in (delattr, lambda *where: setattr(*where, None)):
-        llama = random_llama()
-        change(llama.get_submodule(path), leaf)
-        with pytest.raises(ValueError, match=f"llama has no {lost}.weight: "):
-            llama(random_ids(3))
+    llama.layers.insert(0, first)
+    assert torch.equal(llama(tokens), random_llama()(tokens))
+    llama.layers.append(first)  # one more than the config says
+    assert not torch.equal(llama(tokens), random_llama()(tokens))
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("ids_are_read", (True, False))
-def test_a_failed_export_leaves_the_model_as_it_was(ids_are_read, monkeypatch):
-    """Whether it fails where ids are read, or after the whole pass."""
-
-    class Fails(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.llama = random_llama()
-
-        def forward(self, tokens):
-            logits = self.llama(tokens)
-            return logits if logits.sum() > 0 else -logits
-
-    tokens, module = random_ids(7), Fails()
-    if not ids_are_read:  # as on a GPU with a cache
-        monkeypatch.setattr("llamalib.model.check_ids", lambda *args: None)
-    with pytest.raises(Exception, match="data-dependent"):
-        torch.export.export(module, (tokens,), strict=False)
-    kinds = {type(weight) for weight in module.llama.weights().values()}
-    assert kinds == {torch.nn.Parameter}
-    assert torch.equal(module.llama(tokens), random_llama()(tokens))
+def test_it_can_be_exported():
+    llama, tokens = random_llama(), random_ids(7)
+    program = torch.export.export(llama, (tokens,), strict=False)
+    assert torch.allclose(program.module()(tokens), llama(tokens), atol=1e-5)
 
 
-def test_it_says_what_it_is():
-    assert repr(random_llama()) == (
-        "Llama(fresh weights: L=2, D=64, H=8, KV=2, F=256, V=556, "
-        "torch.float32, cpu)"
-    )
+@torch.no_grad()
+def test_random_weights():
+    """Matrices normal with deviation 0.02, norms 1, by the seed alone."""
+    torch.manual_seed(5)
+    llama = llamalib.Llama(small_config(), tied=False)
+    torch.manual_seed(5)
+    again = llamalib.Llama(small_config(), tied=False)
+    for name, weight in llama.named_parameters():
+        assert torch.equal(weight, again.get_parameter(name))
+        if weight.dim() == 1:
+            assert (weight == 1).all()
+        else:
+            assert weight.std().item() == pytest.approx(0.02, rel=0.1)
+    torch.manual_seed(5)  # the embedding is the first that is drawn
+    first = torch.empty(556, 64).normal_(0, 0.02)
+    assert torch.equal(llama.tok_embeddings.weight, first)
+
+
+@torch.no_grad()
+def test_the_tie_survives_moves_loading_and_training():
+    llama = random_llama()
+    for change in (
+        lambda: llama.to(torch.bfloat16),
+        lambda: llama.to(torch.float32),
+        lambda: llama.load_state_dict(random_llama(seed=1).state_dict()),
+        lambda: copy.deepcopy(llama),
+    ):
+        assert (change() or llama) and llama.tied
+        assert "output.weight" not in dict(llama.named_parameters())
+    assert copy.deepcopy(llama).tied
+    llama.requires_grad_(True)
+    with torch.enable_grad():
+        llama(random_ids(5)).sum().backward()
+    torch.optim.SGD(llama.parameters(), lr=0.1).step()
+    assert llama.tied and llama.output.weight is llama.tok_embeddings.weight
+
+
+def test_nothing_is_drawn_on_meta():
+    state = torch.get_rng_state()
+    with torch.device("meta"):
+        llama = llamalib.Llama(LLAMA_1B)
+    assert all(p.is_meta for p in llama.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_the_1b_has_its_published_number_of_parameters():
@@ -436,48 +554,6 @@ def test_it_can_be_trained():
     )
     loss.backward()
     assert all(p.grad is not None for p in llama.parameters())
-
-
-@pytest.mark.parametrize(
-    "tokens, said",
-    [
-        ([1, 2], "tokens are list"),
-        (torch.tensor([1.0]), "float32"),
-        (torch.tensor([1j]), "are torch.complex64; expected torch.int64"),
-        (torch.tensor([True]), "are torch.bool; expected torch.int64"),
-        (torch.tensor([1], dtype=torch.uint8), "are torch.uint8; expected"),
-        (torch.tensor([556]), "556"),
-        (torch.tensor([-1]), "-1"),
-        (torch.zeros(0, dtype=torch.int64), r"\(0,\)"),
-        (torch.zeros(1, 1, 1, dtype=torch.int64), r"\(1, 1, 1\)"),
-    ],
-)
-def test_what_is_no_token_is_refused(tokens, said):
-    with pytest.raises(ValueError, match=said):
-        random_llama()(tokens)
-
-
-@pytest.mark.parametrize(
-    "cache",
-    [
-        dict(max_seq_len=9, batch_size=3),
-        dict(max_seq_len=9, batch_size=1, dtype=torch.bfloat16),
-        dict(max_seq_len=9, config=small_config(n_layers=3)),
-        dict(max_seq_len=9, config=small_config(n_kv_heads=4)),
-    ],
-)
-def test_a_cache_of_another_shape_is_refused(cache):
-    llama = random_llama()
-    cache = llamalib.KVCache(**dict(config=llama.config) | cache)
-    tokens = random_ids(2, 4) if cache.k.shape[1] == 3 else random_ids(4)
-    with pytest.raises(ValueError, match="the cache is"):
-        llama(tokens, cache)
-
-
-@pytest.mark.parametrize("cache", [5, True, "cache", torch.ones(3)])
-def test_what_is_no_cache_is_refused(cache):
-    with pytest.raises(ValueError, match="the cache is .* a KVCache"):
-        random_llama()(random_ids(3), cache)
 
 
 class TestCuda:

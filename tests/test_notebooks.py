@@ -1,18 +1,21 @@
 """Properties of every committed notebook."""
 
 import ast
+import builtins
 import contextlib
+import dis
 import html
 import io
 import json
 import re
-import tokenize
+import types
 
 import pytest
 import torch
 from matplotlib import pyplot as plt
 
 import llamalib
+from lessons import export
 from llamalib.files import ROOT
 from llamalib.tasks.notebooks import all_notebooks
 from tests.helpers import (
@@ -25,7 +28,6 @@ from tests.helpers import (
 NOTEBOOKS = all_notebooks()
 # Names that a notebook's cells find in a kernel.
 MAIN = {"__name__": "__main__", "display": lambda *_: None}
-DEFINITIONS = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
@@ -175,154 +177,17 @@ def test_size(path):
     assert path.stat().st_size < 2_000_000
 
 
-# -- a function that a notebook teaches and others share is defined twice: in
-# a cell tagged `llamalib` and, with the same syntax tree, in llamalib. A
+# -- a cell tagged `llamalib:…` is exported to the library (test_export); a
 # function that one notebook alone uses is in a cell tagged `taught`.
 
 
-def definitions(source):
-    """Return name to syntax tree of every definition at the top level.
-
-    Docstrings are left out: in a notebook, prose explains the function.
-    """
-    found = {}
-    for node in ast.parse(source).body:
-        if not isinstance(node, DEFINITIONS):
-            continue
-        for inner in ast.walk(node):
-            if isinstance(inner, (ast.FunctionDef, ast.ClassDef)):
-                inner.body = without_docstring(inner) or inner.body
-        if isinstance(node, ast.Assign):
-            name = ast.unparse(node.targets[0])
-        elif isinstance(node, ast.AnnAssign):
-            name = ast.unparse(node.target)
-        else:
-            name = node.name
-        found[name] = ast.dump(node)
-    return found
-
-
-def without_docstring(node):
-    """Return the body of a function or class, less its docstring."""
-    first = node.body[0]
-    is_text = isinstance(first, ast.Expr) and isinstance(
-        first.value, ast.Constant
-    )
-    return node.body[is_text:]
-
-
-def library():
-    """Return the definitions of every module that notebooks may share."""
-    files = [
-        path
-        for folder in ("", "formats", "fast", "course")
-        for path in sorted((ROOT / "llamalib" / folder).glob("*.py"))
-        if path.stem != "__init__"
+def exported(path):
+    """Return the sources of a notebook's cells that are exported."""
+    return [
+        "".join(cell["source"])
+        for cell in code(cells_of(path))
+        if any(tag.startswith("llamalib:") for tag in tags(cell))
     ]
-    return {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): definitions(
-            path.read_text(encoding="utf-8")
-        )
-        for path in files
-    }
-
-
-def tagged(tag):
-    """Yield (notebook, cell number, name, tree) of the tag's definitions."""
-    for path in NOTEBOOKS:
-        for number, cell in enumerate(code(cells_of(path)), 1):
-            if tag in tags(cell):
-                source = "".join(cell["source"])
-                for name, tree in definitions(source).items():
-                    yield path.name, number, name, tree
-
-
-def drift(found, modules):
-    """Yield a line for each definition that is not the library's.
-
-    Its twin is the one module that defines the name: another module's
-    function of that name must not pass for it.
-    """
-    for notebook, number, name, tree in found:
-        where = f"{notebook}, cell {number}: {name}"
-        twins = [m for m, names in modules.items() if name in names]
-        if not twins:
-            yield f"{where} is not in llamalib"
-        elif len(twins) > 1:
-            yield f"{where} has several twins: {', '.join(twins)}"
-        elif modules[twins[0]][name] != tree:
-            yield f"{where} differs from {twins[0]}.{name}"
-
-
-def copies(found, modules):
-    """Yield a line for each definition that llamalib has too."""
-    for notebook, number, name, _ in found:
-        for module, names in modules.items():
-            if name in names:
-                where = f"{notebook}, cell {number}"
-                yield f"{where}: {name} is also in {module}; keep one"
-
-
-def test_shared_functions_are_the_librarys():
-    assert list(drift(tagged("llamalib"), library())) == []
-    names = {name for *_, name, _ in tagged("llamalib")}
-    assert {"forward", "record", "prefill", "decode_one"} <= names
-
-
-def test_what_one_notebook_uses_is_not_in_llamalib():
-    assert list(copies(tagged("taught"), library())) == []
-
-
-def test_drift_is_seen():
-    """A changed operator, a changed name, a second twin and a copy."""
-    modules = {"m": definitions('def f(x):\n    "Doc."\n    return x + 1')}
-    same = definitions("def f(x):\n    return x + 1  # why")
-    other = definitions("def f(x):\n    return x - 1")
-    assert list(drift([("n", 1, "f", same["f"])], modules)) == []
-    found = list(drift([("n", 1, "f", other["f"])], modules))
-    assert found == ["n, cell 1: f differs from m.f"]
-    found = list(drift([("n", 2, "g", other["f"])], modules))
-    assert found == ["n, cell 2: g is not in llamalib"]
-    found = list(drift([("n", 1, "f", same["f"])], modules | {"k": other}))
-    assert found == ["n, cell 1: f has several twins: m, k"]
-    found = list(copies([("n", 1, "f", other["f"])], modules))
-    assert found == ["n, cell 1: f is also in m; keep one"]
-
-
-def test_each_function_is_taught_once():
-    found = [*tagged("llamalib"), *tagged("taught")]
-    names = [name for *_, name, _ in found]
-    assert sorted(names) == sorted(set(names))
-
-
-# Public names without a cell of their own: they hold or open things, are
-# tools of the notebooks, or are a faster twin of a function that has one.
-NOT_TAUGHT = {
-    "KVCache",
-    "Llama",
-    "ModelArgs",
-    "Tokenizer",
-    "break_it",
-    "find_checkpoint",
-    "generate",
-    "generate_batch",
-    "load",
-    "save",
-    "sdpa_attention",
-}
-
-
-def test_every_teaching_function_is_written_out_in_one_notebook():
-    """Also in no untagged cell of any other notebook."""
-    teaching = set(llamalib.__all__) - NOT_TAUGHT
-    places = {name: [] for name in teaching}
-    for path in NOTEBOOKS:
-        for cell in code(cells_of(path)):
-            for name in definitions("".join(cell["source"])):
-                if name in teaching:
-                    places[name].append((path.stem, "llamalib" in tags(cell)))
-    for name, found in places.items():
-        assert len(found) == 1 and found[0][1], f"{name}: {found}"
 
 
 def without_known_imports(source, known):
@@ -337,79 +202,108 @@ def without_known_imports(source, known):
     return ast.unparse(tree)
 
 
-def test_shared_cells_can_be_pasted_into_an_empty_file():
-    """In order and alone, they make the model that llamalib is."""
-    names = {"__name__": "pasted"}
+def imported_from_llamalib(source):
+    """Return the names that a cell imports from llamalib."""
+    return {
+        alias.name
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ImportFrom)
+        and node.module.startswith("llamalib")
+        for alias in node.names
+    }
+
+
+def test_exported_cells_run_after_those_that_their_imports_name():
+    """Pasted into an empty file in this order, they are the whole Llama.
+
+    A notebook's cells see their own notebook's names and what they import.
+    """
+    pasted = {}
+    for path in NOTEBOOKS:
+        names = {"__name__": "pasted"}
+        for source in exported(path):
+            for name in imported_from_llamalib(source) & set(pasted):
+                names[name] = pasted[name]
+            exec(without_known_imports(source, pasted), names)
+            for function in own_functions(names):
+                used = set(globals_of(function.__code__))
+                missing = used - set(names) - set(dir(builtins))
+                assert not missing, f"{path.name}: {missing}"
+        pasted |= {n: v for n, v in names.items() if is_own(v)}
+        pasted |= {n: v for n, v in names.items() if n.isupper()}
+    llama = llamalib.load(device="cpu", dtype=torch.float32)
+    ids = llama.tokenizer.encode("The capital of", bos=True, eos=False)
+    own = pasted["Llama"](llama.config)
+    own.load_state_dict(llama.state_dict())
+    own.tokenizer = llama.tokenizer
+    with torch.no_grad():
+        assert torch.equal(own(torch.tensor(ids)), llama(torch.tensor(ids)))
+    assert not isinstance(own, llamalib.Llama)
+    new = list(pasted["generate"](own, ids, max_new_tokens=9))
+    assert new == list(llamalib.generate(llama, ids, max_new_tokens=9))
+
+
+def is_own(value):
+    return getattr(value, "__module__", None) == "pasted"
+
+
+def own_functions(names):
+    """Yield the functions and methods that the pasted cells define."""
+    for value in filter(is_own, list(names.values())):
+        inside = vars(value).values() if isinstance(value, type) else ()
+        for each in (value, *inside):
+            code = getattr(each, "__code__", None)
+            own = getattr(each, "__globals__", None) is names
+            if own and code.co_filename == "<string>":
+                yield each
+
+
+def globals_of(code):
+    """Yield the global names that a function's code loads."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield instruction.argval
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from globals_of(inner)
+
+
+def test_an_exported_name_is_written_out_once():
+    """No other tagged cell of any notebook defines it again."""
+    exported_names, taught = [], set()
     for path in NOTEBOOKS:
         for cell in code(cells_of(path)):
-            if "llamalib" in tags(cell):
-                source = "".join(cell["source"])
-                exec(source, dict(names))  # it runs without a change
-                exec(without_known_imports(source, names), names)
-    llama = llamalib.load(device="cpu", dtype=torch.float32)
-    config, w = llama.config, llama.state_dict()
-    tokens = torch.tensor(llama.tokenizer.encode("A b c", bos=1, eos=0))
-    freqs_cis = names["precompute_freqs_cis"](
-        config.head_dim,
-        len(tokens),
-        config.rope_theta,
-        config.rope_scaling_factor,
-    )
-    mask = names["causal_mask"](len(tokens))
-    logits = names["forward"](tokens, w, config, freqs_cis, mask)
-    assert torch.allclose(logits, llama(tokens), rtol=1e-4, atol=1e-4)
-    assert names["pick"](logits[-1]) == llama(tokens)[-1].argmax()
-    # the functions are the pasted ones, not llamalib's
-    for name in ("forward", "transformer_block", "rms_norm", "pick"):
-        assert names[name].__module__ == "pasted"
+            names = export.defined("".join(cell["source"]))
+            if any(tag.startswith("llamalib:") for tag in tags(cell)):
+                exported_names += names
+            elif "taught" in tags(cell):
+                taught |= set(names)
+    assert sorted(exported_names) == sorted(set(exported_names))
+    assert not taught & set(exported_names)
 
 
-# Lines under 80 columns and short cells fit on a slide.
+# Public names without a cell of their own: they open and write folders.
+NOT_TAUGHT = {"Tokenizer", "find_checkpoint", "load", "save"}
 
 
-def test_cells_are_short_and_narrow(cells):
+def test_every_public_name_is_written_out_in_a_notebook():
+    written = {
+        name
+        for path in NOTEBOOKS
+        for source in exported(path)
+        for name in export.defined(source)
+    }
+    assert set(llamalib.__all__) - NOT_TAUGHT <= written
+
+
+# Lines under 80 columns fit on a slide.
+
+
+def test_lines_are_narrow(cells):
     for number, cell in enumerate(code(cells), 1):
         lines = "".join(cell["source"]).splitlines()
         wide = [line for line in lines if len(line) > 79]
         assert not wide, f"cell {number}: {wide}"
-        whole = {"llamalib", "taught"} & set(tags(cell))  # a function
-        most = 60 if is_check(cell) else 45 if whole else 25
-        assert len(lines) <= most, f"cell {number}: {len(lines)} lines"
-
-
-def is_check(cell):
-    return any(tag.split("-")[0] == "check" for tag in tags(cell))
-
-
-def code_lines(source):
-    """Yield each function's name and its lines of code.
-
-    The lines of its body count, but not its docstring, comments and blank
-    lines.
-    """
-    blank = {tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT}
-    used = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in blank:
-            used.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef):
-            body = without_docstring(node) or node.body
-            span = range(body[0].lineno, node.end_lineno + 1)
-            yield node.name, len(used.intersection(span))
-
-
-def test_a_function_has_at_most_25_lines_of_code(cells):
-    """The checks of the exercises may be longer."""
-    for number, cell in enumerate(code(cells), 1):
-        if not is_check(cell):
-            for name, lines in code_lines("".join(cell["source"])):
-                assert lines <= 25, f"cell {number}: {name} has {lines} lines"
-
-
-def test_lines_of_code_are_counted():
-    source = 'def f():\n    "Doc."\n\n    # why\n    x = (\n        1\n    )'
-    assert list(code_lines(source)) == [("f", 3)]
 
 
 def test_opens_with_the_map_and_ends_with_exercises(path, cells):
@@ -432,3 +326,4 @@ def test_opens_with_the_map_and_ends_with_exercises(path, cells):
 def test_public_names_are_there():
     for name in llamalib.__all__:
         assert getattr(llamalib, name).__doc__, name
+        assert name in dir(llamalib) or name in ("find_checkpoint", "save")

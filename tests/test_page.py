@@ -26,7 +26,7 @@ def script():
 def test_the_pages_weights_are_the_pockets(tmp_path, pocket_folder):
     write_pocket(tmp_path / "pocket")
     found = load_file(tmp_path / "pocket" / "model.safetensors")
-    expected = llamalib.load(pocket_folder, device="cpu").weights()
+    expected = llamalib.load(pocket_folder, device="cpu").state_dict()
     assert expected.keys() - found.keys() == {"output.weight"}
     for name, weight in found.items():
         assert weight.dtype == torch.bfloat16

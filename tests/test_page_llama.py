@@ -19,7 +19,8 @@ import torch
 from safetensors.torch import save
 
 import llamalib
-from llamalib.sampling import next_token_probs
+from llamalib import next_token_probs
+from llamalib.formats.params import params_of
 from llamalib.tokenizer import SPECIAL_TOKENS
 from tests.helpers import random_llama, small_config
 from tests.test_browser import FAINT, driver, elements, wait_for  # noqa: F401
@@ -158,9 +159,7 @@ def fill(driver, part, text, name="text"):  # noqa: F811
     field = "input[type=text], textarea"
     if name != "text":
         field = f"//*[@data-part='{part}']//label[contains(., '{name}')]//"
-        found = driver.find_element(
-            "xpath", f"{field}input | {field}select"
-        )
+        found = driver.find_element("xpath", f"{field}input | {field}select")
     else:
         (found,) = inside(driver, part, field)
     driver.execute_script(code, found, text)
@@ -188,7 +187,16 @@ PIECES = [
     *("a", "Z", "word", " the", "don't", "I'LL", "'S", "'ſ", "it’s", "ſ", "K"),
     *("0", "42", "12345678", "٣٤", "½", "Ⅷ", "²", "三"),
     *("é", "e\u0301", "ñ", "Å", "\u0301", "\u20dd", "नमस्ते", "ก็", "ไทย"),
-    *("你好", "日本語", "かな", "한국어", "العربية", "שלום", "\u200f", "مرحبا"),
+    *(
+        "你好",
+        "日本語",
+        "かな",
+        "한국어",
+        "العربية",
+        "שלום",
+        "\u200f",
+        "مرحبا",
+    ),
     *("🦙", "👩‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇫🇷"),
     *("𝔘", "𠜎", "\U000e0001", "\U0010ffff"),
     *(" ", "  ", "\t", "\n", "\r\n", "\r", "\n\n\n", "\v", "\f", "\x85"),
@@ -258,7 +266,9 @@ def test_lone_surrogates_are_an_error(opened, pocket):
     code = "return (await llama.load_tokenizer()).encode('a' + given[0] + 'b')"
     code = code.replace("given[0]", "String.fromCharCode(given[0])")
     for half in (0xD800, 0xDFFF):
-        with pytest.raises(AssertionError, match="The text has half of a char"):
+        with pytest.raises(
+            AssertionError, match="The text has half of a char"
+        ):
             call(opened, code, half)
         with pytest.raises(ValueError):
             pocket.tokenizer.encode(f"a{chr(half)}b", bos=False, eos=False)
@@ -326,9 +336,9 @@ def test_another_llama(opened, server, pocket, heads):
     ours = random_llama(config, tied=False)
     for weight in ours.parameters():
         weight.copy_(weight.bfloat16())  # as the file has it
-    weights = {k: w.bfloat16() for k, w in ours.weights().items()}
+    weights = {k: w.bfloat16() for k, w in ours.state_dict().items()}
     assert "output.weight" in weights
-    params = json.dumps(config.to_dict()).encode()
+    params = json.dumps(params_of(config)).encode()
     server.broken["params.json"] = 200, params
     server.broken["model.safetensors"] = 200, save(weights)
     ids = random.Random(2).choices(range(3328), k=71)
@@ -592,9 +602,16 @@ def test_a_query_is_rotated(opened, pocket):
     (ids,) = prompt_ids(pocket, [PROMPT])
     seen = llamalib.record(pocket, torch.tensor(ids))
     x = seen["layers.3.attention.in"][2]
-    query = (pocket.weights()["layers.3.attention.wq.weight"] @ x).view(8, -1)
+    query = (pocket.state_dict()["layers.3.attention.wq.weight"] @ x).view(
+        8, -1
+    )
     query = torch.view_as_complex(query[5].view(-1, 2).contiguous())[4]
-    before, after = query.item(), query * pocket.freqs_cis_for(0, 10)[9, 4]
+    config = pocket.config
+    angles = llamalib.precompute_freqs_cis(
+        config.head_dim, 10, config.rope_theta, config.scaling_factor
+    )
+    turn = torch.view_as_complex(angles)[9, 4]
+    before, after = query.item(), query * turn
     numbers = dict(c for c in cells(opened, "rotation"))
     for name, value in (("before", before), ("after", after.item())):
         found = eval(numbers[f"pair 4 {name}"])
@@ -763,7 +780,9 @@ def test_cut_off_is_said_of_what_is_cut_off(opened):
     submit(opened, "sampling")
     fill(opened, "sampling", "0.05", "temperature")
     fill(opened, "sampling", "1", "top-p")
-    said(opened, "sampling", "^3,328 of 3,328 tokens can be drawn; entropy 0.0")
+    said(
+        opened, "sampling", "^3,328 of 3,328 tokens can be drawn; entropy 0.0"
+    )
     rows = cells(opened, "sampling")
     assert [row[2] for row in rows].count("cut off") == 0
     assert rows[-1][0] == "3,317 others" and rows[-1][2] == "<0.0001"
@@ -787,9 +806,7 @@ def test_a_part_that_is_hidden(opened):
     hide = "arguments[0].style.display = arguments[1]"
     opened.execute_script(hide, section(opened, "attention"), "none")
     submit(opened, "attention")
-    wait_for(
-        "the map", lambda: inside(opened, "attention", ".llama-map"), 40
-    )
+    wait_for("the map", lambda: inside(opened, "attention", ".llama-map"), 40)
 
 
 # -- files and errors --------------------------------------------------------

@@ -64,19 +64,10 @@ def test_every_link_leads_to_a_file():
         assert (ROOT / link).exists(), link
 
 
-def test_the_names_of_budgets_exist():
-    rows = re.findall(r"\| ((?:`\w+`(?: and )?)+) in .*\((.*)\)", PAGE)
-    assert len(rows) == 2
-    for names, file in rows:
-        text = (ROOT / file).read_text(encoding="utf-8")
-        for name in re.findall(r"\w+", names.replace(" and ", " ")):
-            assert re.search(rf"^{name} = ", text, re.M), name
-
-
 def test_the_table_of_tags_is_the_notebooks():
     (table,) = re.findall(r"^\| tag \|.*\n((?:\|.*\n)+)", PAGE, re.M)
     first = [row.split("|")[1] for row in table.splitlines()[1:]]
-    listed = re.findall(r"`([\w-]+)`", "".join(first))
+    listed = re.findall(r"`([\w:-]+)`", "".join(first))
     used = {
         tag
         for path in (ROOT / "notebooks").rglob("*.ipynb")
@@ -84,10 +75,6 @@ def test_the_table_of_tags_is_the_notebooks():
         for tag in cell["metadata"].get("tags", ())
     }
     assert len(used) > 8 and sorted(listed) == sorted(used)
-
-
-def test_the_page_is_short():
-    assert len(PAGE.split()) <= 1300
 
 
 # -- the citation --

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import llamalib
-from llamalib import LLAMA_1B, ModelArgs, fast, parallel, tensor_shapes
+from llamalib import LLAMA_1B, ModelArgs, fast, parallel
 from llamalib.files import ROOT
-from llamalib.formats.meta import shard_axis
+from llamalib.formats.meta import shard_axis, tensor_shapes
 from llamalib.parallel.plan import keep_part, kv_heads, split
 from tests import one_of_several
 from tests.helpers import random_llama, small_config, write_checkpoint
-from tests.reference import write_shards, write_transformers
+from tests.reference import weights, write_shards, write_transformers
 from tests.test_huggingface import tokenizer_json
 
 LLAMA_70B = ModelArgs(
@@ -114,7 +114,7 @@ def test_a_70b_needs_no_weights():
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
 def test_any_number_of_files_into_any_number_of_parts(files, n):
     config = small_config(dim=48, n_heads=6, n_kv_heads=3, multiple_of=8)
-    whole = random_llama(config, tied=False).weights()
+    whole = weights(random_llama(config, tied=False))
     for name, w in whole.items():
         axis = shard_axis(name)
         held = [w] * files if axis is None else w.chunk(files, axis)
@@ -212,13 +212,21 @@ def test_several_processes_compute_what_one_does(n, folders, whole, tmp_path):
             for kind in {"greedy", "sampled", "batch"} & part.keys():
                 assert part[kind] == one[kind], (name, rank, kind)
             assert part["shapes"] == parallel.part_shapes(config, rank, n)
-            assert part["cache"][2] == len(kv_heads(config, rank, n))
+            assert part["cache"][1] == len(kv_heads(config, rank, n))
+            for linear, sizes in part["said"].items():
+                if linear != "output":  # it gives the whole vocabulary
+                    assert sizes == part["shapes"][f"{linear}.weight"]
+            assert part["said"]["output"] == (config.vocab_size, config.dim)
             assert part["tied"] == ("untied" not in name and name not in (
                 "eight files", "one KV head"))  # fmt: skip
             if n == 2:  # one random text, not two
                 assert part["unseeded"] == found[0][name]["unseeded"]
                 assert part["unseeded"] != one["unseeded"]
             assert len(part["greedy"]) == 40
+            # a hook on every nn.Linear is called once a pass
+            assert len(part["hooked"]) == 7 * config.n_layers + 1
+            last = part["hooked"].pop("output")
+            assert last == 1 and set(part["hooked"].values()) == {1}
 
 
 @pytest.fixture(scope="module")
@@ -234,9 +242,7 @@ def said(folders, tmp_path_factory):
     (bad["missing"] / "consolidated.05.pth").unlink()
     config = small_config(n_kv_heads=8, n_layers=3, vocab_size=560)
     other = random_llama(config, seed=9, tied=False)
-    other = write_checkpoint(
-        top / "8", other, shards=8, dtype=torch.float32
-    )
+    other = write_checkpoint(top / "8", other, shards=8, dtype=torch.float32)
     shard = "consolidated.06.pth"
     (bad["mixed"] / shard).write_bytes((other / shard).read_bytes())
     file = bad["damaged"] / "consolidated.03.pth"
@@ -263,10 +269,15 @@ def said(folders, tmp_path_factory):
         ("one id", "ValueError: rank 1: tokens is .* as rank 0 has"),
         ("one id, two", "ValueError: rank 1: tokens is .* as rank 0 has"),
         ("a bad argument", "rank 1: max_new_tokens is 0; expected 1, as rank"),
+        ("compile", "ValueError: compile=True does not work with several pro"),
+        ("compile in one", "rank 1: compile is True; expected False, as rank"),
         ("a strange error", "ValueError: rank 1: 'ascii' codec can't encod"),
         ("a bug", "RuntimeError: rank 0: 'no such'"),
         ("bias", "NotImplementedError: .*: use its `rows`"),
-        ("prepare", "ValueError: llama is 'a part of a model'; expected a"),
+        (
+            "prepare",
+            r"ValueError: prepare\(\) does not support tensor-parallel",
+        ),
         ("other functions", "NotImplementedError: .*: use its `rows`"),
     ],
 )
@@ -295,7 +306,7 @@ def test_each_process_has_its_share_in_memory(tmp_path, folders):
     names = dict(meta=tmp_path / "meta", eight=eight, hf=hf)
     small = folders["eight files"]
     found = run_task("memory", 2, tmp_path, {"small": small, **names})
-    size = 4 * sum(w.numel() for w in set(llama.weights().values()))
+    size = 4 * sum(w.numel() for w in set(llama.parameters()))
     for rank, parts in enumerate(found):
         for name, part in parts.items():
             assert 0.5 * size <= part["held"] < 0.51 * size
@@ -324,8 +335,9 @@ def test_the_command_prints_once():
     done, _ = torchrun(2, "-m", "llamalib", "run")
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("Llama(pocket-llama: L=6, D=256, H=8, KV=2")
-    assert lines[1] == "2 processes"
+    assert lines[0] == "2 processes"  # each with half of the heads
+    own = "rank 0: pocket-llama: L=6, D=256, H=4, KV=1, "
+    assert lines[1].startswith(own)
     held = int(re.search(r"rank 0: ([\d,]+) bytes", lines[2])[1]
                .replace(",", ""))  # fmt: skip
     shapes = parallel.part_shapes(llamalib.load().config, 0, 2)
@@ -353,4 +365,5 @@ def test_an_unknown_argument_is_refused():
 
 def test_a_whole_model_can_be_prepared_again():
     llama = llamalib.load()
-    assert fast.prepare(llama).processes is None
+    assert fast.prepare(llama) is llama
+    assert not hasattr(llama, "processes")

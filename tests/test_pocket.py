@@ -10,6 +10,8 @@ import torch
 
 import llamalib
 from llamalib.files import ROOT
+from llamalib.formats.meta import tensor_shapes
+from llamalib.formats.params import config_of
 from llamalib.tokenizer import write_ranks
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))
@@ -49,9 +51,9 @@ def test_the_files_are_metas_format(pocket_folder):
     file = pocket_folder / "consolidated.00.pth"
     assert file.stat().st_size <= 16_000_000
     tensors = torch.load(file, mmap=True, weights_only=True)
-    config = llamalib.ModelArgs.from_dict(params)
+    config = config_of(params)
     assert {n: tuple(t.shape) for n, t in tensors.items()} == (
-        llamalib.tensor_shapes(config)
+        tensor_shapes(config)
     )
     assert {t.dtype for t in tensors.values()} == {torch.bfloat16}
     output, embedding = (

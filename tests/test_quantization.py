@@ -6,14 +6,16 @@ import torch
 import torch.nn.functional as F
 
 import llamalib
-from llamalib.fast.quantize import (
+from llamalib.course.text import STORY
+from llamalib.fast import quantized, weights
+from llamalib.fast.weight import WAYS, FastWeight, fits_kernel
+from llamalib.loading import describe
+from llamalib.quantize import (
     pack_nibbles,
     quantize_groups,
     quantize_rows,
     unpack_nibbles,
 )
-from llamalib.fast.step import CompiledDecode
-from llamalib.fast.weight import WAYS, FastWeight, fits_kernel
 from tests.helpers import random_llama, small_config, write_checkpoint
 from tests.taught import taught
 
@@ -180,8 +182,9 @@ class TestLoad:
     @pytest.mark.parametrize("kind", ["int8", "int4"])
     def test_which_matrices_have_how_many_bits(self, folder, kind):
         llama = llamalib.load(folder, device="cpu", quantize=kind)
-        assert llama.quantized == kind and f"{kind} for torch" in repr(llama)
-        for name, w in llama.weights().items():
+        assert quantized(llama) == kind
+        assert f"{kind} for torch" in describe(llama)
+        for name, w in weights(llama).items():
             if w.dim() == 1:
                 assert not isinstance(w, FastWeight)
             else:
@@ -200,17 +203,16 @@ class TestLoad:
         found = llama(tokens)
         assert (found - whole(tokens)).abs().max() < most
         with torch.no_grad():
-            for name, w in whole.weights().items():
-                w.copy_(llama.weights()[name])
+            for name, w in weights(whole).items():
+                w.copy_(weights(llama)[name])
         assert (found - whole(tokens)).abs().max() < 1e-3
 
     @pytest.mark.parametrize("kind", ["int8", "int4"])
-    @pytest.mark.parametrize("compile", [False, True])
-    def test_generates(self, folder, kind, compile):
+    def test_generates(self, folder, kind):
         llama = llamalib.load(
             folder, device="cpu", dtype=torch.float32, quantize=kind
         )
-        ids, how = [5, 6, 7], dict(max_new_tokens=8, stop=(), compile=compile)
+        ids, how = [5, 6, 7], dict(max_new_tokens=8, stop=())
         found = list(llamalib.generate(llama, ids, **how))
         expected = list(ids)
         for _ in range(8):
@@ -242,7 +244,7 @@ class TestLoad:
         tokens = torch.arange(9)
         before = llama(tokens)
         moved = llama.to(torch.float32)
-        assert moved.dtype == torch.float32 and moved.quantized == "int8"
+        assert moved.dtype == torch.float32 and quantized(moved) == "int8"
         w = moved.layers.get_submodule("0.attention.wq").weight
         assert w.scale.dtype == torch.float32
         assert (moved(tokens) - before).abs().max() < 0.2
@@ -251,8 +253,13 @@ class TestLoad:
 
     def test_cannot_be_compiled_or_saved(self, folder, tmp_path):
         llama = llamalib.load(folder, device="cpu", quantize="int4")
-        with pytest.raises(ValueError, match="int4.*without quantize"):
-            CompiledDecode(llama, 8)
+        words = "compile=True does not work with quantized .*compile=False"
+        with pytest.raises(ValueError, match=words):  # at the call
+            llamalib.generate(llama, [1], max_new_tokens=2, compile=True)
+        with pytest.raises(ValueError, match=words):
+            llamalib.generate_batch(
+                llama, [[1]], max_new_tokens=2, compile=True
+            )
         with pytest.raises(ValueError, match="int4.*without quantize"):
             llamalib.save(llama, tmp_path / "new")
         assert not (tmp_path / "new").exists()
@@ -267,15 +274,14 @@ def test_rows_that_no_group_fits_have_eight_bits(tmp_path):
     config = small_config(dim=48, n_heads=6, n_kv_heads=3)
     write_checkpoint(tmp_path / "odd", random_llama(config))
     llama = llamalib.load(tmp_path / "odd", device="cpu", quantize="int4")
-    w = llama.weights()
+    w = weights(llama)
     assert w["layers.0.attention.wq.weight"].kind == "int8"
     assert llama(torch.arange(5)).isfinite().all()
 
 
 def test_on_the_pocket_eight_bits_change_nothing(pocket, pocket_folder):
-    from llamalib.course.experiment import STORY, loss
-
-    ids = pocket.tokenizer.encode("The capital of France is", bos=1, eos=0)
+    loss = llamalib.text_loss
+    ids = pocket.tokenizer.encode("The capital of France is", bos=True, eos=False)
     expected = list(llamalib.generate(pocket, ids, max_new_tokens=20))
     for kind, most in (("int8", 0.01), ("int4", 0.05)):
         llama = llamalib.load(

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from llamalib import bytes_per_step, memory_bandwidth
+from llamalib import KVCache, bytes_per_step, memory_bandwidth
 from tests.helpers import random_llama
 
 
@@ -15,7 +15,7 @@ def test_bytes_of_a_step(tied):
     )
     if not tied:
         read += 3 * 64 * 4  # of the embedding, a row for each of three
-    cache = llama.new_cache(100, batch_size=3)
+    cache = KVCache(llama.config, 100, batch_size=3)
     found = bytes_per_step(llama, 100, batch_size=3)
     assert found == read + cache.nbytes
 

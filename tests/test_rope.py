@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from llamalib import apply_rotary_emb, precompute_freqs_cis
-from llamalib.rope import scale_frequencies
+from llamalib.model import scale_frequencies
+from tests.taught import taught
+
+(apply_rotary_emb_complex,) = taught("04_rope", "apply_rotary_emb_complex")
 
 
 def turn(x, position, head_dim, scaling=None):
@@ -24,7 +27,9 @@ def test_by_2x2_matrices():
         angle = position * 500000.0 ** (-2 * k / hd)
         c, s = math.cos(angle), math.sin(angle)
         expected.append(torch.tensor([[c, -s], [s, c]]) @ x[2 * k : 2 * k + 2])
-    assert torch.allclose(turn(x, position, hd), torch.cat(expected), atol=1e-6)
+    assert torch.allclose(
+        turn(x, position, hd), torch.cat(expected), atol=1e-6
+    )
 
 
 def test_scores_depend_on_distance_alone():
@@ -75,7 +80,8 @@ def test_frequencies_are_those_of_transformers(factor):
         hidden_size=2048, num_attention_heads=32, rope_parameters=rope
     )
     theirs = LlamaRotaryEmbedding(config).inv_freq
-    ours = precompute_freqs_cis(64, 2, scaling_factor=factor)[1].angle()
+    table = precompute_freqs_cis(64, 2, scaling_factor=factor)
+    ours = torch.view_as_complex(table)[1].angle()
     assert torch.allclose(ours, theirs, rtol=1e-5, atol=0)
 
 
@@ -89,9 +95,36 @@ def test_batches_of_positions():
         assert torch.equal(found[row], alone)
 
 
-def test_dtypes_and_odd_widths():
+@pytest.mark.parametrize("scaling", [None, 32.0])
+def test_the_table_is_cosine_and_sine_in_float32(scaling):
+    table = precompute_freqs_cis(16, 40, 10000.0, scaling)
+    assert table.shape == (40, 8, 2) and table.dtype == torch.float32
+    freqs = 10000.0 ** (-torch.arange(0, 16, 2).double() / 16)
+    if scaling:
+        freqs = scale_frequencies(freqs, scaling)
+    angles = torch.outer(torch.arange(40).double(), freqs)
+    expected = torch.stack((angles.cos(), angles.sin()), dim=-1)
+    assert torch.allclose(table.double(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_complex_numbers_give_the_same(dtype, batch):
+    """The form of Meta's code, as notebook 04 writes it."""
+    q = torch.randn(*batch, 5, 6, 16, dtype=dtype)
+    k = torch.randn(*batch, 5, 2, 16, dtype=dtype)
+    table = precompute_freqs_cis(16, 5, scaling_factor=32.0)
+    found = apply_rotary_emb(q, k, table)
+    rotations = torch.view_as_complex(table)  # (5, 8)
+    expected = apply_rotary_emb_complex(q, k, rotations)
+    for ours, theirs, given in zip(found, expected, (q, k), strict=True):
+        assert ours.shape == given.shape
+        # another order of rounding may differ by one bfloat16
+        limit = 1e-6 if dtype == torch.float32 else 2**-7
+        assert torch.allclose(ours, theirs, rtol=limit, atol=1e-6)
+
+
+def test_dtypes():
     x = torch.randn(1, 3, 2, 8, dtype=torch.bfloat16)
     q, k = apply_rotary_emb(x, x, precompute_freqs_cis(8, 3))
     assert q.dtype == k.dtype == torch.bfloat16
-    with pytest.raises(ValueError, match="head_dim is 7"):
-        precompute_freqs_cis(7, 3)

@@ -1,22 +1,24 @@
+import math
+
 import pytest
 import torch
 
-from llamalib import keep_top_k, keep_top_p, next_token_probs, pick
+from llamalib import next_token_probs, sample, top_k_logits, top_p_logits
 
 LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3]))
 
 
 def test_top_k():
-    kept = keep_top_k(LOGITS, 2)
+    kept = top_k_logits(LOGITS, 2)
     assert kept.isfinite().tolist() == [False, True, False, True]
-    assert torch.equal(keep_top_k(LOGITS, 99), LOGITS)
+    assert torch.equal(top_k_logits(LOGITS, 99), LOGITS)
 
 
 @pytest.mark.parametrize(
     "p, n", [(1e-9, 1), (0.39, 1), (0.41, 2), (0.69, 2), (0.71, 3), (1, 4)]
 )
 def test_top_p_keeps_the_smallest_set_that_reaches_p(p, n):
-    kept = keep_top_p(LOGITS, p).isfinite()
+    kept = top_p_logits(LOGITS, p).isfinite()
     assert kept.sum() == n
     assert torch.equal(kept, LOGITS >= LOGITS.sort(descending=True)[0][n - 1])
 
@@ -30,37 +32,54 @@ def test_order_temperature_top_k_top_p():
     assert torch.allclose(next_token_probs(LOGITS), LOGITS.exp(), atol=1e-6)
 
 
+def test_ties_at_k_are_kept():
+    tied = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0])
+    kept = top_k_logits(tied, 3).isfinite()
+    assert kept.tolist() == [False, True, True, True, True]
+
+
 def test_top_p_of_1_keeps_everything():
     """Though a float32 sum of 128,256 probabilities reaches 1 early."""
     logits = torch.randn(128_256, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(keep_top_p(logits, 1), logits)
+    assert torch.equal(top_p_logits(logits, 1), logits)
+
+
+HUGE = 10**400  # an int beyond float's range
 
 
 @pytest.mark.parametrize(
-    "call, said",
+    "arguments, said",
     [
-        (lambda: keep_top_k(LOGITS, 0), "top_k is 0"),
-        (lambda: keep_top_p(LOGITS, 0), "top_p is 0"),
-        (lambda: keep_top_p(LOGITS, 1.5), "top_p is 1.5"),
-        (lambda: next_token_probs(LOGITS, 0), "temperature is 0"),
-        (lambda: next_token_probs(LOGITS, -1), "temperature is -1"),
-        (
-            lambda: next_token_probs(LOGITS, 1e-40),
-            r"temperature is 1e-40; expected 0 \(greedy\), or 1e-20 to 1e\+20",
-        ),
-        (lambda: next_token_probs(LOGITS, 10**400), "temperature is 1000"),
-        (lambda: next_token_probs(LOGITS, True), "temperature is True"),
-        (lambda: next_token_probs(LOGITS, top_p=1e-320), "top_p is 1e-320"),
-        (lambda: keep_top_p(LOGITS, 1e-40), "top_p is 1e-40; expected 1e-20"),
-        (lambda: keep_top_p(LOGITS, True), "top_p is True"),
-        (lambda: keep_top_k(LOGITS, True), "top_k is True"),
-        (lambda: pick(LOGITS, temperature=-1), "temperature is -1"),
-        (lambda: pick(LOGITS, top_k=-1), "top_k is -1"),
+        (dict(top_k=0), "top_k must be a whole number >= 1, got 0"),
+        (dict(top_k=-1), "top_k must be a whole number >= 1, got -1"),
+        (dict(top_k=2.0), "top_k must be a whole number >= 1, got 2.0"),
+        (dict(top_k=True), "top_k must be a whole number >= 1, got True"),
+        (dict(top_p=0), r"top_p must be in \(0, 1\], got 0"),
+        (dict(top_p=1.5), r"top_p must be in \(0, 1\], got 1.5"),
+        (dict(top_p="x"), r"top_p must be in \(0, 1\], got 'x'"),
+        (dict(top_p=True), r"top_p must be in \(0, 1\], got True"),
+        (dict(top_p=HUGE), r"top_p must be in \(0, 1\], got 1000"),
+        (dict(top_p=1e-40), "top_p must be at least 1e-20, got 1e-40"),
+        (dict(top_p=1e-320), "top_p must be at least 1e-20, got 1e-320"),
+        (dict(temperature=-1), "temperature must be >= 0, got -1"),
+        (dict(temperature=1e-40), "must be 0 or at least 1e-20, got 1e-40"),
+        (dict(temperature=HUGE), "temperature must be a number, got 1000"),
+        (dict(temperature=True), "temperature must be a number, got True"),
+        (dict(temperature="1"), "temperature must be a number, got '1'"),
+        (dict(temperature=None), "temperature must be a number, got None"),
+        (dict(temperature=math.nan), "temperature must be a number, got nan"),
+        (dict(temperature=math.inf), "temperature must be a number, got inf"),
     ],
 )
-def test_mistakes_are_named(call, said):
+@pytest.mark.parametrize("call", [next_token_probs, sample])
+def test_mistakes_are_named(call, arguments, said):
     with pytest.raises(ValueError, match=said):
-        call()
+        call(LOGITS, **dict(temperature=1.0) | arguments)
+
+
+def test_there_is_no_distribution_at_temperature_0():
+    with pytest.raises(ValueError, match="temperature must be > 0, got 0"):
+        next_token_probs(LOGITS, 0)
 
 
 def test_at_the_bounds():
@@ -71,6 +90,7 @@ def test_at_the_bounds():
         hot = next_token_probs(wide, 1e20)
         assert torch.equal(hot, torch.full((4,), 0.25))
         assert next_token_probs(wide, top_p=1e-20).tolist() == [0, 1, 0, 0]
+    assert next_token_probs(LOGITS, 1e300).tolist() == [0.25] * 4
     tie = torch.tensor([1.0, 3.0, 3.0])
     assert next_token_probs(tie, 1e-20).tolist() == [0, 0.5, 0.5]
 
@@ -82,15 +102,15 @@ def test_batches():
         for j in range(3):
             alone = next_token_probs(rows[i, j], 0.7, 10, 0.9)
             assert torch.allclose(probs[i, j], alone)
-    assert pick(rows).shape == (2, 3)
-    assert pick(rows, temperature=1.0).shape == (2, 3)
+    assert sample(rows).shape == (2, 3)
+    assert sample(rows, temperature=1.0).shape == (2, 3)
 
 
 def test_drawn_as_often_as_likely():
     g = torch.Generator().manual_seed(0)
     many = LOGITS.expand(200_000, 4)
-    drawn = pick(many, temperature=1.0, generator=g)
+    drawn = sample(many, temperature=1.0, generator=g)
     often = torch.bincount(drawn, minlength=4) / len(drawn)
     assert torch.allclose(often, LOGITS.exp(), atol=0.005)
-    cold = pick(many[:2000], temperature=0.01, generator=g)
-    assert (cold == pick(LOGITS)).all() and pick(LOGITS) == 1
+    cold = sample(many[:2000], temperature=0.01, generator=g)
+    assert (cold == sample(LOGITS)).all() and sample(LOGITS) == 1

@@ -46,7 +46,7 @@ def found_in(*cells, tags=()):
     return places, links.words
 
 
-NORM = "llamalib.rmsnorm.rms_norm"
+NORM = "llamalib.model.rms_norm"
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_a_name_of_the_notebooks_own_is_no_link():
     first = "from llamalib import rms_norm, attention"
     shadowed = "def f(rms_norm):\n    return rms_norm(attention)"
     places, words = found_in(first, shadowed, "rms_norm = 3\nrms_norm")
-    assert places["c1"] == [(2, 20, "llamalib.gqa.attention")]
+    assert places["c1"] == [(2, 20, "llamalib.model.attention")]
     assert places["c2"] == [] and "rms_norm" not in words
-    assert words["attention"].module == "llamalib.gqa"
+    assert words["attention"].module == "llamalib.model"
 
 
 def test_a_taught_name_leads_to_its_cell():
     define = "def rms_norm(x):\n    return x"
-    _, words = found_in(define, "rms_norm(1)", tags=["llamalib"])
+    _, words = found_in(define, "rms_norm(1)", tags=["llamalib:model"])
     assert words["rms_norm"].address == "x.html#c0"
     places, words = found_in(define, "rms_norm(1)")
     assert places["c1"] == [] and "rms_norm" not in words
@@ -89,7 +89,7 @@ def test_every_public_call_is_found_where_it_is_taught():
     links = names.read_series(pages.read_notebooks(), names.Package())
     words = links["07_lm_head.ipynb"].words
     assert words["rms_norm"].address == "03_rmsnorm.html#c11"
-    assert words["llamalib.generate"].address.startswith("names.html#")
+    assert words["llamalib.generate"].address.startswith("09_generate.html#")
 
 
 def test_the_page_of_names(tmp_path):
@@ -587,7 +587,8 @@ def test_the_theme_changes(address, driver):
 def test_names_lead_to_where_they_are_taught(folder):
     book = check.read_pages(folder)
     assert "03_rmsnorm.html#c11" in book["05_attention.html"].links
-    assert "../05_attention.html#c36" in book["appendix/A_training.html"].links
+    training = book["appendix/A_training.html"].links
+    assert "../05_attention.html#5a2af6f9" in training  # attention_weights
 
 
 @pytest.mark.browser

@@ -1,35 +1,59 @@
+from dataclasses import replace
+
+import pytest
 import torch
 
-from llamalib import feed_forward, ffn_hidden_dim
+from llamalib import LLAMA_1B, FeedForward
+from tests.helpers import small_config
 
 
-def weights(D=8, hidden=24):
-    g = torch.Generator().manual_seed(0)
-    shapes = [(hidden, D), (D, hidden), (hidden, D)]
-    return [torch.randn(shape, generator=g) for shape in shapes]
+def network(D=8, hidden=24):
+    """Return a network with weights of order 1, of 8 to 24 to 8 numbers."""
+    config = small_config(dim=D, multiple_of=hidden, ffn_dim_multiplier=None)
+    assert config.hidden_dim == hidden
+    ffn, g = FeedForward(config), torch.Generator().manual_seed(0)
+    for weight in ffn.parameters():
+        weight.data.normal_(generator=g)
+    return ffn.requires_grad_(False)
 
 
 def test_neuron_by_neuron():
-    w1, w2, w3 = weights()
-    x = torch.randn(8)
+    ffn = network()
+    w1, w2, w3 = ffn.w1.weight, ffn.w2.weight, ffn.w3.weight
+    x = torch.randn(8, generator=torch.Generator().manual_seed(1))
     expected = torch.zeros(8)
     for n in range(24):
         z = w1[n] @ x
         expected += z * torch.sigmoid(z) * (w3[n] @ x) * w2[:, n]
-    assert torch.allclose(feed_forward(x, w1, w2, w3), expected, atol=1e-4)
+    assert torch.allclose(ffn(x), expected, atol=1e-4)
 
 
-def test_gate_and_content_are_not_the_same():
-    w1, w2, w3 = weights()
-    x = torch.randn(2, 3, 8)
-    assert feed_forward(x, w1, w2, w3).shape == (2, 3, 8)
-    swapped = feed_forward(x, w3, w2, w1)
-    assert not torch.allclose(feed_forward(x, w1, w2, w3), swapped)
+def test_gate_and_up_are_not_the_same():
+    ffn, swapped = network(), network()
+    x = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(1))
+    assert ffn(x).shape == (2, 3, 8)
+    assert torch.equal(ffn(x), swapped(x))
+    swapped.w1, swapped.w3 = swapped.w3, swapped.w1
+    assert not torch.allclose(ffn(x), swapped(x))
 
 
-def test_hidden_sizes():
-    assert ffn_hidden_dim(2048, 256, 1.5) == 8192
-    assert ffn_hidden_dim(3072, 256, 1.0) == 8192
-    assert ffn_hidden_dim(4096, 1024, 1.3) == 14336
-    assert ffn_hidden_dim(8192, 4096, 1.3) == 28672
-    assert ffn_hidden_dim(4096, 256) == 11008  # Llama 1 and 2, 7B
+def test_names_and_shapes_are_those_of_the_checkpoint():
+    shapes = {n: tuple(w.shape) for n, w in network().state_dict().items()}
+    expected = {"w1.weight": (24, 8), "w2.weight": (8, 24)}
+    assert shapes == expected | {"w3.weight": (24, 8)}
+
+
+@pytest.mark.parametrize(
+    "dim, multiple_of, ffn_dim_multiplier, hidden_dim",
+    [
+        (2048, 256, 1.5, 8192),
+        (3072, 256, 1.0, 8192),
+        (4096, 1024, 1.3, 14336),
+        (8192, 4096, 1.3, 28672),
+        (4096, 256, None, 11008),  # Llama 1 and 2, 7B
+    ],
+)
+def test_hidden_sizes(dim, multiple_of, ffn_dim_multiplier, hidden_dim):
+    config = replace(LLAMA_1B, dim=dim, multiple_of=multiple_of)
+    config = replace(config, ffn_dim_multiplier=ffn_dim_multiplier)
+    assert config.hidden_dim == hidden_dim

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import llamalib
-from llamalib import causal_mask, forward
+from llamalib import causal_mask, replaced
 from llamalib.files import ROOT
 from tests.helpers import (
     random_ids,
@@ -110,10 +110,10 @@ def test_padding_changes_no_logit(side):
     llama = random_llama()
 
     def logits(tokens, mask):
-        T = tokens.shape[-1]
         # without rotations, padding at the left moves no angle
-        still = torch.ones(T, llama.config.head_dim // 2) + 0j
-        return forward(tokens, llama.weights(), llama.config, still, mask)
+        still = dict(apply_rotary_emb=lambda xq, xk, freqs_cis: (xq, xk))
+        with replaced(causal_mask=lambda *_, **__: mask, **still):
+            return llama(tokens)
 
     ids, padding = random_ids(5), torch.tensor([7, 7, 7])
     alone = logits(ids, causal_mask(5))
@@ -280,39 +280,49 @@ def test_a_run_learns_what_repeats_and_the_end():
 def test_lora_starts_as_its_matrix_and_merges_into_one():
     """A gradient reaches only the two thin matrices."""
     generator = torch.Generator().manual_seed(0)
-    weight = torch.nn.Parameter(torch.randn(6, 8, generator=generator))
-    lora = LoRA(weight.detach(), rank=2)
+    linear = torch.nn.Linear(8, 6, bias=False).requires_grad_(False)
+    lora = LoRA(linear, rank=2)
     x = torch.randn(3, 5, 8, generator=generator)
-    assert torch.equal(F.linear(x, lora), F.linear(x, weight.detach()))
+    assert torch.equal(lora(x), linear(x))
     with torch.no_grad():
         lora.b.normal_(generator=generator)
-    found = F.linear(x, lora)
-    assert (found - F.linear(x, weight)).abs().max() > 0.1
-    assert torch.allclose(found, F.linear(x, lora.merged()), atol=1e-5)
+    found = lora(x)
+    assert (found - linear(x)).abs().max() > 0.1
+    merged = lora.merged()
+    assert type(merged) is torch.nn.Linear
+    assert torch.allclose(found, merged(x), atol=1e-5)
     found.sum().backward()
     assert lora.a.grad.abs().max() > 0 and lora.b.grad.abs().max() > 0
-    assert weight.grad is None
-    assert lora.merged().shape == weight.shape
+    assert linear.weight.grad is None
+    assert merged.weight.shape == linear.weight.shape
+    assert merged.weight.device == linear.weight.device
+
+
+def each_linear(llama, change):
+    """Put change(name, linear) in the place of each one of the blocks."""
+    for name, module in list(llama.layers.named_modules()):
+        if isinstance(module, torch.nn.Linear):
+            llama.layers.set_submodule(name, change(name, module))
 
 
 def test_lora_runs_inside_the_model():
-    llama = random_llama()
-    base, tokens = dict(llama.state_dict()), random_ids(2, 7)
-    names = [n for n, p in base.items() if "layers" in n and p.dim() == 2]
-    adapted = base | {n: LoRA(base[n], rank=2, seed=i) for i, n in
-                      enumerate(names)}  # fmt: skip
+    llama, adapted = random_llama(), random_llama()
+    tokens, adapters = random_ids(2, 7), {}
 
-    def logits(w):
-        rest = llama.config, llama.freqs_cis_for(0, 7), causal_mask(7)
-        return forward(tokens, w, *rest, attend=llama.attend)
+    def adapt(name, linear):
+        adapters[name] = LoRA(linear, rank=2, seed=len(adapters))
+        return adapters[name]
 
-    assert torch.equal(logits(adapted), logits(base))
+    each_linear(adapted, adapt)
+    assert len(adapters) == 7 * llama.config.n_layers
+    assert torch.equal(adapted(tokens), llama(tokens))
     with torch.no_grad():
-        for n in names:
-            adapted[n].b.normal_(std=0.1)
-    merged = adapted | {n: adapted[n].merged() for n in names}
-    assert not torch.allclose(logits(adapted), logits(base), atol=1e-2)
-    assert torch.allclose(logits(adapted), logits(merged), atol=1e-4)
+        for lora in adapters.values():
+            lora.b.normal_(std=0.1)
+    merged = random_llama()
+    each_linear(merged, lambda name, _: adapters[name].merged())
+    assert not torch.allclose(adapted(tokens), llama(tokens), atol=1e-2)
+    assert torch.allclose(adapted(tokens), merged(tokens), atol=1e-4)
 
 
 # -- the pocket's log --------------------------------------------------------

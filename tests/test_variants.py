@@ -13,6 +13,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -25,10 +26,12 @@ from tests.test_exercises import (
     COURSE,
     COURSE_CASES,
     PATHS,
+    RIGHT,
     UNUSUAL,
     WRONG,
     exercises,
     name_of,
+    sections,
     solution,
 )
 
@@ -265,3 +268,34 @@ def test_variants():
     assert list(found[0][1:]) == plain
     assert len({each[1:] for each in found}) == 4
     assert vary("a", "b") == "a"
+
+
+# -- variants in which rounding once decided --
+
+MIN_P = """def keep_min_p(logits, m):
+    away = logits - logits.amax(-1, keepdim=True)
+    return logits.masked_fill(away < math.log(m), float("-inf"))"""
+COARSE = [
+    ("05_attention", 3, source, n)
+    for number, _, source in sections(RIGHT / "05_attention.py")
+    for n in (998113, 2610115, 1642997, 2335079)
+    if number == 3
+]
+COARSE.append(("08_sampling", 3, "import math\n" + MIN_P, 2343012))
+
+
+@pytest.mark.parametrize("case", COARSE)
+def test_no_rounding_decides(judged, case):
+    assert judged(*case)[0]
+
+
+def test_parts_of_other_shapes_are_not_added():
+    """Two of them would fill the memory with their sum."""
+    check = import_module("llamalib.course.nbE").check_1
+    shapes = (4, 1), (1, 5), (4, 5)
+
+    def partial_result(h, W, b, rank, n):
+        return h @ W.T + b if n == 1 else torch.zeros(shapes[rank])
+
+    right, words = check.verdict(partial_result)
+    assert not right and "the sum has shape (4, 1)" in words

@@ -104,7 +104,7 @@ def test_parameters_by_layer():
 
 def test_a_card_describes_the_whole_tensor(pocket, plays):
     name = "layers.1.attention.wk.weight"
-    weight = pocket.weights()[name]
+    weight = pocket.state_dict()[name]
     ax, side = drawn(plays["tensors"], name=name)
     assert ax.patches[0].get_data().values.sum() == weight.numel()
     total = sum(p.numel() for p in pocket.parameters())
@@ -123,7 +123,7 @@ def test_a_large_tensor_is_sampled(pocket, monkeypatch):
     ax, side = drawn(nb00.tensors(pocket))
     assert ax.patches[0].get_data().values.sum() == 1000
     assert "1,000 of its numbers" in ax.get_title(loc="left")
-    std = pocket.weights()["layers.0.attention.wq.weight"].std().item()
+    std = pocket.state_dict()["layers.0.attention.wq.weight"].std().item()
     assert side.patches[0].get_height() == pytest.approx(std, rel=0.1)
 
 
@@ -314,14 +314,14 @@ def test_the_widget_rotates_as_rope_does(pocket, position, pair):
     x = w["tok_embeddings.weight"][last]
     x = rms_norm(x, w["layers.0.attention_norm.weight"], c.norm_eps)
     query = (w["layers.0.attention.wq.weight"] @ x)[: c.head_dim][None, None]
-    base_and_factor = 10_000.0, c.rope_scaling_factor
+    base_and_factor = 10_000.0, c.scaling_factor
     table = precompute_freqs_cis(c.head_dim, position + 1, *base_and_factor)
     rotated, _ = apply_rotary_emb(query, query, table[-1:])
     for tip, vector in zip(tips(plane), (query, rotated), strict=True):
         expected = vector[0, 0, 2 * pair : 2 * pair + 2]
         assert tip == pytest.approx(expected.numpy(), abs=1e-3)
     plain = torch.tensor(10_000.0).double() ** (-2 * pair / c.head_dim)
-    frequency = scale_frequencies(plain, c.rope_scaling_factor).item()
+    frequency = scale_frequencies(plain, c.scaling_factor).item()
     (xs, ys), dot = along.lines[0].get_data(), along.lines[1]
     assert np.allclose(ys, np.cos(xs * frequency), atol=1e-6)
     assert xs[0] <= position <= xs[-1]

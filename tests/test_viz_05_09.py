@@ -12,7 +12,8 @@ from pytest import approx
 
 import llamalib
 from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
-from llamalib.course.experiment import STORY, replaced
+from llamalib.course.text import STORY
+from llamalib.probe import replaced
 from llamalib.viz import nb05, nb06, nb07, nb08, nb09, nbF, nbG
 from llamalib.viz.base import COLOURS, GROUPS
 from llamalib.viz.play import token_texts
@@ -245,7 +246,8 @@ def test_the_widget_bounds_the_tokens_per_second(size, batch, context):
     values = dict(size=size, bandwidth=500, batch=batch, context=context)
     (ax,) = drawn(play, **values)
     weights = sum(w.numel() for w in llama.parameters())
-    read = size * weights + llama.new_cache(1, batch).nbytes * context
+    cache = llamalib.KVCache(llama.config, 1, batch, dtype=torch.bfloat16)
+    read = size * weights + cache.nbytes * context
     (dot,) = [line for line in ax.lines if line.get_marker() == "o"]
     expected = batch, pytest.approx(500e9 * batch / read)
     assert tuple(dot.get_xydata()[0]) == expected
@@ -344,11 +346,11 @@ def every_activation(llama):
     """Return gate times up of every neuron on the story: (1, T, F) each."""
     found = []
 
-    def noting(x, w1, w2, w3):
-        found.append(F.silu(x @ w1.T) * (x @ w3.T))
-        return found[-1] @ w2.T
+    def noting(self, x):
+        found.append(F.silu(self.w1(x)) * self.w3(x))
+        return self.w2(found[-1])
 
-    with replaced(feed_forward=noting), torch.no_grad():
+    with replaced(**{"FeedForward.forward": noting}), torch.no_grad():
         llama(torch.tensor(encode(llama, STORY)))
     return torch.cat(found)  # (L, T, F)
 

@@ -10,7 +10,8 @@ from IPython.display import DisplayHandle
 from matplotlib import pyplot as plt
 
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
-from llamalib.model import BLOCK_WEIGHTS, record, tensor_shapes
+from llamalib.formats.meta import tensor_shapes
+from llamalib.probe import record
 from llamalib.viz import nbA, nbB, nbC, nbD, nbE
 from llamalib.viz.base import visible
 from tests.helpers import random_ids, random_llama, small_ranks
@@ -291,7 +292,7 @@ def test_what_is_kept_is_the_nearest_step_of_its_group(bits, g):
 
 def test_the_widget_rounds_any_matrix_by_rows_or_groups(pocket, plays):
     play = plays["quantization"]
-    weights = pocket.weights()
+    weights = pocket.state_dict()
     matrices = {name for name in weights if weights[name].dim() == 2}
     assert set(play.controls["name"].options) == matrices
     name = "layers.3.feed_forward.w2.weight"
@@ -464,7 +465,8 @@ def test_memory_is_drawn_without_and_with_the_cache():
 def test_a_part_covers_its_rows_or_columns(plays, rank, n):
     (ax,) = drawn(plays["cuts"], model="1B", rank=rank, n=n)
     shapes = tensor_shapes(LLAMA_1B)
-    kinds = [k for k in BLOCK_WEIGHTS if "norm" not in k]
+    names = [n for n in shapes if "layers.0." in n and "norm" not in n]
+    kinds = [n.split(".", 2)[2].removesuffix(".weight") for n in names]
     whole, parts = ax.patches[::2], ax.patches[1::2]
     assert len(whole) == len(parts) == len(kinds) == 7
     for kind, outer, inner in zip(kinds, whole, parts):

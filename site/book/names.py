@@ -32,7 +32,7 @@ class Name:
 
     @property
     def anchor(self) -> str:
-        """The full name, such as llamalib.rope.apply_rotary_emb."""
+        """The full name, such as llamalib.model.apply_rotary_emb."""
         return f"{self.module}.{self.name}"
 
     @property
@@ -169,7 +169,8 @@ def read_series(notebooks: dict[str, dict], package: Package) -> dict:
             if cell["cell_type"] != "code":
                 continue
             code[file][cell["id"]] = source = "".join(cell["source"])
-            if "llamalib" in cell["metadata"].get("tags", ()):
+            tags = cell["metadata"].get("tags", ())
+            if any(tag.startswith("llamalib:") for tag in tags):
                 for node in ast.parse(source).body:
                     for name in defined(node):
                         if name in inner:

@@ -20,8 +20,7 @@ def write_pocket(folder: Path) -> None:
     """
     llama = load(POCKET, device="cpu", dtype=torch.bfloat16)
     assert llama.tied
-    tensors = dict(llama.weights())
-    del tensors["output.weight"]
+    tensors = dict(llama.named_parameters())  # a tied one once
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors")
     for name in ("params.json", "tokenizer.model"):

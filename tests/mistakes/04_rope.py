@@ -3,76 +3,101 @@
 
 
 # %% exercise 1: your pairs are halves, not adjacent
-def rotate(x, freqs):
-    angles = torch.outer(torch.arange(len(x)).float(), freqs)
-    cos, sin = angles.cos(), angles.sin()
-    first, second = x.chunk(2, dim=-1)
-    rotated = (first * cos - second * sin, first * sin + second * cos)
-    return torch.cat(rotated, dim=-1)
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    out = torch.complex(*x.chunk(2, dim=-1)) * rotations
+    return torch.cat((out.real, out.imag), dim=-1)
+
+
+# %% exercise 1: your pairs are halves, not adjacent
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.complex(*x.chunk(2, dim=-1))
+    return torch.view_as_real(pairs * rotations).flatten(-2)
 
 
 # %% exercise 1: put them back in pairs
-def rotate(x, freqs):
-    angles = torch.outer(torch.arange(len(x)).float(), freqs)
-    cos, sin = angles.cos(), angles.sin()
-    first, second = x[:, 0::2], x[:, 1::2]
-    rotated = (first * cos - second * sin, first * sin + second * cos)
-    return torch.cat(rotated, dim=-1)
-
-
-# %% exercise 1: a minus is missing
-def rotate(x, freqs):
-    angles = torch.outer(torch.arange(len(x)).float(), freqs)
-    angles = angles.repeat_interleave(2, dim=-1)
-    swapped = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
-    return x * angles.cos() + swapped * angles.sin()
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    out = pairs * rotations
+    return torch.cat((out.real, out.imag), dim=-1)
 
 
 # %% exercise 1: off
-def rotate(x, freqs):
-    angles = torch.outer(torch.arange(len(x)).float(), 2 * freqs)
-    angles = angles.repeat_interleave(2, dim=-1)
-    return x * angles.cos() + swap_neighbours(x) * angles.sin()
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), 2 * freqs)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * rotations).flatten(-2)
 
 
 # %% exercise 1: clockwise
-def rotate(x, freqs):
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)
+    rotations = torch.polar(torch.ones_like(angles), -angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * rotations).flatten(-2)
+
+
+# %% exercise 1: row t is at positions[t], not at t
+def rotate_complex(x, positions, freqs):
     angles = torch.outer(torch.arange(len(x)).float(), freqs)
-    angles = angles.repeat_interleave(2, dim=-1)
-    return x * angles.cos() - swap_neighbours(x) * angles.sin()
-
-
-# %% exercise 1: positions are counted from 0
-def rotate(x, freqs):
-    angles = torch.outer(torch.arange(1, len(x) + 1).float(), freqs)
-    angles = angles.repeat_interleave(2, dim=-1)
-    return x * angles.cos() + swap_neighbours(x) * angles.sin()
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * rotations).flatten(-2)
 
 
 # %% exercise 1: every pair rotates by the first frequency
-def rotate(x, freqs):
-    angles = torch.arange(len(x)).float()[:, None] * freqs[0]
-    return x * angles.cos() + swap_neighbours(x) * angles.sin()
+def rotate_complex(x, positions, freqs):
+    angles = positions.float()[:, None] * freqs[0]
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * rotations).flatten(-2)
+
+
+# %% exercise 1: torch.polar takes the lengths first, then the angles
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)
+    rotations = torch.polar(angles, torch.ones_like(angles))
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * rotations).flatten(-2)
+
+
+# %% exercise 1: use torch.polar
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)
+    rotations = torch.complex(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * rotations).flatten(-2)
+
+
+# %% exercise 1: complex numbers: go back to real ones
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return pairs * rotations
+
+
+# %% exercise 1: has shape (9, 6, 2); expected (9, 12)
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * rotations)
 
 
 # %% exercise 1: changes its argument x
-def rotate(x, freqs):
-    angles = torch.outer(torch.arange(len(x)).float(), freqs)
-    cos, sin = angles.cos(), angles.sin()
-    first, second = x[:, 0::2].clone(), x[:, 1::2].clone()
-    x[:, 0::2] = first * cos - second * sin
-    x[:, 1::2] = first * sin + second * cos
-    return x
-
-
-# %% exercise 1: the new second number was computed from the new first
-def rotate(x, freqs):
-    angles = torch.outer(torch.arange(len(x)).float(), freqs)
-    cos, sin = angles.cos(), angles.sin()
-    out = x.clone()
-    out[:, 0::2] = out[:, 0::2] * cos - out[:, 1::2] * sin
-    out[:, 1::2] = out[:, 0::2] * sin + out[:, 1::2] * cos
-    return out
+def rotate_complex(x, positions, freqs):
+    angles = torch.outer(positions.float(), freqs)
+    rotations = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    pairs *= rotations
+    return torch.view_as_real(pairs).flatten(-2)
 
 
 # %% exercise 2: belongs on the key; on the query it is R_(m-n)

@@ -143,63 +143,69 @@ def swiglu(x, gate, up, down):
 # %% exercise 3: one block too many
 def stream_after(llama, tokens, n):
     x, T = w["tok_embeddings.weight"][tokens], len(tokens)
-    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    turns = precompute_freqs_cis(config.head_dim, T, *angles[2:])
+    mask = causal_mask(T)
     for layer in range(min(n + 1, config.n_layers)):
-        x = transformer_block(x, w, layer, turns, mask, config)
+        x = block_by_hand(x, w, layer, turns, mask, config)
     return x
 
 
 # %% exercise 3: one block too few
 def stream_after(llama, tokens, n):
     x, T = w["tok_embeddings.weight"][tokens], len(tokens)
-    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    turns = precompute_freqs_cis(config.head_dim, T, *angles[2:])
+    mask = causal_mask(T)
     for layer in range(n - 1):
-        x = transformer_block(x, w, layer, turns, mask, config)
+        x = block_by_hand(x, w, layer, turns, mask, config)
     return x
 
 
 # %% exercise 3: no causal mask
 def stream_after(llama, tokens, n):
     x, T = w["tok_embeddings.weight"][tokens], len(tokens)
+    turns = precompute_freqs_cis(config.head_dim, T, *angles[2:])
     for layer in range(n):
-        turns = llama.freqs_cis_for(0, T)
-        x = transformer_block(x, w, layer, turns, None, config)
+        x = block_by_hand(x, w, layer, turns, None, config)
     return x
 
 
 # %% exercise 3: always layer 0's weights
 def stream_after(llama, tokens, n):
     x, T = w["tok_embeddings.weight"][tokens], len(tokens)
-    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    turns = precompute_freqs_cis(config.head_dim, T, *angles[2:])
+    mask = causal_mask(T)
     for layer in range(n):
-        x = transformer_block(x, w, 0, turns, mask, config)
+        x = block_by_hand(x, w, 0, turns, mask, config)
     return x
 
 
 # %% exercise 3: no final norm here
 def stream_after(llama, tokens, n):
     x, T = w["tok_embeddings.weight"][tokens], len(tokens)
-    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    turns = precompute_freqs_cis(config.head_dim, T, *angles[2:])
+    mask = causal_mask(T)
     for layer in range(n):
-        x = transformer_block(x, w, layer, turns, mask, config)
+        x = block_by_hand(x, w, layer, turns, mask, config)
     return rms_norm(x, w["norm.weight"], config.norm_eps)
 
 
 # %% exercise 3: those are the last n
 def stream_after(llama, tokens, n):
     x, T = w["tok_embeddings.weight"][tokens], len(tokens)
-    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    turns = precompute_freqs_cis(config.head_dim, T, *angles[2:])
+    mask = causal_mask(T)
     for layer in range(config.n_layers - n, config.n_layers):
-        x = transformer_block(x, w, layer, turns, mask, config)
+        x = block_by_hand(x, w, layer, turns, mask, config)
     return x
 
 
 # %% exercise 3: your function changes its argument tokens
 def stream_after(llama, tokens, n):
     x, T = w["tok_embeddings.weight"][tokens], len(tokens)
-    turns, mask = llama.freqs_cis_for(0, T), causal_mask(T)
+    turns = precompute_freqs_cis(config.head_dim, T, *angles[2:])
+    mask = causal_mask(T)
     for layer in range(n):
-        x = transformer_block(x, w, layer, turns, mask, config)
+        x = block_by_hand(x, w, layer, turns, mask, config)
     tokens[0] += 1
     return x
 
@@ -208,7 +214,7 @@ def stream_after(llama, tokens, n):
 def stream_after(llama, tokens, n):
     x = w["tok_embeddings.weight"][tokens]
     for layer in range(n):
-        x = transformer_block(x, w, layer, freqs_cis, mask, config)
+        x = block_by_hand(x, w, layer, freqs_cis, mask, config)
     return x
 
 

@@ -68,111 +68,111 @@ def my_softmax(z):
 
 
 # %% exercise 2: no shift
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return F.cross_entropy(logits, tokens)
 
 
 # %% exercise 2: cut the last row and the first token
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return F.cross_entropy(logits[:-1], tokens[:-1])
 
 
 # %% exercise 2: cut the last row, not the first
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return F.cross_entropy(logits[1:], tokens[1:])
 
 
 # %% exercise 2: wrong way
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return F.cross_entropy(logits[1:], tokens[:-1]).item()
 
 
 # %% exercise 2: expects logits, not probabilities
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return F.cross_entropy(logits.softmax(-1)[:-1], tokens[1:])
 
 
 # %% exercise 2: divides by T
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     log_p = logits.log_softmax(-1)[:-1].gather(1, tokens[1:, None])
     return -log_p.sum() / len(tokens)
 
 
 # %% exercise 2: this is the sum
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return F.cross_entropy(logits[:-1], tokens[1:], reduction="sum")
 
 
 # %% exercise 2: these are bits
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     p = logits.softmax(-1)[:-1].gather(1, tokens[1:, None])
     return -p.log2().mean()
 
 
 # %% exercise 2: the sign
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return logits.log_softmax(-1)[:-1].gather(1, tokens[1:, None]).mean()
 
 
 # %% exercise 2: perplexity
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return F.cross_entropy(logits[:-1], tokens[1:]).exp()
 
 
 # %% exercise 2: not ln of the mean p
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     p = logits.softmax(-1)[:-1].gather(1, tokens[1:, None])
     return -p.mean().log()
 
 
 # %% exercise 2: is rounded to 0
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     p = logits.softmax(-1)[:-1].gather(1, tokens[1:, None])
     return -p.log().mean()
 
 
 # %% exercise 2: expected a number
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return F.cross_entropy(logits[:-1], tokens[1:], reduction="none")
 
 
 # %% exercise 2: the result is 0.0; expected another number
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     return 0.0
 
 
 # %% exercise 3: characters
 def bits_per_byte(llama, text):
     n = len(llama.tokenizer.encode(text, bos=False, eos=False))
-    return loss(llama, text) * n / math.log(2) / len(text)
+    return text_loss(llama, text) * n / math.log(2) / len(text)
 
 
 # %% exercise 3: nats per byte
 def bits_per_byte(llama, text):
     n = len(llama.tokenizer.encode(text, bos=False, eos=False))
-    return loss(llama, text) * n / len(text.encode())
+    return text_loss(llama, text) * n / len(text.encode())
 
 
 # %% exercise 3: ln 2: divide
 def bits_per_byte(llama, text):
     n = len(llama.tokenizer.encode(text, bos=False, eos=False))
-    return loss(llama, text) * n * math.log(2) / len(text.encode())
+    return text_loss(llama, text) * n * math.log(2) / len(text.encode())
 
 
 # %% exercise 3: bits per token
 def bits_per_byte(llama, text):
-    return loss(llama, text) / math.log(2)
+    return text_loss(llama, text) / math.log(2)
 
 
 # %% exercise 3: take the sum
 def bits_per_byte(llama, text):
-    return loss(llama, text) / math.log(2) / len(text.encode())
+    return text_loss(llama, text) / math.log(2) / len(text.encode())
 
 
 # %% exercise 3: one token too many
 def bits_per_byte(llama, text):
     n = len(llama.tokenizer.encode(text, bos=True, eos=False))
-    return loss(llama, text) * n / math.log(2) / len(text.encode())
+    return text_loss(llama, text) * n / math.log(2) / len(text.encode())
 
 
 # %% exercise 3: <|end_of_text|> is counted

@@ -39,10 +39,17 @@ def interpolated(head_dim, length, theta, original):
     return torch.outer(at, plain_frequencies(head_dim, base))
 
 
-# %% exercise 1: expected real angles
+# %% exercise 1: cosines and sines: return the angles
 def interpolated(head_dim, length, theta, original):
     freqs = plain_frequencies(head_dim, theta) / max(1, length / original)
     return rotations_at(freqs, torch.arange(length))
+
+
+# %% exercise 1: expected real angles
+def interpolated(head_dim, length, theta, original):
+    freqs = plain_frequencies(head_dim, theta) / max(1, length / original)
+    rotations = rotations_at(freqs, torch.arange(length))
+    return torch.view_as_complex(rotations)
 
 
 # %% exercise 1: positions are rows

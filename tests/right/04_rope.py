@@ -2,44 +2,38 @@
 # ruff: noqa: F811, F821
 
 
-# %% exercise 1: with loops
-def rotate(x, freqs):
+# %% exercise 1: with Python's complex numbers
+def rotate_complex(x, positions, freqs):
     out = torch.empty(x.shape, dtype=torch.float64)
-    for m in range(x.shape[0]):
-        for k in range(len(freqs)):
-            angle = m * freqs[k].item()
-            c, s = math.cos(angle), math.sin(angle)
-            a, b = x[m, 2 * k].item(), x[m, 2 * k + 1].item()
-            out[m, 2 * k], out[m, 2 * k + 1] = a * c - b * s, a * s + b * c
+    for t, position in enumerate(positions.tolist()):
+        for k, frequency in enumerate(freqs.tolist()):
+            pair = complex(*x[t, 2 * k : 2 * k + 2].tolist())
+            pair *= cmath.exp(1j * position * frequency)
+            out[t, 2 * k], out[t, 2 * k + 1] = pair.real, pair.imag
     return out
 
 
 # %% exercise 1: with NumPy
-def rotate(x, freqs):
+def rotate_complex(x, positions, freqs):
     import numpy as np
 
-    x, angles = x.numpy(), np.outer(np.arange(len(x)), freqs.numpy())
-    pairs = x.reshape(len(x), -1, 2)
-    c, s = np.cos(angles)[..., None], np.sin(angles)[..., None]
-    swapped = np.stack((-pairs[..., 1], pairs[..., 0]), -1)
-    return (pairs * c + swapped * s).reshape(x.shape)
+    x = x.numpy()
+    angles = np.outer(positions.numpy(), freqs.numpy())
+    pairs = (x[:, 0::2] + 1j * x[:, 1::2]) * np.exp(1j * angles)
+    return np.stack((pairs.real, pairs.imag), -1).reshape(x.shape)
 
 
-# %% exercise 1: a list of rows, one step of rotation after another
-def rotate(x, freqs):
-    c, s = freqs.double().cos(), freqs.double().sin()
-    rows = []
-    for m, row in enumerate(x.double()):
-        for _ in range(m):
-            a, b = row[0::2], row[1::2]
-            row = torch.stack((a * c - b * s, a * s + b * c), -1).flatten()
-        rows.append(row)
-    return rows
+# %% exercise 1: a power of one step, in complex128
+def rotate_complex(x, positions, freqs):
+    step = torch.exp(1j * freqs.double())  # (hd/2,)
+    pairs = torch.complex(x[:, 0::2].double(), x[:, 1::2].double())
+    pairs = pairs * step ** positions[:, None]
+    return torch.stack((pairs.real, pairs.imag), -1).flatten(1)
 
 
-# %% exercise 1: in place on a copy
-def rotate(x, freqs):
-    out, angles = x.clone(), torch.arange(len(x))[:, None] * freqs
+# %% exercise 1: without complex numbers, in place on a copy
+def rotate_complex(x, positions, freqs):
+    out, angles = x.clone(), positions[:, None] * freqs
     a, b = x[:, 0::2], x[:, 1::2]
     out[:, 0::2].mul_(angles.cos()).sub_(b * angles.sin())
     out[:, 1::2].mul_(angles.cos()).add_(a * angles.sin())

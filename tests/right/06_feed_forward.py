@@ -4,9 +4,8 @@
 
 # %% exercise 1: with the library
 def ffn_parameters(params):
-    names = "dim", "multiple_of", "ffn_dim_multiplier"
-    F = llamalib.ffn_hidden_dim(*(params[name] for name in names))
-    return 3 * params["dim"] * F * params["n_layers"]
+    c = replace(llamalib.LLAMA_1B, **params)
+    return 3 * c.dim * c.hidden_dim * c.n_layers
 
 
 # %% exercise 1: with a loop and the arguments popped from a copy
@@ -83,21 +82,21 @@ def stream_after(llama, tokens, n):
 
 # %% exercise 3: recursively
 def stream_after(llama, tokens, n):
-    w, T = llama.weights(), len(tokens)
+    c, w, T = llama.config, llama.state_dict(), len(tokens)
     if n == 0:
         return F.embedding(tokens, w["tok_embeddings.weight"])
-    before, turns = stream_after(llama, tokens, n - 1), llama.freqs_cis_for(0, T)
-    return transformer_block(
-        before, w, n - 1, turns, causal_mask(T), llama.config
-    )
+    before, theta = stream_after(llama, tokens, n - 1), c.rope_theta
+    freqs = precompute_freqs_cis(c.head_dim, T, theta, c.scaling_factor)
+    return block_by_hand(before, w, n - 1, freqs, causal_mask(T), c)
 
 
 # %% exercise 3: with a batch dimension inside, as an array
 def stream_after(llama, tokens, n):
-    w, T = llama.state_dict(), len(tokens)
-    x = w["tok_embeddings.weight"][tokens][None]
-    for i in range(n):
-        x = llama.layers[i](
-            x, w, i, llama.freqs_cis_for(0, T), causal_mask(T), llama.config
-        )
+    c, T = llama.config, len(tokens)
+    freqs = precompute_freqs_cis(
+        c.head_dim, 2 * T, c.rope_theta, c.scaling_factor
+    )[:T]
+    x = llama.tok_embeddings(tokens[None])
+    for block in llama.layers[:n]:
+        x = block(x, freqs, causal_mask(T))
     return x[0].numpy()

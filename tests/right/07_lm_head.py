@@ -35,7 +35,7 @@ def my_softmax(z):
 
 
 # %% exercise 2: with a loop
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     total = 0.0
     for row, token in zip(logits, tokens[1:]):
         z = row.tolist()
@@ -45,7 +45,7 @@ def text_loss(logits, tokens):
 
 
 # %% exercise 2: with NumPy, as an array
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     import numpy as np
 
     z, s = logits.double().numpy(), tokens.numpy()
@@ -54,13 +54,13 @@ def text_loss(logits, tokens):
 
 
 # %% exercise 2: with F.nll_loss
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     log_p = torch.log_softmax(logits.double(), dim=-1)
     return F.nll_loss(log_p[:-1], tokens[1:])
 
 
 # %% exercise 2: with −100 as the last label
-def text_loss(logits, tokens):
+def mean_surprisal(logits, tokens):
     labels = tokens.roll(-1)
     labels[-1] = -100
     return F.cross_entropy(logits, labels).item()
@@ -69,7 +69,7 @@ def text_loss(logits, tokens):
 # %% exercise 3: from the mean loss
 def bits_per_byte(llama, text):
     n = len(llama.tokenizer.encode(text, bos=False, eos=False))
-    return loss(llama, text) * n / math.log(2) / len(text.encode())
+    return text_loss(llama, text) * n / math.log(2) / len(text.encode())
 
 
 # %% exercise 3: with a loop and log2

@@ -24,7 +24,7 @@ def my_positions(t, n):
 
 # %% exercise 2: a list, with a recursive function
 def my_generate(llama, ids, n, stop):
-    cache = llama.new_cache(len(ids) + n)
+    cache = KVCache(llama.config, len(ids) + n)
 
     def after(part, left):
         token = llama(torch.tensor(part), cache)[-1].argmax().item()
@@ -37,7 +37,7 @@ def my_generate(llama, ids, n, stop):
 
 # %% exercise 2: the prompt token by token
 def my_generate(llama, ids, n, stop):
-    cache = llama.new_cache(len(ids) + n)
+    cache = KVCache(llama.config, len(ids) + n)
     for token in ids:
         logits = llama(torch.tensor([[token]]), cache)
     for i in range(n):
@@ -49,9 +49,9 @@ def my_generate(llama, ids, n, stop):
         yield token
 
 
-# %% exercise 2: a cache of its own, NumPy integers
+# %% exercise 2: without prefill and decode_one, NumPy integers
 def my_generate(llama, ids, n, stop):
-    cache, new = TextCache(llama, len(ids) + n), torch.tensor(ids)
+    cache, new = KVCache(llama.config, len(ids) + n), torch.tensor(ids)
     for _ in range(n):
         token = llama(new, cache, last_only=True)[-1].numpy().argmax()
         if token in stop:

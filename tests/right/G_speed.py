@@ -49,7 +49,7 @@ def my_mask(padding, T):
 
 # %% exercise 2: from the cache's own mask
 def my_mask(padding, T):
-    cache = llama.new_cache(T, len(padding), padding)
+    cache = llamalib.KVCache(config, T, len(padding), padding)
     mask = cache.mask(T)  # (B, 1, T, T), 0 or -inf
     return mask[:, 0] == 0
 
