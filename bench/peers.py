@@ -15,7 +15,9 @@ from pathlib import Path
 import torch
 
 import llamalib
-from llamalib.generate import compile_step
+from bench.variants import VARIANTS
+from llamalib.fast import KINDS, prepare, step
+from llamalib.fast.step import compiled_step
 
 
 class NotMeasured(Exception):
@@ -108,11 +110,11 @@ class Ours(TorchPeer):
     """llamalib, through its public functions."""
 
     def __init__(self, source, beside, dtype, device, threads):
-        quantize = dtype if dtype in ("int8", "int4") else None
-        dtype = "bfloat16" if quantize else dtype
+        small = dtype if dtype in KINDS else None  # of 8 or 4 bits
+        dtype = "bfloat16" if small else dtype
         super().__init__(source, beside, dtype, device, threads)
         self.llama = llamalib.load(
-            source, device=device, dtype=self.dtype, quantize=quantize
+            source, device=device, dtype=self.dtype, quantize=small
         )
 
     def start(self, rows, room):
@@ -139,25 +141,44 @@ class Ours(TorchPeer):
         return self.cache.nbytes
 
 
+class OursRepacked(Ours):
+    """llamalib with a second copy of the weights in oneDNN's order."""
+
+    def __init__(self, source, beside, dtype, device, threads):
+        super().__init__(source, beside, dtype, device, threads)
+        prepare(self.llama, repack=True)
+
+
 class OursCompiled(Ours):
     """llamalib with its decode step compiled."""
 
     compiled = None
 
     def start(self, rows, room):
-        self.compiled = self.cache = None  # the next step reuses its memory
+        self.compiled = None  # the next one borrows what it had
         super().start(rows, room)
+        self.compiled = compiled_step(self.llama, self.cache)
 
     def step_logits(self, ids):
-        if self.compiled is None:  # it copies the cache, which is now filled
-            self.compiled, self.cache = compile_step(self.llama, self.cache)
         return self.compiled(self.llama, ids, self.cache)
 
     def generate(self, prompt, n):
-        self.compiled = self.cache = None
+        self.compiled = None
         return llamalib.generate(
             self.llama, prompt, max_new_tokens=n, stop=(), compile=True
         )
+
+
+class OursVariant(OursCompiled):
+    """llamalib with its decode step written or compiled in another way."""
+
+    variant = None
+
+    def __init__(self, *where):
+        names, options = step.FOR_GPU
+        more_names, more_options = VARIANTS[self.variant]
+        step.FOR_GPU = names | more_names, options | more_options
+        super().__init__(*where)
 
 
 class Naive(Ours):
@@ -368,8 +389,15 @@ class LlamaCpp(Peer):
         self.prefill([[i % self.V for i in range(positions)]])
 
 
-PEERS = {
+VARIANT_PEERS = {
+    f"ours compile=True, {name}": type(
+        f"Ours {name}", (OursVariant,), {"variant": name}
+    )
+    for name in VARIANTS
+}
+PEERS = VARIANT_PEERS | {
     "ours": Ours,
+    "ours repack=True": OursRepacked,
     "ours compile=True": OursCompiled,
     "naive": Naive,
     "transformers": Transformers,

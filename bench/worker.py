@@ -169,7 +169,7 @@ def obey(worker, command: dict) -> dict:
     """Run a command and return the answer."""
     do = command.pop("do")
     try:
-        # a model is loaded as its user loads it: no inference tensors
+        # inference tensors could not be exchanged for prepared ones
         with torch.inference_mode(do != "load"):
             return {"ok": getattr(worker, do)(**command)}
     except peers.NotMeasured as why:

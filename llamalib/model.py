@@ -433,5 +433,4 @@ class Llama(nn.Module):
     @property
     def tied(self) -> bool:
         """Whether the output matrix and the embedding are one parameter."""
-        first = next(self.output.parameters())
-        return first is next(self.tok_embeddings.parameters())
+        return self.output.weight is self.tok_embeddings.weight

@@ -7,7 +7,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
-from llamalib.load import ROOT
+from llamalib.files import ROOT
 
 # MPLBACKEND would also change what the kernels that tests start draw.
 matplotlib.use("agg")

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 import llamalib
-from llamalib.load import ROOT, params_of, tensor_shapes
+from llamalib.files import ROOT
+from llamalib.formats.meta import tensor_shapes
+from llamalib.formats.params import params_of
 from llamalib.tokenizer import read_ranks, write_ranks
 
 POCKET = ROOT / "data" / "pocket-llama"

@@ -4,7 +4,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from llamalib.load import ROOT
+from llamalib.files import ROOT
 
 TAGS = ("taught", "llamalib")
 

@@ -1,7 +1,6 @@
 """The dtype that a device has, float16's range, and RoPE in real numbers."""
 
 import ast
-import sys
 import types
 
 import pytest
@@ -15,16 +14,15 @@ from llamalib import (
     attention,
     attention_weights,
     decode_one,
+    fast,
     prefill,
 )
 from llamalib.course.text import STORY
-from llamalib.load import (
-    ROOT,
-    choose_device,
-    choose_dtype,
-    describe,
-    has_instructions,
-)
+from llamalib.fast import has_instructions, weights
+from llamalib.fast.one_query import grouped_attention as in_groups
+from llamalib.files import ROOT
+from llamalib.formats import placing
+from llamalib.loading import describe
 from tests.helpers import (
     code_cells,
     random_ids,
@@ -32,7 +30,6 @@ from tests.helpers import (
     write_checkpoint,
 )
 
-module = sys.modules["llamalib.load"]  # the file, not the function
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 CUDA, MPS, CPU = map(torch.device, ("cuda", "mps", "cpu"))
 PROMPTS = (
@@ -93,10 +90,10 @@ CAPABILITIES = {
 def test_cuda(cuda, gpu):
     capability, expected = CAPABILITIES[gpu]
     cuda(*capability)
-    device = choose_device()
+    device = placing.choose_device()
     note = "" if expected == BF16 else "this GPU has no bfloat16"
     assert device == CUDA
-    assert choose_dtype(device, BF16) == (expected, note)
+    assert placing.choose_dtype(device, BF16) == (expected, note)
 
 
 CHIPS = {
@@ -118,12 +115,12 @@ CHIPS = {
 @pytest.mark.parametrize("name", CHIPS)
 def test_mps(mac, name):
     mac(name)
-    device = choose_device()
+    device = placing.choose_device()
     note = "" if CHIPS[name] == BF16 else "this GPU has no bfloat16"
     assert device == MPS
-    assert choose_dtype(device, BF16) == (CHIPS[name], note)
+    assert placing.choose_dtype(device, BF16) == (CHIPS[name], note)
     mac(name, macos=(13, 7))
-    assert choose_dtype(device, BF16)[0] == F16
+    assert placing.choose_dtype(device, BF16)[0] == F16
 
 
 @pytest.mark.parametrize("stored", [F16, F32])
@@ -131,10 +128,10 @@ def test_a_gpu_keeps_what_it_can_multiply(cuda, mac, stored):
     """A float32 file is rounded only if the caller asks for it."""
     for capability in (7, 5), (9, 0):
         cuda(*capability)
-        assert choose_dtype(CUDA, stored) == (stored, "")
+        assert placing.choose_dtype(CUDA, stored) == (stored, "")
     for name in "Apple M1", "Apple M4":
         mac(name)
-        assert choose_dtype(MPS, stored) == (stored, "")
+        assert placing.choose_dtype(MPS, stored) == (stored, "")
 
 
 def test_an_explicit_dtype_wins(cuda, mac):
@@ -142,14 +139,14 @@ def test_an_explicit_dtype_wins(cuda, mac):
     mac("Apple M1")
     for device in CUDA, MPS:
         for dtype in F16, F32:
-            assert choose_dtype(device, BF16, dtype) == (dtype, "")
+            assert placing.choose_dtype(device, BF16, dtype) == (dtype, "")
         emulated = BF16, "not native to this GPU"
-        assert choose_dtype(device, BF16, BF16) == emulated
+        assert placing.choose_dtype(device, BF16, BF16) == emulated
 
 
 @pytest.mark.parametrize("native", [True, False])
 def test_a_cpu_keeps_the_files_dtype(tmp_path, monkeypatch, native):
-    monkeypatch.setattr(module, "has_instructions", lambda dtype: native)
+    monkeypatch.setattr(placing, "has_instructions", lambda dtype: native)
     note = "" if native else " (not native to this processor)"
     for dtype in BF16, F16, F32:
         folder = write_checkpoint(tmp_path / f"{dtype}", dtype=dtype)
@@ -163,13 +160,13 @@ def test_a_cpu_keeps_the_files_dtype(tmp_path, monkeypatch, native):
 
 def load_as_if_on(device, folder, monkeypatch, **options):
     """Run `load` with a fake device; the tensors stay on the CPU."""
-    join = module.join
+    place = placing.place
 
-    def join_here(name, parts, device, dtype):
-        return join(name, parts, CPU, dtype)
+    def place_here(tensors, folder, device, dtype, quantize=None):
+        place(tensors, folder, CPU, dtype, quantize)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "join", join_here)
+        patch.setattr(placing, "place", place_here)
         return llamalib.load(folder, device=device, **options)
 
 
@@ -203,13 +200,37 @@ def test_notebooks_name_their_dtype():
         assert "dtype" in {k.arg for k in call.keywords}, name
 
 
+def test_advice_fits_the_gpu(cuda, mac, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (9, 9))
+    tensors = {"norm.weight": [torch.empty(100, device="meta")]}
+
+    def advice(dtype, quantize=None):
+        with pytest.raises(MemoryError) as error:
+            placing.check_gpu_memory(CUDA, tensors, dtype, quantize)
+        return str(error.value).partition(" free: choose ")[2]
+
+    cuda(7, 5)
+    rest = "quantize='int8' or device='cpu'"
+    assert advice(F32) == f"dtype=torch.float16 or {rest}"
+    assert advice(F16) == rest
+    cuda(8, 0)
+    assert advice(F32) == f"dtype=torch.bfloat16 or {rest}"
+    assert advice(BF16, "int8") == "quantize='int4' or device='cpu'"
+    assert advice(BF16, "int4") == "device='cpu'"
+    mac("Apple M2")
+    assert "dtype=torch.float16" in placing.need_less(MPS, F32)
+    assert "leave out dtype" in placing.need_less(CPU, F32)
+
+
 def test_a_pytorch_without_onednn(tmp_path, monkeypatch):
     """On Apple's chips PyTorch is built without oneDNN's operators."""
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace())
     assert not has_instructions(BF16) and not has_instructions(F16)
     llama = llamalib.load(write_checkpoint(tmp_path / "model"), device="cpu")
+    assert llama.ways["more rows"] == "row blocks"
     assert "(not native to this processor)" in describe(llama)
+    assert fast.prepare(llama, repack=True).ways["1 row"] == "linear"
     assert llama(random_ids(5)).isfinite().all()
 
 
@@ -264,7 +285,7 @@ def with_outlier(size: float):
     Real Llamas have a few such channels, written by an early layer's w2.
     """
     llama, ids = random_llama(), random_ids(1, 40)
-    w = llama.state_dict()
+    w = weights(llama)
     with torch.no_grad():
         for name in "w1", "w3":
             w[f"layers.0.feed_forward.{name}.weight"][5] *= 30
@@ -314,7 +335,7 @@ def test_large_scores_in_float16():
     parts = (100 * q).half(), (100 * k[:, :, :2]).half(), v[:, :, :2].half()
     # the formula as it is taught multiplies first
     assert not attention_weights(*parts[:2]).isfinite().all()
-    for T, attend in (9, attention), (1, attention):
+    for T, attend in (9, attention), (1, attention), (1, in_groups):
         some = parts[0][:, -T:], *parts[1:]
         exact = attention(*(x.float() for x in some))
         assert (attend(*some) - exact).norm() < 0.01 * exact.norm()
@@ -324,10 +345,10 @@ def test_a_file_beyond_float16(tmp_path):
     name = "layers.1.feed_forward.w2.weight"
     llama = random_llama()
     with torch.no_grad():
-        llama.state_dict()[name][0, 0] = -70_000
+        weights(llama)[name][0, 0] = -70_000
     for shards in 1, 2:
         folder = write_checkpoint(tmp_path / f"{shards}", llama, shards=shards)
-        said = rf"{name} has a number of 70144, and float16 ends at 65,504"
+        said = rf"a number in {name} is 70144.*at most 65,504 in float16"
         with pytest.raises(ValueError, match=said):
             llamalib.load(folder, device="cpu", dtype=F16)
         assert llamalib.load(folder, device="cpu", dtype=F32).dtype == F32
@@ -400,7 +421,7 @@ def on_mps(monkeypatch):
 
 
 def test_no_compiled_step_on_mps(pocket, on_mps):
-    words = "compile=True does not work on a Mac's GPU; use compile=False"
+    words = "compile=True does not work with a Mac's GPU yet; use compile=F"
     with pytest.raises(ValueError, match=words):  # at the call
         llamalib.generate(pocket, [1], max_new_tokens=2, compile=True)
 

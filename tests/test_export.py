@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from lessons import export
-from llamalib.load import ROOT
+from llamalib.files import ROOT
 
 MODULES = ("model", "generate", "quantize", "probe")
 

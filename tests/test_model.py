@@ -13,7 +13,8 @@ from torch.nn.utils import parametrize
 
 import llamalib
 from llamalib import LLAMA_1B, KVCache
-from llamalib.load import ROOT, tensor_shapes
+from llamalib.files import ROOT
+from llamalib.formats.meta import tensor_shapes
 from tests.helpers import (
     needs_cuda,
     random_ids,

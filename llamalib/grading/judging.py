@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 from ..course.judge import variant
-from ..load import ROOT, load
+from ..files import ROOT
+from ..loading import load
 from .assignments import exercises
 from .sandbox import Sandbox, write_package
 from .wire import Failed, Lost, masked

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ..load import ROOT, read_start
+from ..files import ROOT, read_start
 
 NOTEBOOKS = ROOT / "notebooks"
 APPENDIX = NOTEBOOKS / "appendix"

@@ -5,7 +5,7 @@ import re
 import tomllib
 
 from ..checks import expect
-from ..load import ROOT
+from ..files import ROOT
 from .notebooks import write
 
 SETUP = "notebooks/setup_colab.ipynb"

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from llamalib.load import ROOT, load
+from llamalib.files import ROOT
+from llamalib.loading import load
 
 POCKET = ROOT / "data" / "pocket-llama"
 

@@ -1,0 +1,1 @@
+"""Hold a checkpoint against what was published about it."""
