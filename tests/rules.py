@@ -129,43 +129,7 @@ def at_import_time(tree: ast.AST) -> Iterator[ast.AST]:
             yield from at_import_time(node)
 
 
-# -- 1: shared means two readers --
-
-
-class Uses(ast.NodeVisitor):
-    """Collect which names of the core a piece of code uses.
-
-    A use is an imported name, an attribute of an imported module
-    (`llamalib.generate`), or a keyword of `break_it` or `replaced`, which
-    take the functions of llamalib by name.
-    """
-
-    def __init__(self, source: Source, own: set[str]):
-        self.names, self.own, self.found = imported(source), own, set()
-        self.module = source.module
-
-    def visit_Name(self, node):
-        name = self.names.get(node.id)
-        if name and name.startswith("llamalib."):
-            self.found.add(tuple(name.rsplit(".", 1)))
-        elif node.id in self.own and isinstance(node.ctx, ast.Load):
-            self.found.add((self.module, node.id))
-
-    def visit_Attribute(self, node):
-        name = dotted(node, self.names)
-        if name and name.startswith("llamalib."):
-            self.found.add(tuple(name.rsplit(".", 1)))
-        self.generic_visit(node)
-
-    def visit_Call(self, node):
-        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if called in ("break_it", "replaced"):
-            for keyword in node.keywords:
-                self.found.add(("llamalib", keyword.arg))
-        self.generic_visit(node)
-
-
-# -- 2: arrows point outwards --
+# -- 1: arrows point outwards --
 
 OWNERS = {  # a library, and the one room that may import it
     "matplotlib": "viz",
@@ -219,7 +183,7 @@ def import_problem(source: Source, name: str, early: bool) -> str | None:
     return None
 
 
-# -- 3: speed is prepared, never sneaked in --
+# -- 2: speed is prepared, never sneaked in --
 
 SWITCHES = {
     "gc": "disable enable freeze set_threshold",
@@ -366,9 +330,6 @@ def hidden_speed(root: Path) -> Iterator[str]:
                     each == name for each in used
                 ):
                     yield source.at(node, f"uses {name}")
-
-
-# -- 4: a budget, and names --
 
 
 # -- tests need nothing from the benchmark --
