@@ -1,5 +1,6 @@
-# Every task by one word; `make` alone prints this list. Each task is also a
-# command of its own, `python -m llamalib TASK`, for systems without make.
+# Every task by one word; `make` alone prints this list. Each recipe is also a
+# command, `python -m lessons …` or `python -m llamalib …`, for systems without
+# make.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,6 +13,7 @@ WORK ?= work
 LAB_FLAGS ?=
 PROMPT = The capital of France is
 LLAMALIB = @'$(VENV)/bin/python' -m llamalib
+LESSONS = @'$(VENV)/bin/python' -m lessons
 # Make expands what it exports: a prompt with $(shell …) would be run. And it
 # hands its variables on a second time: a long prompt would not fit.
 unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
@@ -30,37 +32,37 @@ run: $(VENV)/base.done ## continue a prompt: make run PROMPT="…"
 	$(LLAMALIB) run
 
 lab: $(VENV)/base.done ## open the series in JupyterLab, in your own copy
-	$(LLAMALIB) lab --work '$(WORK)' -- $(LAB_FLAGS)
+	$(LESSONS) lab --work '$(WORK)' -- $(LAB_FLAGS)
 
 course: $(VENV)/base.done ## write the assignments of a course, for students and teachers
-	$(LLAMALIB) course
+	$(LESSONS) course
 
 test: $(VENV)/dev.done ## run all tests, then compare all notebooks' outputs
-	$(LLAMALIB) test
+	$(LESSONS) test
 
 test-slow: $(VENV)/dev.done ## run the tests that need gigabytes or minutes
-	$(LLAMALIB) test-slow
+	$(LESSONS) test-slow
 
 test-browser: $(VENV)/browser.done $(VENV)/site.done ## test the widgets and the site in headless Chromium
-	$(LLAMALIB) test-browser
+	$(LESSONS) test-browser
 
 notebooks: $(VENV)/dev.done ## execute all notebooks in place
-	$(LLAMALIB) notebooks
+	$(LESSONS) notebooks
 
 pocket: $(VENV)/dev.done ## train the pocket Llama from scratch
-	$(LLAMALIB) pocket
+	$(LESSONS) pocket
 
 site: $(VENV)/site.done ## build the site of the series into build/site
-	$(LLAMALIB) site
+	$(LESSONS) site
 
 bench: $(VENV)/bench.done ## measure the speed on the CPU, compared with other libraries
-	$(LLAMALIB) bench
+	$(LESSONS) bench
 
 bench-gpu: $(VENV)/bench.done ## measure the speed on a CUDA GPU
-	$(LLAMALIB) bench-gpu
+	$(LESSONS) bench-gpu
 
 weights: $(VENV)/base.done ## download the real Llama 3.2-1B
-	$(LLAMALIB) weights
+	$(LLAMALIB) fetch meta-llama/Llama-3.2-1B
 
 verify: $(VENV)/base.done ## compare a checkpoint with what was published: make verify FOLDER=…
 	$(LLAMALIB) verify $(if $(FOLDER),'$(FOLDER)')

@@ -3,8 +3,8 @@ r"""Run the cells of 09_generate on one checkpoint, and say what each prints.
     python bench/cells.py FOLDER [the number of cells to run]
 
 Prints a line of JSON for each cell: its number, its tags, its seconds, what it
-prints, and its error or None; with a result, the greedy ids of the naive loop,
-too. A cell that fails does not end the run. Pictures and widgets are left out
+prints, and its error or None; with a continuation or a speed, the greedy ids of
+the naive loop, too. A cell that fails does not end the run. Pictures and widgets are left out
 where their packages are not installed.
 """
 
@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -58,7 +59,7 @@ def main(folder, most=None) -> int:
     for number, cell in enumerate(cells[: int(most or len(cells))], 1):
         found = run("".join(cell["source"]), names)
         found |= {"cell": number, "tags": cell["metadata"].get("tags", [])}
-        if "result" in found["tags"]:
+        if re.search(r"^(continuation|speed) +\|", found["printed"], re.M):
             found["ids"] = names.get("naive")
         if number == 1:
             found["without"] = missing

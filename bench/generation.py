@@ -37,7 +37,8 @@ import llamalib  # noqa: E402
 from bench import checkpoint, report  # noqa: E402
 from bench.plan import PLANS, Row, Section, rehearsal  # noqa: E402
 from bench.worker import vocabulary_ids  # noqa: E402
-from llamalib.fast import fast_weight  # noqa: E402
+from llamalib.load import empty_llama  # noqa: E402
+from llamalib.quantize import quantize_model  # noqa: E402
 
 LONG = 24  # ids of the prompt whose answer is compared
 # The largest accepted distance of logits from ours: the norm of the difference
@@ -322,6 +323,9 @@ def step_bytes(llama, row: Row, length: int, rows: int = 1) -> float:
 
     The cache of llama.cpp always has 16 bits per number.
     """
+    if row.dtype in ("int8", "int4"):
+        llama = as_quantized(llama, row.dtype)
+        return float(llamalib.bytes_per_step(llama, length, rows))
     size = llama.dtype.itemsize
     weights = llamalib.bytes_per_step(llama, 0, rows) / size
     whole = llamalib.bytes_per_step(llama, length, rows) / size
@@ -329,18 +333,13 @@ def step_bytes(llama, row: Row, length: int, rows: int = 1) -> float:
     if row.peer == "llama.cpp":
         cache_size = 2
     cache = (whole - weights) * cache_size
-    return weights * weight_bytes(llama, row.dtype) + cache
+    return weights * WEIGHT_BYTES[row.dtype] + cache
 
 
-def weight_bytes(llama, dtype: str) -> float:
-    """Return the bytes per number of the weights, scales included."""
-    if dtype in WEIGHT_BYTES:
-        return WEIGHT_BYTES[dtype]
-    kept = 0
-    for name, w in llama.named_parameters():
-        shape = torch.empty(w.shape, dtype=torch.bfloat16, device="meta")
-        kept += fast_weight(name, shape, dtype).nbytes
-    return kept / sum(w.numel() for w in llama.parameters())
+def as_quantized(llama, kind: str):
+    """Return a model of the same shapes, quantized, without memory."""
+    made = empty_llama(llama.config, llama.tied).to(torch.bfloat16)
+    return quantize_model(made, kind)
 
 
 def all_step_bytes(llama, section: Section, row: Row) -> dict[str, float]:
@@ -467,6 +466,7 @@ def describe(device: str, threads: int) -> dict:
         "threads": threads,
         "capability": torch.backends.cpu.get_cpu_capability(),
         "python": platform.python_version(),
+        "llamalib": llamalib.__version__,
         "versions": {
             name: version(name)
             for name in ("torch", "transformers", "llama_cpp_python")

@@ -15,9 +15,7 @@ from pathlib import Path
 import torch
 
 import llamalib
-from bench.variants import VARIANTS
-from llamalib.fast import KINDS, prepare, step
-from llamalib.fast.step import compiled_step
+from llamalib.generate import compile_step
 
 
 class NotMeasured(Exception):
@@ -110,11 +108,11 @@ class Ours(TorchPeer):
     """llamalib, through its public functions."""
 
     def __init__(self, source, beside, dtype, device, threads):
-        small = dtype if dtype in KINDS else None  # of 8 or 4 bits
-        dtype = "bfloat16" if small else dtype
+        quantize = dtype if dtype in ("int8", "int4") else None
+        dtype = "bfloat16" if quantize else dtype
         super().__init__(source, beside, dtype, device, threads)
         self.llama = llamalib.load(
-            source, device=device, dtype=self.dtype, quantize=small
+            source, device=device, dtype=self.dtype, quantize=quantize
         )
 
     def start(self, rows, room):
@@ -141,44 +139,25 @@ class Ours(TorchPeer):
         return self.cache.nbytes
 
 
-class OursRepacked(Ours):
-    """llamalib with a second copy of the weights in oneDNN's order."""
-
-    def __init__(self, source, beside, dtype, device, threads):
-        super().__init__(source, beside, dtype, device, threads)
-        prepare(self.llama, repack=True)
-
-
 class OursCompiled(Ours):
     """llamalib with its decode step compiled."""
 
     compiled = None
 
     def start(self, rows, room):
-        self.compiled = None  # the next one borrows what it had
+        self.compiled = self.cache = None  # the next step reuses its memory
         super().start(rows, room)
-        self.compiled = compiled_step(self.llama, self.cache)
 
     def step_logits(self, ids):
+        if self.compiled is None:  # it copies the cache, which is now filled
+            self.compiled, self.cache = compile_step(self.llama, self.cache)
         return self.compiled(self.llama, ids, self.cache)
 
     def generate(self, prompt, n):
-        self.compiled = None
+        self.compiled = self.cache = None
         return llamalib.generate(
             self.llama, prompt, max_new_tokens=n, stop=(), compile=True
         )
-
-
-class OursVariant(OursCompiled):
-    """llamalib with its decode step written or compiled in another way."""
-
-    variant = None
-
-    def __init__(self, *where):
-        names, options = step.FOR_GPU
-        more_names, more_options = VARIANTS[self.variant]
-        step.FOR_GPU = names | more_names, options | more_options
-        super().__init__(*where)
 
 
 class Naive(Ours):
@@ -389,15 +368,8 @@ class LlamaCpp(Peer):
         self.prefill([[i % self.V for i in range(positions)]])
 
 
-VARIANT_PEERS = {
-    f"ours compile=True, {name}": type(
-        f"Ours {name}", (OursVariant,), {"variant": name}
-    )
-    for name in VARIANTS
-}
-PEERS = VARIANT_PEERS | {
+PEERS = {
     "ours": Ours,
-    "ours repack=True": OursRepacked,
     "ours compile=True": OursCompiled,
     "naive": Naive,
     "transformers": Transformers,

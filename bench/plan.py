@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 PROMPT = 6  # ids in the short prompt
 ALL = ("generate", "prefill", "position", "batch")
-ONLY, DECODE = ("generate",), ("generate", "position")
+GENERATE = ("generate",)
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,17 @@ CPU = Plan(
             "1b",
             (
                 Row("ours", "bfloat16"),
-                Row("ours repack=True", "bfloat16"),
                 Row("ours compile=True", "bfloat16"),
                 Row("ours", "int8"),
-                Row("ours", "int4", ("generate",)),
+                Row("ours", "int4", GENERATE),
+                Row("ours compile=True", "int8", GENERATE),
+                Row("ours compile=True", "int4", GENERATE),
                 Row("transformers", "bfloat16"),
                 # compiled for one shape; another shape takes minutes
-                Row("transformers compiled", "bfloat16", ("generate",)),
+                Row("transformers compiled", "bfloat16", GENERATE),
                 Row("llama.cpp", "bfloat16"),
                 Row("llama.cpp", "q8_0"),
-                Row("naive", "bfloat16", ("generate",)),
+                Row("naive", "bfloat16", GENERATE),
             ),
             prefills=PREFILLS,
             positions=POSITIONS,
@@ -85,21 +86,21 @@ CPU = Plan(
         "float32": Section(
             "1b",
             (
-                Row("ours", "bfloat16", ("generate",)),
-                Row("ours compile=True", "bfloat16", ("generate",)),
-                Row("ours", "float32", ("generate",)),
-                Row("transformers", "bfloat16", ("generate",)),
-                Row("transformers", "float32", ("generate",)),
+                Row("ours", "bfloat16", GENERATE),
+                Row("ours compile=True", "bfloat16", GENERATE),
+                Row("ours", "float32", GENERATE),
+                Row("transformers", "bfloat16", GENERATE),
+                Row("transformers", "float32", GENERATE),
             ),
             rounds=5,
         ),
         "pocket": Section(
             "pocket",
             (
-                Row("ours", "float32", ("generate",)),
-                Row("ours", "bfloat16", ("generate",)),
-                Row("transformers", "float32", ("generate",)),
-                Row("llama.cpp", "float32", ("generate",)),
+                Row("ours", "float32", GENERATE),
+                Row("ours", "bfloat16", GENERATE),
+                Row("transformers", "float32", GENERATE),
+                Row("llama.cpp", "float32", GENERATE),
             ),
             new=128,
             repeats=200,
@@ -116,10 +117,10 @@ CUDA = Plan(
                 Row("ours", "bfloat16"),
                 Row("ours compile=True", "bfloat16"),
                 Row("transformers", "bfloat16"),
-                Row("transformers compiled", "bfloat16", ("generate",)),
+                Row("transformers compiled", "bfloat16", GENERATE),
                 Row("gpt-fast", "bfloat16"),
                 Row("llama.cpp", "bfloat16"),
-                Row("naive", "bfloat16", ("generate",)),
+                Row("naive", "bfloat16", GENERATE),
             ),
             # the protocol of the published records: 127 timed steps
             prompt=32,
@@ -131,21 +132,17 @@ CUDA = Plan(
             repeats=200,
             caches=(128, 32768),
         ),
-        # ways to write the compiled step; the fastest shall be the default
-        "variants": Section(
+        # last, because compiling takes a minute that the 1b may need
+        "quantized": Section(
             "1b",
             (
-                Row("ours", "bfloat16", ONLY),
-                Row("ours compile=True", "bfloat16", DECODE),
-                Row("ours compile=True, sums", "bfloat16", DECODE),
-                Row("ours compile=True, sums combined", "bfloat16", ONLY),
-                Row("ours compile=True, sums early", "bfloat16", ONLY),
-                Row("ours compile=True, late norm", "bfloat16", ONLY),
+                Row("ours", "bfloat16", GENERATE),
+                Row("ours compile=True", "int8", GENERATE),
+                Row("ours compile=True", "int4", GENERATE),
             ),
             prompt=32,
             new=128,
             rounds=5,
-            positions=(8192,),
         ),
     },
 )

@@ -25,7 +25,8 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 NOT = "not measured"
 OURS, COMPILED = "ours bfloat16", "ours compile=True bfloat16"
 INT8, INT4 = "ours int8", "ours int4"
-REPACKED = "ours repack=True bfloat16"
+# Rows of an older version, which no table shows
+REMOVED = ("ours repack=True bfloat16",)
 HF, HF32 = "transformers bfloat16", "transformers float32"
 HF_COMPILED = "transformers compiled bfloat16"
 CPP = "llama.cpp bfloat16"
@@ -72,6 +73,27 @@ def read(device: str) -> dict:
     if file.is_file():
         result |= json.loads(file.read_text(encoding="utf-8"))
     return result
+
+
+def without_removed(result: dict) -> dict:
+    """Return the result without the rows that `REMOVED` names."""
+    sections = {
+        name: section
+        | {"rows": [r for r in section["rows"] if r["name"] not in REMOVED]}
+        for name, section in result["sections"].items()
+    }
+    return result | {"sections": sections}
+
+
+def age_of(result: dict) -> str:
+    """Return a sentence if an older version was measured, or ""."""
+    m = result["machine"]
+    if m is None or "llamalib" in m:  # older ones name no version
+        return ""
+    return (
+        f"Measured on {m['day']} with version 0.2; the compiled step and the "
+        "quantized products have been rewritten since.\n"
+    )
 
 
 def figures(row: dict, what: str) -> list[float]:
@@ -331,8 +353,8 @@ def cpu_targets(result: dict) -> list[tuple]:
     one, far = sections["1b"], f"position {POSITIONS[-1]}"
     f32 = sections.get("float32", {"rows": []})
     cpp, hf, hf32 = by_name(one, CPP), by_name(one, HF), by_name(f32, HF32)
-    named = (by_name(one, n) or {} for n in (OURS, REPACKED, INT8, INT4))
-    ours, repacked, int8, int4 = named
+    named = (by_name(one, name) or {} for name in (OURS, INT8, INT4))
+    ours, int8, int4 = named
     short = f"prefill {PREFILLS[0]}"
 
     def over(what, other):
@@ -348,14 +370,6 @@ def cpu_targets(result: dict) -> list[tuple]:
     first = f"seconds, first token of {PROMPT} ÷ llama.cpp"
     return [
         ("decode ÷ transformers", over("decode", hf), y, "≥", 1, "times"),
-        (
-            "decode ÷ transformers, repack=True",
-            ratio(repacked, hf, "decode"),
-            x,
-            "≥",
-            1.9,
-            "times",
-        ),
         ("decode ÷ transformers float32", over_f32, x, "≥", 1.7, "times"),
         ("decode ÷ llama.cpp", over("decode", cpp), y, "≥", 0.95, "times"),
         ("decode, of the limit", of_limit, y, "≥", 0.85, "percent"),
@@ -533,7 +547,7 @@ HOW_RECORDS = (
 
 
 def part_lines(parts: dict) -> str:
-    """Return what became of each part of `python -m llamalib gpu`."""
+    """Return what became of each part of `python bench/gpu.py`."""
     lines = []
     for name, found in parts.items():
         words = found["outcome"]
@@ -549,7 +563,7 @@ def part_lines(parts: dict) -> str:
     shown = [
         cell["printed"]
         for cell in parts.get("cells", {}).get("cells", ())
-        if "result" in cell["tags"]
+        if "ids" in cell
     ]
     if shown:
         text += "\nWhat 09_generate prints, on random weights:\n\n"
@@ -560,8 +574,9 @@ def part_lines(parts: dict) -> str:
 
 def document(result: dict) -> str:
     """Return the .md of a device."""
+    result = without_removed(result)
     title = f"# How fast it generates: {TITLES[result['device']]}\n"
-    parts = [title, machine_line(result)]
+    parts = [title, machine_line(result), age_of(result)]
     if result["machine"]:
         name = path_of(result["device"], "png").name
         parts.append(PICTURE.format(name))
@@ -571,7 +586,7 @@ def document(result: dict) -> str:
         parts += ["## Everything that needs a GPU\n"]
         parts += [part_lines(result["parts"])]
     for name, words in (
-        ("variants", "Ways to write the compiled step"),
+        ("quantized", "Quantized and compiled"),
         ("float32", "In float32"),
         ("pocket", "The pocket Llama"),
     ):
@@ -640,7 +655,7 @@ def headline(result: dict, name: str, other: str) -> float | None:
 
 
 def sources(results: list[dict]) -> list[str]:
-    """Return a line for each device: where and when, and a link."""
+    """Return lines for each device: where and when, and a link."""
     lines = []
     for result in results:
         m = result["machine"]
@@ -648,6 +663,7 @@ def sources(results: list[dict]) -> list[str]:
         file = path_of(result["device"], "md").relative_to(ROOT).as_posix()
         words = f"all figures {TITLES[result['device']]}"
         lines.append(f"{m['day']}, {where}: [{words}]({file}).\n")
+        lines += [age_of(result)] if age_of(result) else []
     return lines
 
 
@@ -692,7 +708,9 @@ def draw_picture(result: dict) -> None:
     except ImportError as error:
         print(f"no picture: {error.name} is not installed", file=sys.stderr)
         return
-    draw(result).savefig(path_of(result["device"], "png"), dpi=150)
+    draw(without_removed(result)).savefig(
+        path_of(result["device"], "png"), dpi=150
+    )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from matplotlib import pyplot as plt
 matplotlib.use("agg")
 
 import llamalib  # noqa: E402
-from llamalib.__main__ import all_notebooks  # noqa: E402
+from llamalib.tasks.notebooks import all_notebooks  # noqa: E402
 
 ROUNDS = 6
 

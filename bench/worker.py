@@ -169,7 +169,7 @@ def obey(worker, command: dict) -> dict:
     """Run a command and return the answer."""
     do = command.pop("do")
     try:
-        # inference tensors could not be exchanged for prepared ones
+        # a model is loaded as its user loads it: no inference tensors
         with torch.inference_mode(do != "load"):
             return {"ok": getattr(worker, do)(**command)}
     except peers.NotMeasured as why:

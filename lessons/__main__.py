@@ -1,10 +1,70 @@
-"""The commands of the series: python -m lessons export."""
+"""The commands of the series: python -m lessons lab, test, export, …
+
+Most targets of the Makefile are one of them, so Windows needs no `make`.
+"""
 
 import sys
+from pathlib import Path
 
 from . import export
 
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main(argv=None) -> int:
+    """Run one command and return the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    if words[:1] == ["export"]:  # before llamalib, which it may repair
+        return export.main(words[1:])
+    from llamalib import __main__ as commands
+
+    library = commands.parser().commands
+    elsewhere = {name: f"python -m llamalib {name}" for name in library}
+    return commands.execute(parser(), elsewhere, words)
+
+
+def parser():
+    """Return the parser; each command's arguments are its function's."""
+    from llamalib.__main__ import later, new_parser
+    from llamalib.tasks.project import SCRIPTS
+
+    whole, add = new_parser("python -m lessons")
+    lab = add(
+        "lab", later("llamalib.tasks.lab.open_lab"), "open the notebooks"
+    )
+    lab("--work", type=Path, default=ROOT / "work", help="your copy")
+    lab("--copy", action="store_true", help="only bring the copy up to date")
+    lab("flags", nargs="*", help="for JupyterLab, after --")
+    course = later("llamalib.grading.assignments.write_course")
+    course = add("course", course, "write a course's assignments")
+    course("notebooks", nargs="*", help="like 03_rmsnorm (default: all)")
+    course("--out", type=Path, default=ROOT / "build" / "course")
+    exported = add("export", export.main, "write llamalib from the notebooks")
+    exported("--check", action="store_true", help="only compare")
+    frames = later("llamalib.tasks.notebooks.write_frames")
+    add("frame", frames, "write every notebook's header and footer")
+    for name in ("notebooks", "execute"):
+        execute = later("llamalib.tasks.notebooks.execute_all")
+        execute = add(name, execute, "execute notebooks in place")
+        execute("notebooks", nargs="*", type=Path, help="(default: all)")
+    test = later("llamalib.tasks.project.run_tests")
+    test = add("test", test, "run the tests")
+    test("paths", nargs="*", type=Path, help="only these (default: all)")
+    slow = later("llamalib.tasks.project.run_slow_tests")
+    add("test-slow", slow, "test what needs gigabytes or minutes")
+    browser = later("llamalib.tasks.project.run_browser_tests")
+    add("test-browser", browser, "test widgets and site in Chromium")
+    for name, (_, help) in SCRIPTS.items():
+        add(name, later("llamalib.tasks.project.run_scripts", name=name), help)
+    site = later("llamalib.tasks.site.build_site")
+    site = add("site", site, "build the site")
+    site("--out", type=Path, default=ROOT / "build" / "site")
+    address = later("llamalib.tasks.rooms.write_address")
+    add("address", address, "write the address where it is shown")
+    clean = later("llamalib.tasks.project.clean")
+    add("clean", clean, "remove .venv and what was built")
+    return whole
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] != ["export"]:
-        sys.exit("usage: python -m lessons export [--check]")
-    sys.exit(export.main(sys.argv[2:]))
+    sys.exit(main())

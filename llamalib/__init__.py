@@ -9,6 +9,19 @@ dim of the feed-forward network, `V` vocabulary, `L` layers. A matrix (out, in)
 maps x to x @ w.T.
 """
 
+from .generate import (
+    KVCache,
+    decode_one,
+    generate,
+    generate_batch,
+    next_token_probs,
+    pad_left,
+    prefill,
+    sample,
+    top_k_logits,
+    top_p_logits,
+)
+from .load import find_checkpoint, load, save
 from .model import (
     LLAMA_1B,
     Attention,
@@ -26,19 +39,6 @@ from .model import (
     rms_norm,
     scale_frequencies,
 )
-from .tokenizer import Tokenizer
-from .generate import (
-    KVCache,
-    decode_one,
-    generate,
-    generate_batch,
-    next_token_probs,
-    pad_left,
-    prefill,
-    sample,
-    top_k_logits,
-    top_p_logits,
-)
 from .probe import (
     attention_maps,
     break_it,
@@ -50,7 +50,7 @@ from .probe import (
     replaced,
     text_loss,
 )
-from .loading import load
+from .tokenizer import Tokenizer
 
 __version__ = "0.3.0"
 
@@ -94,16 +94,3 @@ __all__ = [
     "top_k_logits",
     "top_p_logits",
 ]
-
-
-def __getattr__(name):
-    # these read and write files; they are imported when first used
-    if name == "find_checkpoint":
-        from .formats.find import find_checkpoint
-
-        return find_checkpoint
-    if name == "save":
-        from .formats.meta import save
-
-        return save
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,31 +1,46 @@
-r"""The project's commands: python -m llamalib run, test, lab, …
-
-Each target of the Makefile is one of them, so Windows needs no `make`.
-"""
+r"""The commands: python -m llamalib run, chat, fetch, convert, verify."""
 
 import argparse
-import contextlib
-import io
-import json
+import difflib
 import os
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 
-from .files import ROOT
-from .formats import find
-from .formats.download import fetch
-from .formats.meta import save
-from .loading import load
-from .tasks.notebooks import NOTEBOOKS, all_notebooks
-from .tasks.project import SCRIPTS
+from .generate import generate
+from .load import ROOT, describe, fetch, load, save
 
-GENERATE = NOTEBOOKS / "09_generate.ipynb"
+PROMPT = "The capital of France is"
+REAL = "meta-llama/Llama-3.2-1B"
+FOUND = ROOT / "data" / "Llama-3.2-1B" / "original"  # `load` looks there
+# The commands of the other package, which are asked for here, too
+LESSONS = (
+    "address bench bench-gpu clean course execute export frame lab "
+    "notebooks pocket site test test-browser test-slow"
+)
 
 
 def main(argv=None) -> int:
     """Run one command and return the exit status."""
-    arguments = vars(parser().parse_args(argv))
+    elsewhere = {name: f"python -m lessons {name}" for name in LESSONS.split()}
+    elsewhere["weights"] = f"python -m llamalib fetch {REAL}"
+    return execute(parser(), elsewhere, argv)
+
+
+def execute(whole, elsewhere: dict[str, str], argv=None) -> int:
+    """Run the command that the words name; an error becomes one line.
+
+    elsewhere: what to type instead of a word that is no command here.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    word = words[0] if words else "help"
+    if word == "help":
+        words = []
+    elif not word.startswith("-") and word not in whole.commands:
+        print(unknown(word, whole.commands, elsewhere), file=sys.stderr)
+        return 1
+    arguments = vars(whole.parse_args(words))
     command = arguments.pop("command")
     try:
         if sys.stdout is None:
@@ -37,136 +52,107 @@ def main(argv=None) -> int:
         return status
     except BrokenPipeError:  # the reader, like `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130  # as a shell reports Ctrl-C
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
     return 1
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser; each command's arguments are its function's."""
-    whole = argparse.ArgumentParser(prog="python -m llamalib")
+def unknown(word: str, commands, elsewhere: dict[str, str]) -> str:
+    """Return what to say of a word that is no command."""
+    for close in difflib.get_close_matches(word, [*commands, *elsewhere], 1):
+        return f"{word}: did you mean {elsewhere.get(close, close)}?"
+    return f"{word:.80}: no such command; there are {', '.join(commands)}"
+
+
+def new_parser(program: str):
+    """Return a parser, and a function that adds a command to it."""
+    whole = argparse.ArgumentParser(prog=program)
     whole.set_defaults(command=whole.print_help)
-    commands = whole.add_subparsers(metavar="COMMAND")
+    group = whole.add_subparsers(metavar="COMMAND")
+    whole.commands = group.choices
 
     def add(name, function, help):
-        command = commands.add_parser(name, help=help)
+        command = group.add_parser(name, help=help)
         command.set_defaults(command=function)
         return command.add_argument
 
-    add("help", whole.print_help, "print this list")
-    several = "TORCHELASTIC_RUN_ID" in os.environ  # torchrun started us
-    function = later("tasks.torchrun.run") if several else run_prompt
-    run = add("run", function, "run 09_generate and print its results")
-    run("--prompt", help="text to continue (default: $LLAMA_PROMPT)")
-    lab = add("lab", later("tasks.lab.open_lab"), "open the notebooks")
-    lab("--work", type=Path, default=ROOT / "work", help="your copy")
-    lab("--copy", action="store_true", help="only bring the copy up to date")
-    lab("flags", nargs="*", help="for JupyterLab, after --")
-    for name in ("weights", "fetch"):
-        model = add(name, fetch_model, "download a model's original files")
-        model("model", nargs="?", default="Llama-3.2-1B")
-    convert = add("convert", convert_folder, "write Meta's format")
-    convert("source", type=Path)
-    convert("target", type=Path)
-    report = later("verify.report.print_report")
-    verify = add("verify", report, "compare with published facts")
-    verify("folder", nargs="?", type=Path, help="(default: as for `run`)")
-    verify("--dtype", default="float32", help="float32, or 16 bits")
-    verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
-    add_chat_and_course(add)
-    add_project(add)
-    return whole
+    return whole, add
 
 
-def add_chat_and_course(add) -> None:
-    """Add the commands that talk to a model and write a course."""
-    chat = add("chat", later("tasks.chat.talk"), "talk to an Instruct model")
-    chat("folder", nargs="?", help="(default: $LLAMA_DIR, the 1B, the pocket)")
+def later(where: str, **given):
+    """Return the function "package.module.name", imported when called."""
+    module, _, name = where.rpartition(".")
+
+    def call(**arguments):
+        return getattr(import_module(module), name)(**given, **arguments)
+
+    return call
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser; each command's arguments are its function's."""
+    whole, add = new_parser("python -m llamalib")
+    prompt = add("run", run, "continue a text")
+    suppress = argparse.SUPPRESS  # two ways to give one argument
+    prompt("prompt", nargs="?", default=suppress, help=f"default: {PROMPT!r}")
+    prompt("--prompt", help="the same (default: $LLAMA_PROMPT)")
+    talk = later("llamalib.chat.talk")
+    chat = add("chat", talk, "talk to an Instruct model")
+    chat("folder", nargs="?", help="default: $LLAMA_DIR, or the 1B in data/")
     chat("--system", default="", help="what the model is told before you ask")
     chat("--date", help="for Meta's template (default: today; '': no dates)")
     chat("--temperature", type=float, default=0.6, help="0: greedy")
     chat("--seed", type=int, help="gives the same answers again")
     chat("--max-new-tokens", type=int, default=512, help="per answer")
     chat("--context", type=int, help="tokens it remembers (default: 4096)")
-    course = later("grading.assignments.write_course")
-    course = add("course", course, "write a course's assignments")
-    course("notebooks", nargs="*", help="like 03_rmsnorm (default: all)")
-    course("--out", type=Path, default=ROOT / "build" / "course")
+    model = add("fetch", fetch_model, "download a model")
+    model("model", nargs="?", help=f"OWNER/NAME, as in {REAL}")
+    convert = add("convert", convert_folder, "write Meta's format")
+    convert("source", type=Path, help="a folder in Hugging Face's format")
+    convert("target", type=Path, help="a new folder")
+    report = later("llamalib.verify.print_report")
+    verify = add("verify", report, "compare a download with published facts")
+    verify("folder", nargs="?", type=Path, help="default: as for chat")
+    verify("--dtype", default="float32", help="to compute in; or 16 bits")
+    verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
+    return whole
 
 
-def add_project(add) -> None:
-    """Add the commands that test, measure and write the project itself."""
-    test = add("test", later("tasks.project.run_tests"), "run the tests")
-    test("paths", nargs="*", type=Path, help="only these (default: all)")
-    slow = later("tasks.project.run_slow_tests")
-    add("test-slow", slow, "test what needs gigabytes or minutes")
-    browser = later("tasks.project.run_browser_tests")
-    add("test-browser", browser, "test widgets and site in Chromium")
-    for name in ("notebooks", "execute"):
-        execute = later("tasks.notebooks.execute_all")
-        execute = add(name, execute, "execute notebooks in place")
-        execute("notebooks", nargs="*", type=Path, help="(default: all)")
-    for name, (_, help) in SCRIPTS.items():
-        add(name, later("tasks.project.run_scripts", name=name), help)
-    add("lines", print_lines, "count llamalib's lines by room")
-    add("words", print_words, "count words and minutes by notebook")
-    gpu = later("tasks.gpu.run_gpu")
-    gpu = add("gpu", gpu, "test and measure on a CUDA GPU, in minutes")
-    gpu("--minutes", type=float, default=9, help="the most to take")
-    gpu("--parts", nargs="*", choices="tests checkpoint cells bench".split())
-    gpu("--rehearse", type=Path, help=argparse.SUPPRESS)
-    frames = later("tasks.notebooks.write_frames")
-    add("frame", frames, "write every notebook's header and footer")
-    address = later("tasks.rooms.write_address")
-    add("address", address, "write the address where it is shown")
-    site = add("site", later("tasks.site.build_site"), "build the site")
-    site("--out", type=Path, default=ROOT / "build" / "site")
-    clean = later("tasks.project.clean")
-    add("clean", clean, "remove .venv and what was built")
+def run(prompt: str | None = None) -> int | None:
+    """Continue a prompt greedily, and say how long a token takes."""
+    if prompt is None:
+        prompt = os.environ.get("LLAMA_PROMPT", PROMPT)
+    llama = load()
+    processes = getattr(llama, "processes", None)  # if torchrun started us
+    if processes and processes.rank > 0:
+        sys.stdout = open(os.devnull, "w")
+    ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    new_ids = generate(llama, ids, max_new_tokens=40)
+    print(f"{describe(llama)}\n\n{prompt}", end="", flush=True)
+    times = []
+    for piece in llama.tokenizer.decode_stream(new_ids):
+        times.append(time.perf_counter())
+        print(piece, end="", flush=True)
+    print()
+    if len(times) > 1:  # the first one reads the prompt
+        mean = (times[-1] - times[0]) / (len(times) - 1)
+        print(f"\n{1000 * mean:.1f} ms per token")
 
 
-def later(where: str, **given):
-    """Return a function of a room, imported when it is called."""
-    module, _, function = where.rpartition(".")
-
-    def call(**arguments):
-        found = import_module(f"{__package__}.{module}")
-        return getattr(found, function)(**given, **arguments)
-
-    return call
-
-
-def run_prompt(prompt: str | None = None) -> None:
-    """Run 09_generate up to its last result cell, and print those cells."""
-    if prompt is not None:
-        os.environ["LLAMA_PROMPT"] = prompt
-    os.environ["MPLBACKEND"] = "agg"  # draw pictures without showing them
-    cells = json.loads(GENERATE.read_text(encoding="utf-8"))["cells"]
-    cells = [cell for cell in cells if cell["cell_type"] == "code"]
-    while "result" not in cells[-1]["metadata"].get("tags", ()):
-        cells.pop()
-    names = {"__name__": "__main__"}
-    for cell in cells:
-        shown = "result" in cell["metadata"].get("tags", ())
-        where = sys.stdout if shown else io.StringIO()
-        try:
-            with contextlib.redirect_stdout(where):
-                exec("".join(cell["source"]), names)
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            raise RuntimeError(
-                f"a cell of {GENERATE.name} failed: "
-                f"{type(error).__name__}: {error}"
-            ) from None
-        where.flush()
-
-
-def fetch_model(model: str) -> None:
+def fetch_model(model: str | None) -> None:
     """Download a model's files and print the folder."""
+    if model is None:
+        sys.exit(
+            f"name a model: `python -m llamalib fetch {REAL}` needs an "
+            "account that accepted its licence; `python -m llamalib fetch "
+            "HuggingFaceTB/SmolLM2-135M` needs no account"
+        )
     folder = fetch(model)
     print(f"\nready: {folder}")
-    if folder != ROOT / find.REAL:  # which is found by itself
+    if folder != FOUND:
         print(f"for the notebooks, set LLAMA_DIR to {folder}")
 
 
@@ -178,20 +164,6 @@ def convert_folder(source: Path, target: Path) -> None:
         )
     save(load(source, device="cpu"), target)
     print(f"ready: {target}")
-
-
-def print_lines() -> None:
-    """Print a table of lines by room."""
-    from .course import counts
-
-    print(counts.lines_table())
-
-
-def print_words() -> None:
-    """Print words, cells and minutes by notebook."""
-    from .course import counts
-
-    print(counts.words_table(all_notebooks()))
 
 
 if __name__ == "__main__":

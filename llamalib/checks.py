@@ -1,9 +1,15 @@
-"""Argument validation at the doors: a plain sentence for each mistake."""
+"""Checks at the doors: a plain sentence for each mistake."""
 
+import json
 import math
 import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from numbers import Integral, Rational, Real
+from pathlib import Path
+
+LFS = b"version https://git-lfs.github.com/spec/"
+HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
 
 
 def expect(ok: bool, name: str, found, expected: str) -> None:
@@ -101,10 +107,39 @@ def check_seed(seed) -> None:
 
 
 def check_compile(llama) -> None:
-    """Raise an error if this model's decode step cannot be compiled."""
-    from .fast import check_compile
+    """Raise an error if this model's decode step cannot be compiled.
 
-    check_compile(llama)
+    ValueError for a model; RuntimeError on a CPU without a C++ compiler.
+    """
+    problem = None
+    if getattr(llama, "processes", None):
+        problem = "with several processes"
+    elif llama.device.type == "mps":
+        problem = "on a Mac's GPU"
+    elif any(
+        m._forward_hooks or m._forward_pre_hooks for m in llama.modules()
+    ):
+        problem = "with hooks"
+    if problem:
+        raise ValueError(
+            f"compile=True does not work {problem}; use compile=False"
+        )
+    if llama.device.type == "cpu":
+        require_compiler()
+
+
+def require_compiler() -> None:
+    """Raise RuntimeError unless PyTorch finds a C++ compiler."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        get_cpp_compiler()
+    except RuntimeError:
+        raise RuntimeError(
+            "compile=True on a CPU needs a C++ compiler, and none was found: "
+            "install g++ or clang++ (on Debian and Ubuntu by `apt install "
+            "g++`, on macOS by `xcode-select --install`), or set CXX to one"
+        ) from None
 
 
 def check_prompts(prompts, V: int) -> list[list[int]]:
@@ -174,3 +209,76 @@ def as_int(i, name: str, what: str) -> int:
     except TypeError:
         pass  # a float, a text, several numbers
     raise ValueError(f"{name} must be {what}, but holds {i!r:.80}")
+
+
+def read_start(file: Path, size: int = 1024) -> bytes:
+    """Return the first bytes, or raise OSError naming the file."""
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} is missing, or is a folder")
+    try:
+        with open(file, "rb") as opened:
+            return opened.read(size)
+    except PermissionError:
+        raise PermissionError(
+            f"Permission denied: {file}. Try chmod u+r {file}"
+        ) from None
+
+
+def reject_lookalikes(file: Path) -> None:
+    """Raise ValueError for an empty file, a Git LFS pointer or HTML.
+
+    Such files are often saved under the name of the real one: the pointer by
+    git without Git LFS, the page by a browser that had to log in.
+    """
+    start = read_start(file)
+    if not start:
+        raise ValueError(f"{file} is empty: download it again")
+    if start.startswith(LFS):
+        size = re.search(rb"\nsize (\d+)", start)
+        of = f" to a file of {int(size[1]):,} bytes" if size else ""
+        raise ValueError(
+            f"{file} is a Git LFS pointer{of}: run `git lfs pull` in its "
+            "folder, or download it again"
+        )
+    if start.lstrip(b"\xef\xbb\xbf \r\n\t").lower().startswith(HTML):
+        raise ValueError(
+            f"{file} is an HTML page, perhaps a login page: log in and "
+            "download it again"
+        )
+
+
+def read_json(file: Path) -> dict:
+    """Read a JSON object, or raise ValueError naming the file and problem."""
+    reject_lookalikes(file)
+    try:  # utf-8-sig: with or without a byte-order mark
+        text = file.read_text(encoding="utf-8-sig")
+        found = json.loads(text, object_pairs_hook=reject_duplicate_keys)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        kind = type(found).__name__
+        raise ValueError(f"{file} must hold a JSON object, got a {kind}")
+    return found
+
+
+def reject_duplicate_keys(pairs: list[tuple]) -> dict:
+    """Return a dict of the pairs, or raise ValueError for a repeated key."""
+    found = {}
+    for key, value in pairs:  # JSON silently keeps the last of duplicate keys
+        if key in found:
+            raise ValueError(f"the key {key!r:.80} appears twice")
+        found[key] = value
+    return found
+
+
+def shown(text) -> str:
+    """Return the start of a text from a file, in one printable line."""
+    return repr(str(text)[:120])[1:-1]
+
+
+def damaged(file: Path, error: BaseException) -> ValueError:
+    """Return the error for a file that a library cannot read."""
+    reason = shown(str(error).strip().split("\n")[0]) or type(error).__name__
+    return ValueError(
+        f"{file} is damaged or incomplete ({reason}): download it again"
+    )

@@ -10,12 +10,16 @@ dimensions. In code, `F` is torch.nn.functional. A matrix (out, in) maps x to
 x @ w.T.
 """
 
+import copy
+import math
+import types
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from .checks import check_generate, check_sampling
 from .model import Llama, ModelArgs, causal_mask, precompute_freqs_cis
@@ -37,6 +41,21 @@ __all__ = [
     "generate",
     "pad_left",
     "generate_batch",
+    "StaticLayer",
+    "StaticCache",
+    "linear_as_sums",
+    "LinearAsSums",
+    "FREE",
+    "static_size",
+    "static_cache",
+    "COMPILED",
+    "FOR_CUDA",
+    "FOR_CPU",
+    "call",
+    "compiled",
+    "Compiled",
+    "compiled_copy",
+    "compile_step",
 ]
 
 
@@ -320,19 +339,18 @@ def decode_loop(
 
     tokens: (B, T).  max_new_tokens: the number of steps, each a list of B
     ids.  choose: from `make_sampler`.  padding: see `KVCache`.
-    compile: whether to compile `decode_one`.
+    compile: whether to compile `decode_one` (appendix G).
     """
     B, T = tokens.shape
     # the last new token is yielded, but never goes through the model
     capacity = T + max_new_tokens - 1
     like = dict(device=llama.device, dtype=llama.dtype)
     cache = KVCache(llama.config, capacity, B, padding, **like)
-    step = decode_one
+    logits, step = prefill(llama, tokens, cache), decode_one  # (B, V)
     if compile:
-        from llamalib.fast.step import compiled_step  # slow to import
+        from llamalib.generate import compile_step
 
-        step = compiled_step(llama, cache)
-    logits = prefill(llama, tokens, cache)  # (B, V)
+        step, cache = compile_step(llama, cache)
     for _ in range(max_new_tokens - 1):
         token = choose(logits)  # (B,)
         if token.is_cuda:  # the GPU works on the next step while we wait
@@ -446,3 +464,207 @@ def generate_batch(
         if not unfinished:
             break
     return new_ids
+
+
+class StaticLayer(LayerCache):
+    """One layer of a `StaticCache`: all its S columns are read."""
+
+    def __init__(self, k: Tensor, v: Tensor, column: Tensor):
+        super().__init__(k, v)
+        self.column = column
+
+    def update(self, xk: Tensor, xv: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Store the keys and values of one token; return all columns.
+
+        xk, xv: (B, 1, KV, hd).  Returns two tensors (B, S, KV, hd).
+        """
+        self.k.index_copy_(2, self.column, xk.transpose(1, 2))
+        self.v.index_copy_(2, self.column, xv.transpose(1, 2))
+        return self.k.transpose(1, 2), self.v.transpose(1, 2)
+
+
+class StaticCache(KVCache):
+    r"""A KVCache for a compiled decode step: nothing in it moves or grows.
+
+    A step writes to the column whose number is in `column` (1,), and reads
+    all S columns under a mask. The other arguments are those of `KVCache`.
+    """
+
+    def __init__(
+        self,
+        config: ModelArgs,
+        max_seq_len: int,
+        batch_size: int = 1,
+        *,
+        device=None,
+        dtype=None,
+    ):
+        ids = dict(dtype=torch.int64, device=device)
+        padding = torch.zeros(batch_size, **ids)
+        like = dict(device=device, dtype=dtype)
+        super().__init__(config, max_seq_len, batch_size, padding, **like)
+        self.column = torch.zeros(1, **ids)
+        self.columns = torch.arange(max_seq_len, device=device)  # (S,)
+        self.layers = [
+            StaticLayer(each.k, each.v, self.column) for each in self.layers
+        ]
+
+    def fill(self, cache: KVCache) -> None:
+        """Copy what a cache holds; clear the columns after it."""
+        n = cache.length
+        for mine, theirs in zip(self.layers, cache.layers):
+            for to, of in ((mine.k, theirs.k), (mine.v, theirs.v)):
+                to[:, :, :n] = of[:, :, :n]
+                to[:, :, n:] = 0  # a weight of 0 times infinity is NaN
+        self.freqs_cis[: cache.max_seq_len] = cache.freqs_cis
+        self.padding[:] = 0 if cache.padding is None else cache.padding
+        self.column.fill_(n)
+
+    def positions(self, T: int = 1) -> Tensor:
+        """Return the position of the next token of each row, (B, 1)."""
+        return self.column - self.padding[:, None]
+
+    def mask(self, T: int = 1) -> Tensor:
+        """Return the mask of the next token, (B, 1, 1, S)."""
+        hidden = self.columns > self.column  # (S,)
+        hidden = hidden | (self.columns < self.padding[:, None])  # (B, S)
+        return torch.where(hidden, -torch.inf, 0.0)[:, None, None]
+
+    def advance(self, T: int = 1) -> None:
+        """Go to the next column."""
+        self.column.add_(T)
+
+
+def linear_as_sums(x: Tensor, w: Tensor) -> Tensor:
+    r"""Compute F.linear(x, w), for one row as sums that a compiler fuses.
+
+    x: (..., K).  w: (M, K).  Returns (..., M) in the dtype of x.
+    """
+    if x.numel() > x.shape[-1] or w.dtype == torch.float32:
+        return F.linear(x, w)
+    row = x.reshape(1, -1)
+    row = row.as_strided(row.shape, row.stride())  # computed once
+    products = w.float() * row.float()  # (M, K), never stored
+    piece = math.gcd(w.shape[1], 512)  # short sums run in parallel
+    sums = products.unflatten(-1, (-1, piece)).sum(-1)  # (M, K/piece)
+    return sums.sum(-1).type_as(x).view(*x.shape[:-1], -1)
+
+
+class LinearAsSums(nn.Linear):
+    """An nn.Linear without bias for a compiled step on a CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Multiply by `linear_as_sums`."""
+        return linear_as_sums(x, self.weight)
+
+
+FREE = weakref.WeakKeyDictionary()  # by model: a cache that no text uses
+
+
+def static_size(n: int) -> int:
+    """Return the columns of a static cache for n positions: few sizes."""
+    more = max(256, 2 ** (n - 1).bit_length())
+    step = more // 8
+    return more if more <= 4096 else -(-n // step) * step
+
+
+def static_cache(llama: Llama, cache: KVCache) -> StaticCache:
+    """Return a static copy of a cache, in the model's free memory if any."""
+    B, S = len(cache.layers[0].k), static_size(cache.max_seq_len)
+    size = S, B, llama.device, llama.dtype
+    # one operation, so that two threads never get the same memory
+    found = FREE.pop(llama, None)
+    if found is None or found.size != size:
+        found = None  # freed before more is allocated
+        like = dict(device=llama.device, dtype=llama.dtype)
+        # not inference tensors: a graph writes to them
+        with torch.inference_mode(False), torch.no_grad():
+            found = StaticCache(llama.config, S, B, **like)
+        found.size = size
+        layers = [x for each in found.layers for x in (each.k, each.v)]
+        for x in (*layers, found.column, found.padding, found.freqs_cis):
+            # otherwise PyTorch makes no graph that writes to its input
+            torch._dynamo.mark_static_address(x)
+    found.fill(cache)
+    return found
+
+
+COMPILED = weakref.WeakKeyDictionary()  # by model: functions by size
+# Options of PyTorch's compiler: a CUDA graph, and products as sums
+FOR_CUDA = {"triton.cudagraphs": True, "coordinate_descent_tuning": True}
+# Options of PyTorch's compiler: a product and a sum may be one operation
+FOR_CPU = {"cpp.enable_floating_point_contract_flag": "fast"}
+
+
+def call(module: nn.Module, *args):
+    """Call a module: the function that is compiled on a CPU."""
+    return module(*args)
+
+
+def compiled(function: Callable, options: dict) -> Callable:
+    """Return a compiled function, with fixed shapes and one graph."""
+    # PyTorch keeps what it compiled by a function's code, and gives up
+    # after eight variants; another model or size is not a variant
+    code = function.__code__.replace()
+    own = types.FunctionType(code, function.__globals__)
+    return torch.compile(own, fullgraph=True, dynamic=False, options=options)
+
+
+class Compiled(nn.Module):
+    """A module that is called by a compiled function."""
+
+    def __init__(self, module: nn.Module, function: Callable):
+        super().__init__()
+        self.module, self.function = module, function
+
+    def forward(self, *args):
+        """Call the module."""
+        return self.function(self.module, *args)
+
+
+def compiled_copy(llama: Llama, block: Callable, output: Callable) -> Llama:
+    """Return a model of the same parameters, with compiled modules."""
+    for module in llama.modules():
+        if getattr(module, "bits", 8) == 4:  # packs its numbers, once
+            module(module.scale.new_zeros(1, module.in_features))
+    shared = *llama.parameters(), *llama.buffers(), llama.tokenizer
+    made = copy.deepcopy(llama, {id(each): each for each in shared})
+    for module in made.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = LinearAsSums
+    made.layers = nn.ModuleList(Compiled(each, block) for each in made.layers)
+    made.output = Compiled(made.output, output)
+    return made
+
+
+def compile_step(llama: Llama, cache: KVCache) -> tuple[Callable, StaticCache]:
+    r"""Return a compiled `decode_one`, and a static copy of the cache.
+
+    The first call with a size compiles: seconds on a CPU, up to a minute on
+    a GPU. The model keeps the memory when the step is no longer used.
+    """
+    static, on_cuda = static_cache(llama, cache), llama.device.type == "cuda"
+    made = COMPILED.setdefault(llama, {})
+    if static.size not in made:
+        print("compiling the decode step: up to a minute", flush=True)
+        made[static.size] = (
+            [compiled(decode_one, FOR_CUDA)]
+            if on_cuda
+            else [compiled(call, FOR_CPU) for _ in range(2)]
+        )
+    functions = made[static.size]
+    model = llama if on_cuda else compiled_copy(llama, *functions)
+    run = functions[0] if on_cuda else decode_one
+
+    def step(llama, token, cache):
+        try:
+            return run(model, token, cache)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            words = f"{type(error).__name__}: {error}".split("\n")[0]
+            raise RuntimeError(
+                f"this model cannot be compiled, use compile=False ({words})"
+            ) from error
+
+    back = weakref.finalize(step, FREE.__setitem__, llama, static)
+    back.atexit = False
+    return step, static

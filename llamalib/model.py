@@ -433,4 +433,5 @@ class Llama(nn.Module):
     @property
     def tied(self) -> bool:
         """Whether the output matrix and the embedding are one parameter."""
-        return self.output.weight is self.tok_embeddings.weight
+        first = next(self.output.parameters())
+        return first is next(self.tok_embeddings.parameters())

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import model
-from .files import ROOT
+from .load import ROOT
 from .model import (
     Attention,
     FeedForward,
@@ -251,13 +251,13 @@ def bytes_per_step(llama, length: int, batch_size: int = 1) -> int:
     """
     c = llama.config
     weights = sum(w.nbytes for w in llama.parameters())
-    embedding = llama.tok_embeddings.weight
-    size = embedding.itemsize
     if not llama.tied:
-        a_row = embedding.nbytes // c.vocab_size
+        embedding = llama.tok_embeddings.parameters()
+        a_row = sum(w.nbytes for w in embedding) // c.vocab_size
         weights -= (c.vocab_size - batch_size) * a_row
-    row = 2 * c.n_layers * length * c.n_kv_heads * c.head_dim * size
-    return weights + batch_size * row
+    position = 2 * c.n_layers * c.n_kv_heads * c.head_dim  # numbers
+    cache = length * position * llama.dtype.itemsize
+    return weights + batch_size * cache
 
 
 def memory_bandwidth(device=None, *, size: int = 2**30, times: int = 7):

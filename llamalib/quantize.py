@@ -11,13 +11,21 @@ x @ w.T.
 """
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .model import Llama
 
 __all__ = [
     "quantize_rows",
     "quantize_groups",
     "pack_nibbles",
     "unpack_nibbles",
+    "GROUP",
+    "FEW",
+    "QuantizedLinear",
+    "QuantizedEmbedding",
+    "quantize_model",
 ]
 
 
@@ -64,3 +72,113 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
     """Undo `pack_nibbles`: (M, K/2) uint8 to (M, K) int8."""
     pairs = torch.stack((packed & 15, packed >> 4), dim=-1)  # (M, K/2, 2)
     return pairs.flatten(-2).to(torch.int8) - 8
+
+
+GROUP = 32  # numbers that share a scale, in 4 bits
+FEW = 16  # the most rows of x that PyTorch's kernels are fast for
+
+
+class QuantizedLinear(nn.Module):
+    r"""A linear layer without bias whose weights have 8 or 4 bits.
+
+    weight: (M, K) floats, rounded here.
+    bits: 8, with a scale for each row; or 4, with a scale for each 32
+    numbers. It is 8 if K is not a multiple of 32.
+    `numbers` is (M, K) int8, or (M, K/2) uint8 (`pack_nibbles`); `scale` is
+    (M,) or (M, K/32), in the dtype of `weight`. Neither can be trained.
+    """
+
+    def __init__(self, weight: Tensor, bits: int = 8):
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.bits = 8 if self.in_features % GROUP else bits
+        quantize = quantize_rows if self.bits == 8 else quantize_groups
+        # some rows at a time: they are float32 in between
+        parts = [quantize(rows) for rows in weight.detach().split(4096)]
+        numbers, scale = map(torch.cat, zip(*parts))
+        numbers = numbers if self.bits == 8 else pack_nibbles(numbers)
+        self.numbers = nn.Parameter(numbers, requires_grad=False)
+        self.scale = nn.Parameter(scale, requires_grad=False)
+        for name in ("packed", "scales"):  # for PyTorch's 4-bit kernel
+            self.register_buffer(name, None, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:  # (..., K) -> (..., M)
+        rows = x.reshape(-1, self.in_features)  # (n, K)
+        if self.has_kernel(rows):
+            out = self.kernel(rows)
+        elif self.bits == 8:  # the scales come last
+            out = F.linear(rows, self.numbers.type_as(x)) * self.scale
+        else:
+            out = F.linear(rows, self.dequantize())
+        return out.view(*x.shape[:-1], self.out_features)
+
+    def dequantize(self) -> Tensor:
+        """Return the weights as floats, (M, K)."""
+        if self.bits == 8:
+            return self.numbers * self.scale[:, None]
+        groups = unpack_nibbles(self.numbers).unflatten(-1, (-1, GROUP))
+        return (groups * self.scale[..., None]).flatten(-2)
+
+    def has_kernel(self, rows: Tensor) -> bool:
+        """Return whether PyTorch has a fast kernel for this product."""
+        fits = self.out_features % 16 == 0 and self.in_features % 32 == 0
+        learns = rows.requires_grad and torch.is_grad_enabled()
+        is_bfloat16 = rows.dtype == self.scale.dtype == torch.bfloat16
+        few = rows.device.type == "cpu" and 0 < len(rows) <= FEW
+        return few and is_bfloat16 and fits and not learns
+
+    def kernel(self, rows: Tensor) -> Tensor:
+        """Multiply by PyTorch's kernel: (n, K) to (n, M)."""
+        if self.bits == 8:
+            return torch._weight_int8pack_mm(rows, self.numbers, self.scale)
+        if self.packed is None:
+            self.pack()
+        multiply = torch._weight_int4pack_mm_for_cpu
+        return multiply(rows, self.packed, GROUP, self.scales)
+
+    def pack(self) -> None:
+        """Make a second copy, in the order of PyTorch's 4-bit kernel."""
+        numbers = unpack_nibbles(self.numbers).int() + 8  # 0 … 15
+        self.packed = torch._convert_weight_to_int4pack_for_cpu(numbers, 1)
+        scale = self.scale.T  # (K/32, M)
+        self.scales = torch.stack((scale, torch.zeros_like(scale)), dim=-1)
+
+    def extra_repr(self) -> str:
+        """Return what `print` shows."""
+        sizes = f"in_features={self.in_features}, "
+        return f"{sizes}out_features={self.out_features}, bits={self.bits}"
+
+
+class QuantizedEmbedding(nn.Module):
+    """An embedding whose rows are those of a `QuantizedLinear` of 8 bits."""
+
+    def __init__(self, linear: QuantizedLinear):
+        super().__init__()
+        self.numbers, self.scale = linear.numbers, linear.scale
+
+    def forward(self, tokens: Tensor) -> Tensor:  # (...) -> (..., K)
+        return self.numbers[tokens] * self.scale[tokens][..., None]
+
+
+def quantize_model(llama: Llama, kind: str) -> Llama:
+    r"""Quantize the matrices of a model in place, one by one; return it.
+
+    kind: "int8", or "int4": 4 bits in the blocks, 8 bits in the embedding
+    and the output.
+    Raises ValueError for another kind, and for a model without an nn.Linear.
+    """
+    if kind not in ("int8", "int4"):
+        raise ValueError(f"quantize must be 'int8' or 'int4', got {kind!r}")
+    modules = llama.named_modules()
+    names = [name for name, each in modules if type(each) is nn.Linear]
+    if "output" not in names:
+        raise ValueError("the model is quantized already; load it again")
+    tied, embedding = llama.tied, llama.tok_embeddings.weight
+    for name in names:
+        bits = 4 if kind == "int4" and name != "output" else 8
+        linear = QuantizedLinear(llama.get_submodule(name).weight, bits)
+        parent, _, own_name = name.rpartition(".")
+        setattr(llama.get_submodule(parent), own_name, linear)
+    rows = llama.output if tied else QuantizedLinear(embedding)
+    llama.tok_embeddings = QuantizedEmbedding(rows)
+    return llama

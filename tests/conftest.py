@@ -7,7 +7,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 
 # MPLBACKEND would also change what the kernels that tests start draw.
 matplotlib.use("agg")

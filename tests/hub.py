@@ -16,20 +16,16 @@ class Hub:
     Attributes:
         repo: its only page.
         files: name to bytes.
-        given: name to bytes that are sent instead.
         login: None, or a key of REFUSALS.
         breaks: the number of downloads still to break off in the middle.
         status: the answer to every request, or None.
         asked: (method, path, Range) of every request.
-        tokens: (path, Authorization) of every request.
-        store: another hub's address, to which large files are redirected.
     """
 
     def __init__(self, repo: str, files: dict[str, bytes]):
-        self.repo, self.files, self.given = repo, files, {}
+        self.repo, self.files = repo, files
         self.login = self.status = None
-        self.breaks, self.asked, self.tokens = 0, [], []
-        self.store = None
+        self.breaks, self.asked = 0, []
         self.license = "llama3.2"
 
     def is_large(self, name: str) -> bool:
@@ -43,26 +39,25 @@ class Hub:
     def sha256(self, name: str) -> str:
         return hashlib.sha256(self.files[name]).hexdigest()
 
-    def info(self) -> dict:
-        siblings = []
+    def tree(self) -> list[dict]:
+        """Return the list of files."""
+        entries = []
         for name, data in self.files.items():
-            entry = dict(rfilename=name, size=len(data))
-            entry["blobId"] = self.blob(name)
+            entry = dict(type="file", path=name, size=len(data))
+            entry["oid"] = self.blob(name)
             if self.is_large(name):
-                lfs = dict(sha256=self.sha256(name), size=len(data))
+                lfs = dict(oid=self.sha256(name), size=len(data))
                 entry["lfs"] = lfs | dict(pointerSize=130)
-            siblings.append(entry)
+            entries.append(entry)
+        return entries
+
+    def info(self) -> dict:
+        """Return what the page says."""
         return dict(
             _id="1",
             id=self.repo,
-            modelId=self.repo,
             sha=SHA,
-            private=False,
-            gated="manual",
-            tags=[],
-            downloads=0,
-            likes=0,
-            siblings=siblings,
+            siblings=[dict(rfilename=name) for name in self.files],
             cardData={"license": self.license},
         )
 
@@ -92,15 +87,14 @@ class Handler(BaseHTTPRequestHandler):
         hub, path = self.server.hub, unquote(urlsplit(self.path).path)
         ranged = self.headers.get("Range")
         hub.asked.append((self.command, path, ranged))
-        hub.tokens.append((path, self.headers.get("Authorization")))
         if hub.status:
             return self.send(hub.status, b"a fault", with_body)
-        if path == f"/api/models/{hub.repo}" and hub.login != "absent":
-            data = json.dumps(hub.info()).encode()
+        page = f"/api/models/{hub.repo}"
+        if path in (page, f"{page}/tree/{SHA}") and hub.login != "absent":
+            found = hub.info() if path == page else hub.tree()
+            data = json.dumps(found).encode()
             return self.send(200, data, with_body)
-        name = path.removeprefix("/store/")
-        if name == path:
-            name = path.removeprefix(f"/{hub.repo}/resolve/{SHA}/")
+        name = path.removeprefix(f"/{hub.repo}/resolve/{SHA}/")
         if hub.login or name not in hub.files:
             status, code, said = REFUSALS[hub.login or "absent"]
             headers = {"X-Error-Code": code, "X-Error-Message": said}
@@ -108,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
         self.give(hub, name, ranged, with_body)
 
     def give(self, hub, name, ranged, with_body):
-        data = hub.given.get(name, hub.files[name])
+        data = hub.files[name]
         large = hub.is_large(name)
         tag = hub.sha256(name) if large else hub.blob(name)
         headers = {"X-Repo-Commit": SHA, "ETag": f'"{tag}"'}
@@ -117,9 +111,6 @@ class Handler(BaseHTTPRequestHandler):
             headers["X-Linked-Etag"] = f'"{tag}"'
             headers["X-Linked-Size"] = str(len(data))
         status = 200
-        if large and hub.store:
-            headers["Location"] = f"{hub.store}/store/{name}"
-            return self.send(302, b"", with_body, headers)
         if ranged and ranged != "bytes=0-":
             start = int(ranged.removeprefix("bytes=").split("-")[0])
             headers["Content-Range"] = (

@@ -11,134 +11,94 @@ import os
 import re
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import llamalib
-from llamalib import fast, parallel
-from tests.reference import weights
+from llamalib.quantize import QuantizedLinear
 
 PROMPT = [256, 72, 101, 108, 108, 111]
 SAMPLED = dict(max_new_tokens=12, temperature=1.0, stop=())
 PLAIN = dict(max_new_tokens=40, stop=())
 
 
+def load(name, folder, **options):
+    """Open a model to compute in float32, quantized if its name says so."""
+    kind = name if name in ("int8", "int4") else None
+    how = dict(dtype=torch.float32, quantize=kind) | options
+    return llamalib.load(folder, **how)
+
+
 def compute(llama) -> dict:
     """Return logits and texts of one model, whole or a part."""
-    found = dict(
+    rows = [PROMPT, PROMPT[:3]]
+    return dict(
         logits=llama(torch.tensor([PROMPT, PROMPT[::-1]])),
         greedy=list(llamalib.generate(llama, PROMPT, **PLAIN)),
-    )
-    processes = getattr(llama, "processes", None)
-    if processes and processes.n != 2:  # more take a while
-        return found
-    rows = [PROMPT, PROMPT[:3]]
-    return found | dict(
         sampled=list(llamalib.generate(llama, PROMPT, seed=3, **SAMPLED)),
         batch=llamalib.generate_batch(llama, rows, **PLAIN),
         unseeded=list(llamalib.generate(llama, PROMPT, **SAMPLED)),
     )
 
 
-def load(name, folder, mesh=None):
-    """Open a model to compute in float32, quantized if its name says so."""
-    kind = name if name in fast.KINDS else None
-    return llamalib.load(
-        folder, mesh=mesh, dtype=torch.float32, quantize=kind
-    )
-
-
-def parity(mesh, folders) -> dict:
+def parity(folders) -> dict:
     """Compute with each folder's model."""
     found = {}
     for name, folder in folders.items():
-        llama = load(name, folder, mesh)
-        found[name] = compute(llama)
-        held = {n: tuple(w.shape) for n, w in weights(llama).items()}
+        llama = load(name, folder)
         cache = llamalib.KVCache(llama.config, 7)
-        more = dict(shapes=held, cache=cache.layers[0].k.shape)
-        more |= dict(said=said(llama), hooked=hooked(llama))
-        found[name] |= more | dict(tied=llama.tied)
+        found[name] = compute(llama) | dict(
+            cache=cache.layers[0].k.shape,
+            hooked=hooked(llama),
+            held=sum(w.nbytes for w in llama.parameters()),
+            tied=llama.tied,
+        )
     return found
 
 
-def said(llama) -> dict:
-    """Return the sizes that each nn.Linear prints."""
-    return {
-        name: (module.out_features, module.in_features)
-        for name, module in llama.named_modules()
-        if isinstance(module, nn.Linear)
-    }
-
-
-def hooked(llama) -> dict:
-    """Return how often a hook on each nn.Linear is called in one pass."""
-    times, hooks = {}, []
+def hooked(llama) -> list[tuple]:
+    """Return each linear layer that a hook saw in a pass, and its sizes."""
+    seen, hooks = [], []
     for name, module in llama.named_modules():
-        if isinstance(module, nn.Linear):
-            times[name] = 0
+        if isinstance(module, (nn.Linear, QuantizedLinear)):
 
-            def count(module, args, out, name=name):
-                times[name] += out.shape[:-1].numel()
+            def note(module, args, out, name=name):
+                sizes = module.out_features, module.in_features
+                assert sizes == (out.shape[-1], args[0].shape[-1])
+                seen.append(name)
 
-            hooks.append(module.register_forward_hook(count))
+            hooks.append(module.register_forward_hook(note))
     llama(torch.tensor(PROMPT))
     for hook in hooks:
         hook.remove()
-    return {name: n / len(PROMPT) for name, n in times.items()}
+    return seen
 
 
-def errors(mesh, folders) -> dict:
+def errors(folders) -> dict:
     """Do what must be refused, and return what is said."""
-    rank, first = mesh.get_local_rank(), folders["whole"]
-    llama = llamalib.load(first, mesh=mesh)
-    mine = [first, folders["other"]][rank]
+    rank, first = int(os.environ["RANK"]), folders["whole"]
+    llama = llamalib.load(first)
     tokens = torch.tensor(PROMPT)
+    new = dict(max_new_tokens=3)
     attempts = {
-        name: lambda folder=folder: llamalib.load(folder, mesh=mesh)
-        for name, folder in folders.items()
-        if name not in ("whole", "other")
-    }
-    new = dict(max_new_tokens=3 + rank)
-    attempts |= {
-        "one is missing here": lambda: llamalib.load(
-            [first, "nowhere"][rank], mesh=mesh
-        ),
-        "models": lambda: llamalib.load(mine, mesh=mesh),
+        "heads": lambda: llamalib.load(folders["one KV head"]),
+        "models": lambda: llamalib.load([first, folders["other"]][rank]),
         "dtypes": lambda: llamalib.load(
-            first, mesh=mesh, dtype=[torch.float32, torch.float16][rank]
+            first, dtype=[torch.float32, torch.float16][rank]
         ),
+        "a device": lambda: llamalib.load(first, device="cpu"),
         "tokens": lambda: llama(tokens + rank),
         "lengths": lambda: llama(tokens[rank:]),
-        "arguments": lambda: llamalib.generate(llama, PROMPT, **new),
-        "seeds": lambda: llamalib.generate(
-            llama, PROMPT, seed=rank, **SAMPLED
+        "arguments": lambda: llamalib.generate(
+            llama, PROMPT, max_new_tokens=3 + rank
         ),
-        "a number": lambda: llamalib.load(first, mesh=2),
-        "a device": lambda: llamalib.load(first, mesh=mesh, device="cpu"),
-        "one id": lambda: llama(tokens[rank : rank + 1]),
-        "one id, two": lambda: llama(tokens[: rank + 1]),
-        "a bad argument": lambda: llamalib.generate(
-            llama, PROMPT, max_new_tokens=1 - rank
-        ),
-        "a strange error": lambda: llama.processes.run(
-            lambda: ["a", "é"][rank].encode("ascii")
-        ),
-        "a bug": lambda: llama.processes.run(lambda: {}["no such"]),
-        "bias": lambda: F.linear(
-            torch.zeros(1, 64), llama.output.weight, torch.zeros(560)
-        ),
-        "prepare": lambda: fast.prepare(llama),
+        "seeds": lambda: llamalib.generate(llama, PROMPT, seed=rank, **new),
         "compile": lambda: llamalib.generate(
-            llama, PROMPT, max_new_tokens=3, compile=True
+            llama, PROMPT, compile=True, **new
         ),
-        "compile in one": lambda: llamalib.generate(
-            llama, PROMPT, max_new_tokens=3, compile=rank == 1
-        ),
-        "other functions": lambda: llama.output.weight + 1,
     }
     said = {}
     for name, attempt in attempts.items():
@@ -150,37 +110,44 @@ def errors(mesh, folders) -> dict:
     return said
 
 
-def memory(mesh, folders) -> dict:
+def memory(folders) -> dict:
     """Return how far the memory rises while a part is opened and used.
 
-    In float32, so that every part is copied: of a file that is mapped, Linux
-    counts neighbouring pages too, which all processes share.
+    In float32, so that every part is copied. The pages of the mapped file are
+    not counted: all processes share them, and Linux takes them back.
     """
-    found = {}
-    tokens = torch.tensor(PROMPT)
-    llamalib.load(folders.pop("small"), mesh=mesh)(tokens)  # imports all
+    found, tokens = {}, torch.tensor(PROMPT)
+    llamalib.load(folders.pop("small"))(tokens)  # imports all
     for name, folder in folders.items():
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak
-        before = peak()
-        llama = llamalib.load(folder, mesh=mesh, dtype=torch.float32)
+        before, seen, done = own_memory(), [], threading.Event()
+
+        def watch(seen=seen, done=done):
+            while not done.wait(0.002):
+                seen.append(own_memory())
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        llama = llamalib.load(folder, dtype=torch.float32)
         llama(tokens)
-        held = sum(w.nbytes for w in set(llama.parameters()))
-        found[name] = dict(held=held, more=peak() - before)
+        done.set()
+        watcher.join()
+        held = sum(w.nbytes for w in llama.parameters())
+        found[name] = dict(held=held, more=max(seen) - before)
         del llama
     return found
 
 
-def peak() -> int:
-    """Return the most memory that this process had, in bytes."""
+def own_memory() -> int:
+    """Return the bytes of memory that this process alone has."""
     status = Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
+    return 1024 * int(re.search(r"RssAnon:\s+(\d+)", status)[1])
 
 
-def death(mesh, folders) -> dict:
+def death(folders) -> dict:
     """Let rank 1 die while all generate."""
-    llama = llamalib.load(folders["whole"], mesh=mesh)
+    llama = llamalib.load(folders["whole"])
     for i, _ in enumerate(llamalib.generate(llama, PROMPT, **PLAIN)):
-        if i == 3 and mesh.get_local_rank() == 1:
+        if i == 3 and llama.processes.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
     return {}
 
@@ -188,15 +155,10 @@ def death(mesh, folders) -> dict:
 def main(task: str, folder: str) -> None:
     """Run one of the tasks above and save what it returns."""
     folders = json.loads((Path(folder) / "jobs.json").read_text())
-    mesh = parallel.start()
     with torch.inference_mode():
-        found = globals()[task](mesh, folders)
-    rank, n = mesh.get_local_rank(), mesh.size()
+        found = globals()[task](folders)
+    rank, n = os.environ["RANK"], os.environ["WORLD_SIZE"]
     torch.save(found, Path(folder) / f"{task}-{n}-{rank}.pt")
-    parallel.finish(mesh)
-    tasks = Path("/proc/self/task").glob("*/comm")
-    names = [task.read_text() for task in tasks]
-    assert not any("gloo" in name for name in names)  # one may abort at exit
 
 
 if __name__ == "__main__":

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 import llamalib
-from llamalib.files import ROOT
-from llamalib.formats.meta import tensor_shapes
-from llamalib.formats.params import params_of
+from llamalib.load import ROOT, params_of, tensor_shapes
 from llamalib.tokenizer import read_ranks, write_ranks
 
 POCKET = ROOT / "data" / "pocket-llama"

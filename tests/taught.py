@@ -4,7 +4,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 
 TAGS = ("taught", "llamalib")
 

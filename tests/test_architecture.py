@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from tests import rules
 
 
@@ -91,20 +91,12 @@ def notebook(*cells):
 @pytest.mark.parametrize(
     "file, text, problem",
     [
-        ("model.py", "\nfrom .fast import x", "core imports the room fast"),
-        ("model.py", "\nfrom . import fast", "core imports the room fast"),
         ("model.py", "\nimport llamalib.viz", "the room viz, which only"),
-        ("model.py", "if 1:\n import llamalib.formats.find", "at import time"),
-        ("model.py", "def f():\n from .fast import x", "only loading and"),
-        ("loading.py", "def f():\n from .viz import x", "the room viz"),
-        ("fast/a.py", "\nfrom ..viz import nb05", "the room viz"),
-        ("fast/a.py", "\nfrom ..tasks import lab", "the room tasks"),
-        ("fast/a/b.py", "\nfrom ...course import nb05", "the room course"),
-        ("formats/__init__.py", "\nfrom ..viz import x", "the room viz"),
+        ("load.py", "\nfrom .viz import nb05", "the room viz"),
+        ("load.py", "\nfrom .tasks import lab", "the room tasks"),
         ("viz/a.py", "\nfrom llamalib.course import x", "the room course"),
         ("model.py", "\nimport matplotlib.pyplot as plt", "only viz/ may"),
-        ("fast/a.py", "def f():\n import safetensors", "only formats/ may"),
-        ("formats/a.py", "\nimport transformers", "which nothing may"),
+        ("load.py", "\nimport transformers", "which nothing may"),
     ],
 )
 def test_inward_imports_are_found(found, file, text, problem):
@@ -116,12 +108,9 @@ def test_outward_imports_are_not_found(found):
     assert not found(
         rules.inward_imports,
         **{
-            "llamalib/loading.py": "def load():\n from .formats import find",
-            "llamalib/generate.py": "def f():\n from .fast.step import Step",
-            "llamalib/__main__.py": "from .formats.find import save",
+            "llamalib/load.py": "def load():\n import safetensors",
+            "llamalib/__main__.py": "from .load import save",
             "llamalib/tasks/a.py": "from ..viz import x\nimport os",
-            "llamalib/fast/a.py": "from ..model import Llama",
-            "llamalib/formats/a.py": "from ..fast import b\nimport tokenizers",
             "llamalib/viz/a.py": "from .base import x\nimport ipywidgets",
         },
     )
@@ -172,8 +161,8 @@ def test_a_switch_by_another_name_is_found(found):
         ("model.py", "import torch\ntorch.compile(f)", "torch.compile"),
         ("model.py", "\nfrom torch import compile", "torch.compile"),
         ("model.py", "\nimport threading", "threading"),
-        ("fast/step.py", "\nimport subprocess", "subprocess"),
-        ("fast/step.py", "\nfrom ctypes import CDLL", "ctypes"),
+        ("load.py", "\nimport subprocess", "subprocess"),
+        ("load.py", "\nfrom ctypes import CDLL", "ctypes"),
     ],
 )
 def test_hidden_speed_is_found(found, file, text, name):
@@ -186,11 +175,11 @@ def test_speed_in_its_place_is_not_found(found):
         rules.hidden_speed,
         **{
             "llamalib/probe.py": "import time\ntime.perf_counter()",
-            "llamalib/fast/step.py": "import time, torch\ntorch.compile(f)",
+            "llamalib/generate.py": "import torch\ntorch.compile(f)",
         },
     )
-    c = found(rules.hidden_speed, **{"llamalib/fast/one.c": "int x;"})
-    assert c == ["llamalib/fast/one.c:1: is not Python"]
+    c = found(rules.hidden_speed, **{"llamalib/one.c": "int x;"})
+    assert c == ["llamalib/one.c:1: is not Python"]
 
 
 def test_a_test_that_needs_the_benchmark_is_found(found):

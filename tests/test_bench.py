@@ -16,15 +16,8 @@ from bench import generation, peers, picture, report
 from bench.checkpoint import write_for_peers
 from bench.generation import Disagreement, check_agreement
 from bench.plan import CPU, CUDA, PLANS, Row, Section
-from bench.variants import VARIANTS
-from llamalib.fast import step
-from llamalib.files import ROOT
-from tests.helpers import (
-    random_ids,
-    random_llama,
-    small_config,
-    write_checkpoint,
-)
+from llamalib.load import ROOT
+from tests.helpers import random_llama, small_config, write_checkpoint
 
 OURS = Row("ours", "float32")
 
@@ -93,44 +86,29 @@ def test_others_give_our_answer(tiny, package, rows):
             assert min(row[what]) > 0
 
 
-@torch.inference_mode()
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("B", [1, 3])
-@pytest.mark.parametrize("name", VARIANTS)
-def test_variants_are_decode_one(monkeypatch, name, B, dtype):
-    """As they are written: the options are for a GPU's compiler."""
-    names, _ = VARIANTS[name]
-    monkeypatch.setattr(step, "FOR_CPU", (names, {}))
-    llama, ran = random_llama().to(dtype), []
-    attend = names["grouped_attention"]
-
-    def counted(*args):
-        ran.append(attend)
-        return attend(*args)
-
-    monkeypatch.setitem(names, "grouped_attention", counted)
-    with torch.compiler.set_stance("force_eager"):
-        caches = mine, cache = [
-            llamalib.KVCache(llama.config, 20, B, dtype=dtype)
-            for _ in range(2)
-        ]
-        decode = step.compiled_step(llama, mine)
-        for c in caches:
-            llamalib.prefill(llama, random_ids(B, 5), c)
-        for token in random_ids(8, B, seed=1):
-            found = decode(llama, token, mine)
-            expected = llamalib.decode_one(llama, token, cache)
-            bound = 1e-5 if dtype == torch.float32 else 0.1
-            assert (found - expected).abs().max() < bound
-    assert len(ran) == 8 * llama.config.n_layers
-
-
-def test_variants_have_rows():
-    rows = {row.peer for row in CUDA.sections["variants"].rows}
-    assert rows >= set(peers.VARIANT_PEERS)
-    assert {peers.PEERS[name].variant for name in peers.VARIANT_PEERS} == set(
-        VARIANTS
+@pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
+def test_the_compiled_step_gives_our_answer(tiny, dtype):
+    """After a prompt, and after a cache that was filled; in two sizes."""
+    peer, ours = (
+        peers.PEERS[name](*tiny, dtype, "cpu", 1)
+        for name in ("ours compile=True", "ours")
     )
+    prompts, filled = [[5, 9, 20], [30, 31, 7]], [[100]]
+    with torch.compiler.set_stance("force_eager"), torch.inference_mode():
+        for given, room in ((prompts, 8), (filled, 300), (prompts, 8)):
+            for each in (peer, ours):
+                torch.manual_seed(0)  # of the cache's numbers
+                each.start(len(given), room)
+                if given is filled:
+                    each.fill(280)
+            found = [each.prefill_logits(given) for each in (peer, ours)]
+            for token in (3, 50, 7):
+                assert torch.allclose(
+                    *found, atol=1e-4 if dtype == "float32" else 0.05
+                )
+                ids = torch.full((len(given),), token)
+                found = [each.step_logits(ids) for each in (peer, ours)]
+            assert peer.cache_bytes() > ours.cache_bytes()  # it is static
 
 
 def test_no_time_left(tiny):
@@ -236,6 +214,10 @@ def test_bytes_of_a_step(tiny):
             found = generation.step_bytes(llama, row, length, B)
             assert found == llamalib.bytes_per_step(llama, length, B)
     weights, cache = generation.step_bytes(llama, row, 0), 2 * 2 * 8 * 2
+    for kind in ("int8", "int4"):
+        small = llamalib.load(tiny[0], dtype=llama.dtype, quantize=kind)
+        found = generation.step_bytes(llama, Row("ours", kind), 7, 3)
+        assert found == llamalib.bytes_per_step(small, 7, 3) < weights
     for dtype, factor in (("q8_0", 34 / 64), ("float32", 2)):
         found = generation.step_bytes(llama, Row("llama.cpp", dtype), 10)
         assert found == weights * factor + 10 * cache
@@ -332,10 +314,6 @@ def test_targets():
     text = report.document(made)
     target = cells(text, "decode ÷ transformers")[1:]
     assert target == ["1.90", "**0.40**", "≥ 1", "**no**"]
-    repacked = report.by_name(one, report.REPACKED)
-    repacked["decode"] = ours["decode"]
-    target = cells(report.document(made), "decode ÷ transformers, repack=True")
-    assert target[1:] == ["**1.90**", "–", "≥ 1.9", "yes"]
     target = cells(text, "position 32768 ÷ transformers")[1:]
     assert target == ["**5.00**", "not measured", "≥ 5", "yes"]
     # the limit is a row's own if it was measured with the row
@@ -375,6 +353,22 @@ def test_targets_on_a_gpu():
     assert cells(text, "decode ÷ transformers")[3:] == ["≥ 5", "**no**"]
     assert cells(text, "decode, of the limit")[3:] == ["≥ 60 %", "yes"]
     assert "pocket" not in text
+
+
+def test_an_older_version_is_named():
+    """Its figures are shown, its removed rows are not."""
+    made = result()
+    rows = made["sections"]["1b"]["rows"]
+    rows.append(rows[0] | {"name": report.REMOVED[0]})
+    text = report.document(made)
+    assert "repack" not in text and "with version 0.2" not in text
+    assert len(rows) == len(CPU.sections["1b"].rows) + 1  # it is kept
+    del made["machine"]["llamalib"]
+    said = f"Measured on {made['machine']['day']} with version 0.2; the "
+    said += "compiled step and the quantized products have been rewritten "
+    said += "since.\n"
+    for text in (report.document(made), report.readme_section([made])):
+        assert said in text and "repack" not in text
 
 
 def test_what_was_not_measured_is_named():
@@ -444,3 +438,9 @@ def test_plans_ask_for_what_is_reported():
         assert section.positions == report.POSITIONS
         assert section.batches == (1, 8, 32)
         assert section.rows[0] == Row("ours", "bfloat16")
+        rows = [r for each in plan.sections.values() for r in each.rows]
+        for dtype in ("int8", "int4"):
+            assert Row("ours compile=True", dtype, ("generate",)) in rows
+        text = report.document(report.nothing(plan.device))
+        for row in rows:
+            assert f"| {row.name} |" in text and row.peer in peers.PEERS

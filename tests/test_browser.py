@@ -14,7 +14,7 @@ import urllib.request
 
 import pytest
 
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from llamalib.tasks import lab
 from llamalib.tasks.notebooks import all_notebooks
 

@@ -1,64 +1,185 @@
-"""The commands of `python -m llamalib`."""
+"""The commands of `python -m llamalib` and `python -m lessons`."""
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import nbformat
 import pytest
 
-from llamalib.__main__ import main
-from llamalib.files import ROOT
+import lessons.__main__ as lessons
+import llamalib.__main__ as library
+from llamalib.load import ROOT
 from llamalib.tasks.notebooks import execute_in_place
 
 
-def run(*arguments, **environment):
-    done = subprocess.run(
-        [sys.executable, "-m", "llamalib", *arguments],
+def shell(command, **environment):
+    """Run a command of this Python in a shell."""
+    return subprocess.run(
+        f"'{sys.executable}' -m {command}",
+        shell=True,
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
         env=os.environ | environment,
     )
-    return done.returncode, done.stdout, done.stderr
 
 
-def test_run_continues_the_capital_of_france():
-    code, out, _ = run("run")
-    assert code == 0
-    prompt, continuation, *_, speed = out.splitlines()
-    assert prompt == "prompt       | The capital of France is"
-    assert continuation.startswith("continuation |  Paris")
-    assert speed.startswith("speed        | ")
-    assert "tokens per second" in speed
+needs_shell = pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 
+# -- which commands there are --
+
+
+def test_the_commands_of_the_library():
+    five = ["run", "chat", "fetch", "convert", "verify"]
+    assert list(library.parser().commands) == five
+
+
+def test_every_command_of_the_lessons_is_known_to_the_library():
+    assert sorted(library.LESSONS.split()) == sorted(lessons.parser().commands)
+
+
+@pytest.mark.parametrize(
+    "package, word, said",
+    [
+        (library, "chatt", "chatt: did you mean chat?"),
+        (library, "test", "test: did you mean python -m lessons test?"),
+        (library, "labb", "labb: did you mean python -m lessons lab?"),
+        (library, "weights", "did you mean python -m llamalib fetch meta-ll"),
+        (library, "sing", "no such command; there are run, chat, fetch, "),
+        (lessons, "frames", "frames: did you mean frame?"),
+        (lessons, "verify", "did you mean python -m llamalib verify?"),
+    ],
+)
+def test_a_wrong_command_is_told_the_right_one(package, word, said, capsys):
+    assert package.main([word]) == 1
+    out, err = capsys.readouterr()
+    assert said in err and err.count("\n") == 1 and out == ""
+
+
+@pytest.mark.parametrize("words", [[], ["help"], ["--help"]])
+def test_help_lists_the_commands(words, capsys):
+    for package in (library, lessons):
+        try:
+            assert package.main(words) == 0
+        except SystemExit as ended:  # --help is argparse's own
+            assert ended.code == 0
+        out = capsys.readouterr().out
+        assert all(f"    {name}" in out for name in package.parser().commands)
+
+
+def test_export_needs_nothing_but_the_standard_library(tmp_path):
+    """So it repairs a model.py that does not run."""
+    for folder in ("lessons", "llamalib", "notebooks"):
+        ignore = shutil.ignore_patterns("__pycache__", "*.toml")
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
+    model = tmp_path / "llamalib" / "model.py"
+    whole = model.read_bytes()
+    model.write_text("import nothing that is there")
+    command = [sys.executable, "-S", "-m", "lessons", "export"]
+    how = {"cwd": tmp_path, "env": {}, "capture_output": True, "text": True}
+    assert subprocess.run([*command, "--check"], **how).returncode == 1
+    done = subprocess.run(command, **how)
+    assert done.stdout == "wrote llamalib/model.py\n", done.stderr
+    assert model.read_bytes() == whole
+
+
+# -- run --
 
 NASTY = 'A "quoted" $HOME $\\foo$ \\ prompt'
 
 
-@pytest.mark.parametrize("prompt", [NASTY, "", "one\ntwo"])
+def test_run_prints_what_the_readmes_code_prints(capsys):
+    """The model in a line, the text, the time per token."""
+    assert library.main(["run"]) == 0
+    model, _, text, _, speed = capsys.readouterr().out.splitlines()
+    assert model == library.describe(library.load())
+    assert "bfloat16" in model  # the file's
+    assert re.fullmatch(r"\d+\.\d ms per token", speed)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(
+        r"^```python\n(.*?decode\(.*?)\n", readme, re.M | re.S
+    )
+    exec(code, {})
+    assert text == library.PROMPT + capsys.readouterr().out.rstrip("\n")
+
+
+@pytest.mark.parametrize("prompt", [NASTY, "", "one\ntwo", "Mira 🙂"])
 def test_run_continues_any_prompt(prompt, monkeypatch, capsys):
-    monkeypatch.setenv("MPLBACKEND", "")  # restored afterwards
-    monkeypatch.setenv("LLAMA_PROMPT", "another")
-    assert main(["run", "--prompt", prompt]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith(f"prompt       | {prompt}\ncontinuation | ")
+    """As an argument, as an option, from the environment."""
+    found = []
+    for words in ([prompt], ["--prompt", prompt], []):
+        monkeypatch.setenv("LLAMA_PROMPT", "another" if words else prompt)
+        assert library.main(["run", *words]) == 0
+        found.append(capsys.readouterr().out.rpartition("\n\n")[0])
+    assert len(set(found)) == 1
+    assert found[0].partition("\n\n")[2].startswith(prompt)
 
 
-def test_run_takes_the_prompt_from_the_environment():
-    code, out, err = run("run", LLAMA_PROMPT=NASTY + " 🙂")
-    assert code == 0, err
-    assert out.startswith(f"prompt       | {NASTY} 🙂\ncontinuation | ")
+def test_a_failure_is_one_line(capsys, monkeypatch):
+    monkeypatch.setenv("LLAMA_DIR", "nowhere")
+    assert library.main(["run"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith("FileNotFoundError: nowhere is no folder")
 
 
-def test_a_failing_notebook_says_why(tmp_path):
-    code, out, err = run("run", LLAMA_DIR=str(tmp_path / "nowhere"))
-    assert code == 1 and out == ""
-    assert "09_generate.ipynb failed: FileNotFoundError" in err
-    assert "nowhere" in err and "Traceback" not in err
+@needs_shell
+def test_a_closed_output_is_named():
+    done = shell("llamalib run >&-")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "RuntimeError: standard output is closed: open it to read\n"
+    )
 
+
+@needs_shell
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_may_leave(unbuffered):
+    """As `head` does, which closes its end of the pipe."""
+    done = shell("llamalib run | true", PYTHONUNBUFFERED=unbuffered)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_control_c_ends_without_a_traceback(monkeypatch, capsys):
+    def stopped():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(library, "load", stopped)
+    assert library.main(["run"]) == 130
+    assert capsys.readouterr().err == "\n"
+
+
+# -- fetch --
+
+
+def test_a_bare_fetch_says_what_to_type():
+    with pytest.raises(SystemExit) as ended:
+        library.main(["fetch"])
+    said = ended.value.code
+    assert "`python -m llamalib fetch meta-llama/Llama-3.2-1B`" in said
+    assert "fetch HuggingFaceTB/SmolLM2-135M` needs no account" in said
+
+
+@pytest.mark.parametrize("offline", ["0", "1"])
+def test_fetching_without_a_network(offline, tmp_path):
+    """An endpoint where nobody listens, and a client told not to try."""
+    done = shell(
+        "llamalib fetch Llama-3.9-none",
+        HF_ENDPOINT="http://127.0.0.1:9",
+        HF_HUB_OFFLINE=offline,
+        HF_HOME=str(tmp_path),
+    )
+    assert done.returncode == 1
+    assert "cannot be reached" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (ROOT / "data" / "Llama-3.9-none" / "original").exists()
+
+
+# -- execute --
 
 CELL = """
 import os, sys
@@ -75,83 +196,41 @@ Play(
 """
 
 
-def test_execute_says_which_cell_failed(tmp_path):
-    cells = [nbformat.v4.new_markdown_cell("# Not code")]
-    for source in ("x = 1", "y = 0\nx / y", "x"):
-        cells.append(nbformat.v4.new_code_cell(source))
-    path = tmp_path / "three.ipynb"
+def write_notebook(path, *sources):
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    return path
+
+
+def test_execute_says_which_cell_failed(tmp_path):
+    path = write_notebook(tmp_path / "two.ipynb", "x = 1", "y = 0\nx / y")
     before = path.read_text(encoding="utf-8")
     with pytest.raises(RuntimeError) as caught:
         execute_in_place(path)
     assert str(caught.value) == (
-        "cell [2] of three.ipynb failed, which begins 'y = 0': "
+        "cell [2] of two.ipynb failed, which begins 'y = 0': "
         "ZeroDivisionError: division by zero"
     )
     assert path.read_text(encoding="utf-8") == before
 
 
 @pytest.mark.parametrize(
-    "text, said",
-    [
-        ("{}", "ValidationError"),
-        ("", "NotJSONError"),
-        ('{"nbformat": 99}', "NBFormatError"),
-        ('{"nbformat": 4, "nbformat_minor": 5, "cells": [1]}', "TypeError"),
-    ],
+    "text, said", [("{}", "ValidationError"), ("", "NotJSONError"), (None, "")]
 )
 def test_execute_says_what_is_no_notebook(tmp_path, capsys, text, said):
     path = tmp_path / "no.ipynb"
-    path.write_text(text, encoding="utf-8")
-    assert main(["execute", str(path)]) == 1
-    err = capsys.readouterr().err
-    assert err.startswith(f"ValueError: {path} is no notebook ({said}: ")
-    assert path.read_text(encoding="utf-8") == text
-
-
-@pytest.mark.parametrize("name", ["gone.ipynb", "."])
-def test_execute_names_a_missing_notebook(tmp_path, capsys, name):
-    path = tmp_path / name
-    assert main(["execute", str(path)]) == 1
-    err = capsys.readouterr().err
-    assert err == f"FileNotFoundError: {path} is missing, or is a folder\n"
-
-
-def in_a_shell(redirected, unbuffered=""):
-    """Run a command in a shell that redirects its output."""
-    return subprocess.run(
-        f"'{sys.executable}' -m llamalib {redirected}",
-        shell=True,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
-    )
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
-def test_a_closed_output_is_named():
-    done = in_a_shell("words >&-")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "RuntimeError: standard output is closed: open it to read\n"
-    )
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
-@pytest.mark.parametrize("command, unbuffered", [("words", ""), ("run", "1")])
-def test_a_reader_may_leave(command, unbuffered):
-    """As `head` does, which closes its end of the pipe."""
-    done = in_a_shell(f"{command} | true", unbuffered)
-    assert (done.stdout, done.stderr) == ("", "")
+    start = f"FileNotFoundError: {path} is missing, or is a folder\n"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+        start = f"ValueError: {path} is no notebook ({said}: "
+    assert lessons.main(["execute", str(path)]) == 1
+    assert capsys.readouterr().err.startswith(start)
 
 
 def test_execute_saves_what_needs_no_kernel(tmp_path, monkeypatch):
     """A still picture for a widget, no prompt, no name of the machine."""
     monkeypatch.setenv("LLAMA_PROMPT", "from outside")
-    path = tmp_path / "one.ipynb"
-    cells = [nbformat.v4.new_code_cell(CELL)]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    path = write_notebook(tmp_path / "one.ipynb", CELL)
     execute_in_place(path)
     saved = nbformat.read(path, as_version=4)
     (cell,) = saved.cells
@@ -159,7 +238,6 @@ def test_execute_saves_what_needs_no_kernel(tmp_path, monkeypatch):
     assert cell.execution_count == 1
     assert said["text"] == "prompt: None\non the same stream\n"
     assert set(play["data"]) == {"text/html", "text/plain"}
-    assert play["data"]["text/plain"] == "Play(n=3)"
     assert set(saved.metadata) == {"kernelspec", "language_info"}
 
 
@@ -172,65 +250,6 @@ def test_all_notebooks_are_executed_with_the_pocket(monkeypatch):
     )
     for arguments in (["mine.ipynb"], []):
         monkeypatch.setenv("LLAMA_DIR", "elsewhere")
-        assert main(["notebooks", *arguments]) == 0
+        assert lessons.main(["notebooks", *arguments]) == 0
     assert seen[0] == ("mine.ipynb", "elsewhere")
     assert len(seen) > 15 and {folder for _, folder in seen[1:]} == {pocket}
-
-
-@pytest.mark.parametrize("offline", ["0", "1"])
-def test_fetching_without_a_network(offline, tmp_path):
-    """An endpoint where nobody listens, and a client told not to try."""
-    code, out, err = run(
-        "fetch",
-        "Llama-3.9-none",
-        HF_ENDPOINT="http://127.0.0.1:9",
-        HF_HUB_OFFLINE=offline,
-        HF_HOME=str(tmp_path),
-    )
-    assert code == 1 and "Llama Community License" in out
-    assert "cannot be reached" in err and "Traceback" not in err
-    assert not (ROOT / "data" / "Llama-3.9-none" / "original").exists()
-
-
-def test_unknown_commands():
-    with pytest.raises(SystemExit):
-        main(["sing"])
-
-
-def test_run_stops_behind_the_last_result(tmp_path, monkeypatch, capsys):
-    sources = ["print(1)", "x = 2\nprint(x)", "print(x + 1)", "1 / 0"]
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    for cell in cells[1:3]:
-        cell.metadata["tags"] = ["result"]
-    cells.insert(0, nbformat.v4.new_markdown_cell("not code"))
-    path = tmp_path / "five.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    monkeypatch.setattr("llamalib.__main__.GENERATE", path)
-    monkeypatch.setenv("MPLBACKEND", "")  # and as it was, afterwards
-    assert main(["run"]) == 0
-    assert capsys.readouterr().out == "2\n3\n"
-    cells[-1].metadata["tags"] = ["result"]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    assert main(["run"]) == 1
-    out, err = capsys.readouterr()
-    assert out == "2\n3\n"
-    assert "a cell of five.ipynb failed: ZeroDivisionError" in err
-
-
-def test_lines_by_room():
-    """A table whose rows add up."""
-    code, out, err = run("lines")
-    assert code == 0, err
-    rows = dict(
-        re.fullmatch(r"\| (.+?) \| ([\d,]+) \|", line).groups()
-        for line in out.splitlines()[2:]
-    )
-    counts = {room: int(n.replace(",", "")) for room, n in rows.items()}
-    assert counts.pop("all") == sum(counts.values())
-    files = {path.name: path for path in (ROOT / "llamalib").glob("*.py")}
-    assert counts["commands"] == lines_of(files.pop("__main__.py"))
-    assert counts["core"] == sum(map(lines_of, files.values()))
-
-
-def lines_of(file):
-    return file.read_text(encoding="utf-8").count("\n")

@@ -1,8 +1,8 @@
-import json
+"""The settings of Meta's params.json: keys, ranges, published values."""
 
 import pytest
 
-from llamalib.formats.params import config_of, params_of, read_params
+from llamalib.load import config_of, params_of
 from tests.helpers import SMALL, random_ids, random_llama, small_config
 
 # The published configurations: dim, layers, heads, KV heads, multiple_of,
@@ -16,113 +16,98 @@ PUBLISHED = {
     "Llama-3.2-1B": (2048, 16, 32, 8, 256, 1.5, True, 8192, 32.0),
     "Llama-3.2-3B": (3072, 28, 24, 8, 256, 1.0, True, 8192, 32.0),
 }
+NAMES = "dim n_layers n_heads n_kv_heads multiple_of ffn_dim_multiplier"
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_configurations(name):
-    dim, layers, heads, kv, multiple, mult, scaled, hidden, factor = PUBLISHED[
-        name
-    ]
-    params = dict(
-        dim=dim,
-        n_layers=layers,
-        n_heads=heads,
-        n_kv_heads=kv,
-        multiple_of=multiple,
-        ffn_dim_multiplier=mult,
-        vocab_size=128256,
-        norm_eps=1e-5,
-        rope_theta=500000.0,
-    )
+    *values, scaled, hidden, factor = PUBLISHED[name]
+    params = dict(zip(NAMES.split(), values, strict=True))
+    params |= dict(vocab_size=128256, norm_eps=1e-5, rope_theta=500000.0)
     if scaled:
         params["use_scaled_rope"] = True
     config = config_of(params)
     assert config.hidden_dim == hidden
     assert config.scaling_factor == factor
-    assert config.head_dim * heads == dim
+    assert config.head_dim * config.n_heads == config.dim
     assert config.context_length == (131072 if scaled else 8192)
     assert config_of(params_of(config)) == config
     assert params_of(config) == params
 
 
-def test_an_explicit_factor_is_taken():
-    scaled = dict(SMALL, use_scaled_rope=True)
-    config = config_of(scaled | {"rope_scaling_factor": 8.0})
-    assert config.scaling_factor == 8.0
-    assert config_of(params_of(config)) == config
-    assert config_of(scaled).scaling_factor == 32.0
-    # the published factor, written out, is the same config
-    published = config_of(scaled | {"rope_scaling_factor": 32.0})
-    assert published == config_of(scaled)
-
-
-def test_no_factor_without_scaling():
-    config = config_of(SMALL | {"rope_scaling_factor": 8.0})
-    assert config.scaling_factor is None and config == config_of(SMALL)
-
-
-def test_another_width_and_context():
-    config = config_of(SMALL | {"head_width": 32, "context_length": 2048})
-    assert config.head_dim == 32 and config.context_length == 2048
-    assert config_of(params_of(config)) == config
-    same = config_of(SMALL | {"head_width": 8, "context_length": 8192})
-    assert same == config_of(SMALL) and params_of(same) == SMALL
-
-
-def test_unknown_and_missing_keys_are_named():
-    params = dict(SMALL, rope_tehta=1.0, sliding_window=3)
-    with pytest.raises(
-        ValueError, match="unknown key 'rope_tehta', 'sliding_w"
-    ) as e:
-        config_of(params, where="my/params.json")
-    assert "my/params.json" in str(e.value)
-    for name in ("rope_tehta", "sliding_window", "rope_theta", "norm_eps"):
-        params.pop(name)
-    with pytest.raises(
-        ValueError, match="missing key 'norm_eps', 'rope_theta'"
-    ):
-        config_of(params)
-
-
 @pytest.mark.parametrize(
-    "key, kind",
-    [("vision_chunk_size", "vision"), ("lora_args", "quantized")],
-)
-def test_other_kinds_of_checkpoint_are_refused(key, kind):
-    with pytest.raises(ValueError, match=f"'{key}' belongs to a {kind} model"):
-        config_of(dict(SMALL, **{key: 448}))
-
-
-@pytest.mark.parametrize(
-    "change, said",
+    "changes, same",
     [
-        ({"dim": "64"}, "dim must be .* got '64'"),
-        ({"dim": 64.0}, "dim must be .* got 64.0"),
-        ({"n_layers": 0}, "n_layers must be .* got 0"),
-        ({"n_layers": True}, "n_layers must be .* got True"),
-        ({"vocab_size": -1}, "vocab_size must be .* got -1"),
-        (
-            {"n_kv_heads": 3},
-            "n_heads must be a multiple of n_kv_heads = 3, got 8",
-        ),
-        ({"dim": 65}, "dim must be a multiple of n_heads = 8, got 65"),
-        (
-            {"dim": 72},
-            "the width of a head must be even, for RoPE's pairs, got 9",
-        ),
-        ({"norm_eps": 0}, "norm_eps must be .* got 0"),
-        ({"rope_theta": float("nan")}, "rope_theta must be .* got nan"),
-        ({"rope_theta": None}, "rope_theta must be .* got None"),
-        (
-            {"use_scaled_rope": 1},
-            "use_scaled_rope must be true or false, got 1",
-        ),
-        ({"ffn_dim_multiplier": -1}, "ffn_dim_multiplier must be .* got -1"),
+        # written out, the published values give the same config
+        (dict(use_scaled_rope=True, rope_scaling_factor=32.0), False),
+        (dict(rope_scaling_factor=8.0), True),  # without scaling
+        (dict(head_width=8, context_length=8192), True),
+        (dict(head_width=None, context_length=None), True),
+        (dict(head_width=32, context_length=2048), False),
+        (dict(use_scaled_rope=True, rope_scaling_factor=8.0), False),
     ],
 )
-def test_bad_values_are_named(change, said):
-    with pytest.raises(ValueError, match=said):
-        config_of(dict(SMALL, **change))
+def test_a_config_is_written_and_read(changes, same):
+    config = config_of(SMALL | changes)
+    assert config_of(params_of(config)) == config
+    assert (config == config_of(SMALL)) is same
+    if config.use_scaled_rope:
+        assert config.scaling_factor == changes["rope_scaling_factor"]
+    usual = config_of(dict(SMALL, use_scaled_rope=True))
+    assert (config == usual) == (config.scaling_factor == 32)
+    assert small_config(ffn_dim_multiplier=None).hidden_dim == 176
+
+
+WHOLE = "must be a whole number from 1 to 2147483647, got"
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        (
+            dict(rope_tehta=1.0, window=3),
+            "unknown key 'rope_tehta', 'window';",
+        ),
+        (dict(vision_chunk_size=448), "'vision_chunk_size' belongs to a visi"),
+        (
+            dict(lora_args={}),
+            "'lora_args' belongs to a quantized model, which",
+        ),
+        (dict(dim="64"), f"dim {WHOLE} '64'"),
+        (dict(dim=64.0), f"dim {WHOLE} 64.0"),
+        (dict(n_layers=0), f"n_layers {WHOLE} 0"),
+        (dict(n_layers=True), f"n_layers {WHOLE} True"),
+        (dict(vocab_size=-1), f"vocab_size {WHOLE} -1"),
+        (dict(n_kv_heads=None), f"n_kv_heads {WHOLE} None"),
+        (
+            dict(n_kv_heads=3),
+            "n_heads must be a multiple of n_kv_heads = 3, g",
+        ),
+        (dict(dim=65), "dim must be a multiple of n_heads = 8, got 65"),
+        (
+            dict(dim=72),
+            "must be even, for RoPE's pairs, got 9 (dim / n_heads)",
+        ),
+        (dict(rope_theta=None), "rope_theta must be a number from 1 to 1e+30"),
+        (
+            dict(use_scaled_rope=1),
+            "use_scaled_rope must be true or false, got",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(changes, said):
+    with pytest.raises(ValueError) as error:
+        config_of(SMALL | changes, where="my/params.json")
+    assert str(error.value).startswith("my/params.json: ")
+    assert said in str(error.value)
+
+
+def test_missing_keys_and_other_objects():
+    params = {k: v for k, v in SMALL.items() if k not in ("dim", "norm_eps")}
+    with pytest.raises(ValueError, match="params: missing key 'dim', 'norm_e"):
+        config_of(params)
+    with pytest.raises(ValueError, match="params must be an object, got list"):
+        config_of([1])
 
 
 @pytest.mark.parametrize(
@@ -136,30 +121,13 @@ def test_bad_values_are_named(change, said):
 )
 def test_bounds(name, low, high):
     """Outside of them a norm or a rotation is no longer a finite number."""
+    scaled = SMALL | {"use_scaled_rope": True}
     for value in (low, high, float(low)):
-        config = config_of(SMALL | {"use_scaled_rope": True, name: value})
+        config = config_of(scaled | {name: value})
         assert getattr(config, name) == value
         if name != "ffn_dim_multiplier":  # those are of other widths
             assert random_llama(config)(random_ids(9)).isfinite().all()
     said = f"{name} must be a number from {low:.10g} to {high:.10g}, got"
-    for value in (low / 2, 1e-320, high * 2, 10**400, -low, True, [1]):
+    for value in (low / 2, high * 2, 10**400, -low, float("nan"), True, [1]):
         with pytest.raises(ValueError, match=said.replace("+", r"\+")):
-            config_of(SMALL | {"use_scaled_rope": True, name: value})
-
-
-def test_a_missing_multiplier_may_be_null():
-    assert small_config(ffn_dim_multiplier=None).hidden_dim == 176
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [("{", "not JSON"), ("[1]", "holds a list"), ("\xff", "not JSON")],
-)
-def test_what_is_no_config_file(tmp_path, text, said):
-    path = tmp_path / "params.json"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ValueError, match=said) as error:
-        read_params(path)
-    assert str(path) in str(error.value)
-    path.write_text(json.dumps(SMALL))
-    assert read_params(path) == config_of(SMALL)
+            config_of(scaled | {name: value})

@@ -12,10 +12,10 @@ import nbformat
 import pytest
 import yaml
 
-from llamalib.__main__ import main
-from llamalib.files import ROOT
+from lessons.__main__ import main
 from llamalib.grading import assignments
 from llamalib.grading.assignments import exercises, sections
+from llamalib.load import ROOT
 from llamalib.tasks.notebooks import NOTEBOOKS, all_notebooks, executed
 
 PATHS = all_notebooks()

@@ -16,7 +16,7 @@ import torch
 from llamalib import precompute_freqs_cis, scale_frequencies
 from llamalib.course.nbH import DOCUMENTS, shortest
 from llamalib.course.series import NOTEBOOKS
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from llamalib.tokenizer import SPLIT_PATTERN, read_ranks
 from llamalib.viz import nbH
 from tests.helpers import code_cells

@@ -12,7 +12,7 @@ import re
 import pytest
 from matplotlib import pyplot as plt
 
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from llamalib.tasks.notebooks import all_notebooks
 from tests.helpers import code_cells, run_without_long
 

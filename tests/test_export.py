@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from lessons import export
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 
 MODULES = ("model", "generate", "quantize", "probe")
 

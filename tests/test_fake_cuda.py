@@ -5,13 +5,13 @@ dtype and device. They hold no numbers, so nothing can be read back. Streams,
 graph capture and memory need a real GPU: see the tests marked cuda.
 """
 
-import contextlib
 import inspect
 import sys
 import textwrap
 
 import pytest
 import torch
+from llamalib.formats import meta
 from torch import Tensor
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -21,8 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 import llamalib
 from llamalib import model
-from llamalib.fast import KINDS, quantized, step, weights
-from llamalib.formats import meta
+from llamalib.quantize import QuantizedLinear
 from tests.helpers import random_llama, small_config, write_checkpoint
 
 generate = sys.modules["llamalib.generate"]  # the file, not the function
@@ -201,15 +200,11 @@ def gpu(monkeypatch):
     monkeypatch.setattr(cuda, "device_count", lambda: 1)
     monkeypatch.setattr(cuda, "mem_get_info", lambda d=None: 2 * [80e9])
     monkeypatch.setattr(cuda, "get_device_capability", lambda d=None: (9, 0))
-    monkeypatch.setattr(cuda, "device", lambda d: contextlib.nullcontext())
-    monkeypatch.setattr(cuda, "Stream", lambda: None)
     monkeypatch.setattr(torch, "Generator", Generator)
     monkeypatch.setattr(generate, "start_copy", start_copy)
     monkeypatch.setattr(FakeTensor, "tolist", tolist)
     # what is compiled and captured, run as it is written
-    monkeypatch.setattr(step.CompiledDecode, "compile", lambda _, f: f)
-    monkeypatch.setattr(step, "capture_cuda_graph", lambda run, *_: run)
-    monkeypatch.setattr(step, "weight_addresses", lambda llama: [])
+    monkeypatch.setattr(generate, "compiled", lambda function, _: function)
     open_shard = meta.open_shard
 
     def opened(file):  # from the disk: with numbers
@@ -246,7 +241,7 @@ def new_cache(llama, *sizes, padding=None):
 
 def test_load(gpu, llama):
     """Every weight is on the GPU, in the file's dtype or another."""
-    found = {(w.device, w.dtype) for w in weights(llama).values()}
+    found = {(w.device, w.dtype) for w in llama.parameters()}
     assert found == {(GPU, torch.bfloat16)}
     assert llama.device == GPU and llama.output is not None
     assert llama.output.weight is llama.tok_embeddings.weight
@@ -260,18 +255,21 @@ def test_load(gpu, llama):
 def test_load_in_another_dtype(gpu, tmp_path, shards, dtype):
     folder = write_checkpoint(tmp_path, random_llama(ONE_LAYER), shards=shards)
     llama = llamalib.load(folder, device=GPU, dtype=dtype)
-    found = {(w.device, w.dtype) for w in weights(llama).values()}
+    found = {(w.device, w.dtype) for w in llama.parameters()}
     assert found == {(GPU, dtype)}
     assert llama.layers[0].attention.wo.weight.shape == (64, 64)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["int8", "int4"])
 def test_load_quantized(gpu, folder, kind):
-    """Rounded on the GPU: no second copy on the CPU."""
     llama = llamalib.load(folder, device=GPU, quantize=kind)
-    found = [w for w in weights(llama).values() if w.dim() == 2]
-    assert {(w.numbers.device, w.scale.device) for w in found} == {(GPU, GPU)}
-    assert quantized(llama) == kind and aten.round.default in gpu.ran
+    assert {w.device for w in llama.parameters()} == {GPU}
+    assert isinstance(llama.output, QuantizedLinear)
+    how = dict(max_new_tokens=3, stop=())
+    for compile in (False, True):
+        gpu.may_copy = True
+        found = llamalib.generate(llama, [1, 2], compile=compile, **how)
+        assert list(found) == 3 * [7]
 
 
 @torch.inference_mode()
@@ -355,25 +353,21 @@ def test_stops_are_compared_on_the_cpu(gpu, llama):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("B", [1, 3])
-def test_parts_of_the_compiled_step(gpu, llama, B):
-    """Shapes and devices of what each part returns."""
-    c, S = llama.config, 256
-    token, padding = torch.ones(2, B, dtype=torch.int64, device=GPU)
-    column = torch.zeros(1, dtype=torch.int64, device=GPU)
-    cache = new_cache(llama, S, B)
+def test_static_cache(gpu, llama, B):
+    """Nothing in it changes its place: a CUDA graph keeps addresses."""
+    cache = new_cache(llama, 20, B)
+    token = torch.ones(B, dtype=torch.int64, device=GPU)
+    step, static = generate.compile_step(llama, cache)
+    held = [static.column, static.padding, static.freqs_cis, static.columns]
+    held += [x for each in static.layers for x in (each.k, each.v)]
+    assert {x.device for x in held} == {GPU}
+    assert static.layers[0].column is static.column
     gpu.may_copy = False
-    embedding, (block, *_), norm, output, eps = step.step_weights(llama)
-    x, mask, angles = step.start_step(
-        token, column, padding, cache.freqs_cis, embedding, S
-    )
-    assert x.shape == (B, c.dim) and mask.shape == (B, 1, 1, S)
-    assert angles.shape == (B, 1, c.head_dim // 2, 2)
-    k, v = cache.layers[0].k, cache.layers[0].v
-    x = step.decode_block(x, block, k, v, column, mask, angles, eps)
-    assert (x.shape, x.dtype) == ((B, c.dim), torch.bfloat16)
-    logits = step.finish_step(x, norm, output, eps)
-    assert (logits.shape, logits.dtype) == ((B, c.vocab_size), torch.float32)
-    assert {t.device for t in (x, mask, angles, logits)} == {GPU}
+    logits = step(llama, token, static)
+    assert (logits.shape, logits.dtype) == ((B, 556), torch.float32)
+    after = [static.column, static.padding, static.freqs_cis, static.columns]
+    after += [x for each in static.layers for x in (each.k, each.v)]
+    assert all(x is y for x, y in zip(held, after, strict=True))
 
 
 # What must not stand in the loop, each after a line of a function.
@@ -425,10 +419,16 @@ MUTANTS = {
         "freqs_cis = freqs_cis.cpu().to(x.device)",
     ),
     "in the compiled step": (
-        step,
-        "decode_block",
-        "h = rms_norm(x, norm1, eps)  # (B, D)",
-        "h.cpu()",
+        generate.StaticCache,
+        "mask",
+        "hidden = self.columns > self.column  # (S,)",
+        "hidden.cpu()",
+    ),
+    "in the static cache": (
+        generate.StaticCache,
+        "advance",
+        '"""Go to the next column."""',
+        "T = torch.tensor(T)",
     ),
 }
 
@@ -456,11 +456,11 @@ def test_what_waits_is_found(gpu, llama, monkeypatch, where):
     """A value read, or a tensor on the CPU: in the loop and under it."""
     holder, name, after, line = where
     changed = with_line(getattr(holder, name), after, line)
-    compile = holder is step
+    compile = holder is generate.StaticCache
     assert decode(llama, compile) == 4 * [7]
-    gpu.may_copy, llama.compiled = True, None
+    gpu.may_copy = True
     # where it is used: other modules have imported it by name
-    for user in {holder, generate, model, step}:
+    for user in {holder, generate, model}:
         if hasattr(user, name):
             monkeypatch.setattr(user, name, changed)
     with pytest.raises(Misplaced):

@@ -17,9 +17,9 @@ import torch
 
 from llamalib.course import judge as checks
 from llamalib.course.__main__ import main
-from llamalib.files import ROOT
 from llamalib.grading import judging, marks, sandbox
 from llamalib.grading.assignments import exercises
+from llamalib.load import ROOT
 from tests.helpers import code_cells
 from tests.test_exercises import MISTAKES, PATHS, RIGHT, SOLUTIONS, sections
 

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from llamalib.course import counts, series
-from llamalib.files import ROOT
 from llamalib.grading import guide
 from llamalib.grading.assignments import exercises
+from llamalib.load import ROOT
 from llamalib.tasks.notebooks import all_notebooks
 from tests.test_exercises import MISTAKES, sections
 

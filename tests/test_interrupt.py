@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import llamalib
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from tests.helpers import random_llama
 
 PROMPT = [1, 2, 3]

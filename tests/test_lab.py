@@ -7,8 +7,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from llamalib.__main__ import main
-from llamalib.files import ROOT
+from lessons.__main__ import main
+from llamalib.load import ROOT
 from llamalib.tasks import lab
 
 ONE, TWO = "00_one.ipynb", "appendix/A_two.ipynb"

@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from llamalib.__main__ import parser
-from llamalib.files import ROOT
+import lessons.__main__ as lessons
+from llamalib import __main__ as library
+from llamalib.load import ROOT
 
 needs_make = pytest.mark.skipif(
     os.name == "nt" or not shutil.which("make"), reason="needs make"
@@ -40,29 +41,25 @@ def make(*arguments, **how):
 
 # -- every target is a command --
 
-
-def commands():
-    (action,) = (a for a in parser()._actions if a.choices)
-    return set(action.choices)
+NO_ENVIRONMENT = {"help", "clean"}
 
 
 def test_every_target_is_a_command():
-    """On systems without make the same words follow `python -m llamalib`."""
-    assert len(RULES) > 10 and set(RULES) <= commands()
-    for task, recipe in RULES.items():
-        if task not in ("help", "clean"):  # without an environment
-            words = recipe.split()[:2]
-            assert words == ["$(LLAMALIB)", task]
+    """On systems without make the same words follow `python -m …`."""
+    packages = {"$(LLAMALIB)": library, "$(LESSONS)": lessons}
+    assert len(RULES) > 10
+    for task in set(RULES) - NO_ENVIRONMENT:
+        package, command = RULES[task].split()[:2]
+        assert command in packages[package].parser().commands
+        assert command == task or (task, command) == ("weights", "fetch")
 
 
-# They take arguments that make has no good way to hand on, are a second name,
-# or are for those who write the series.
-NO_TARGETS = {"address", "chat", "convert", "execute", "fetch", "frame"}
-NO_TARGETS |= {"gpu", "lines", "words"}
+# They are a second name, or for those who write the series.
+NO_TARGETS = {"address", "execute", "export", "frame"}
 
 
-def test_every_command_is_a_target():
-    assert commands() - set(RULES) <= NO_TARGETS
+def test_every_command_of_the_series_is_a_target():
+    assert set(lessons.parser().commands) - set(RULES) == NO_TARGETS
 
 
 @needs_make
@@ -129,20 +126,23 @@ def clone(tmp_path):
 
 
 @needs_make
-@pytest.mark.parametrize("task", sorted(set(RULES) - {"help", "clean"}))
+@pytest.mark.parametrize("task", sorted(set(RULES) - NO_ENVIRONMENT))
 def test_a_folder_with_any_name(clone, task):
     """Each target installs what it needs there, then runs its command."""
     done = make(task, cwd=clone)
     assert done.returncode == 0, done.stderr
-    *_, run = done.stdout.split("-m\nllamalib\n")
-    if task == "lab":
-        assert run == "lab\n--work\nwork\n--\n"
-    else:
-        assert run == f"{task}\n"
     assert "pip\ninstall\n" in done.stdout
     assert list((clone / ".venv").glob("*.done"))
-    again = make(task, cwd=clone)
-    assert again.stdout == f"-m\nllamalib\n{run}"
+    again = make(task, cwd=clone)  # it has installed what it needs
+    known = {
+        "lab": "lessons lab --work work --",
+        "weights": "llamalib fetch meta-llama/Llama-3.2-1B",
+        "run": "llamalib run",
+        "verify": "llamalib verify",
+    }
+    words = known.get(task, f"lessons {task}")
+    assert again.stdout.split() == ["-m", *words.split()]
+    assert done.stdout.endswith(again.stdout)
 
 
 @needs_make

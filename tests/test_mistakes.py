@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import llamalib
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from tests.helpers import (
     random_llama,
     small_config,
@@ -159,22 +159,22 @@ TABLE = {
     "folder missing": (
         lambda folder: shutil.rmtree(folder),
         MISSING,
-        r"\(path\) does not exist; expected a folder with .*params.json",
+        "model is no folder",
     ),
     "folder empty": (
         lambda folder: [p.unlink() for p in folder.iterdir()],
         MISSING,
-        r"has no params.json \(found: nothing\); expected",
+        r"neither Meta.s params.json nor .* config.json \(found: nothing\)",
     ),
     "no params": (
         gone(PARAMS),
         MISSING,
-        r"has no params.json \(found: consolidated.00.pth, tokenizer.model\)",
+        r"neither .* \(found: consolidated.00.pth, tokenizer.model\)",
     ),
     "no tokenizer": (
         gone(TOKENIZER),
         MISSING,
-        r"has no tokenizer.model \(found: .*\); download it again",
+        r"has no tokenizer.model \(found: .*\): download it again",
     ),
     "no weights": (
         gone(PTH),
@@ -184,7 +184,7 @@ TABLE = {
     "a folder for a file": (
         lambda f: (gone(PTH)(f), (f / PTH).mkdir()),
         MISSING,
-        "consolidated.00.pth is a folder, a pipe or a broken link; downl",
+        "consolidated.00.pth is a folder, a pipe or a broken link: downl",
     ),
     "two folders": (
         nested,
@@ -195,14 +195,14 @@ TABLE = {
     "two formats": (
         holds("config.json", b"{}"),
         WRONG,
-        "both params.json, Meta's, and config.json, Hugging Face's: keep",
+        "both Meta's params.json and Hugging Face's config.json: keep",
     ),
     **{
         f"Git LFS, {name}": (
             holds(name, LFS),
             WRONG,
-            f"{name} is .* Git LFS pointer to one of 2,471,645,608 bytes: .*"
-            "git lfs pull",
+            f"{name} is a Git LFS pointer to a file of 2,471,645,608 bytes: "
+            "run .git lfs pull",
         )
         for name in (PTH, PARAMS, TOKENIZER)
     },
@@ -218,7 +218,7 @@ TABLE = {
         f"empty, {name}": (
             holds(name, b""),
             WRONG,
-            rf"{name} is empty \(0 bytes\): download it again",
+            f"{name} is empty: download it again",
         )
         for name in (PTH, PARAMS, TOKENIZER)
     },
@@ -226,8 +226,7 @@ TABLE = {
         f"cut at {share}": (
             cut(PTH, share),
             WRONG,
-            r"00.pth cannot be opened .* Its [\d,]+ bytes are incomplete.*"
-            "compare the size",
+            r"00.pth is damaged or incomplete \(.*\): download it again",
         )
         for share in (0.01, 0.5, 0.99, -1)
     },
@@ -239,24 +238,23 @@ TABLE = {
     "a bit in the list of tensors": (
         flipped(PTH, b"tok_embeddings.weight"),
         WRONG,
-        "00.pth cannot be opened .*CRC-32 for file .*data.pkl",
+        "00.pth is damaged .*CRC-32 for file .*data.pkl",
     ),
     "a bit in the numbers": (
         flipped(PTH, 0.5),
         WRONG,
-        "00.pth cannot be opened .*CRC-32 for file .*/data/",
-        CHECK,
+        "00.pth is damaged .*CRC-32 for file .*/data/",
     ),
     "not a number": (
         with_number(float("nan")),
         WRONG,
-        f"the number of NaN and infinities in {WQ} is 1; expected 0",
+        f"{WQ} has 1 NaN or infinite numbers",
         CHECK,
     ),
     "infinite": (
         with_number(-float("inf"), "norm.weight"),
         WRONG,
-        "the number of NaN and infinities in norm.weight is 1; expected 0",
+        "norm.weight has 1 NaN or infinite numbers",
         CHECK,
     ),
     "a shard missing": (
@@ -267,18 +265,17 @@ TABLE = {
     "the last shard missing": (
         gone("consolidated.03.pth"),
         WRONG,
-        r"00.pth: .* is .*; expected .*of 3 shard.s.: one missing",
+        "00.pth: .* in each of 3 shards: is one missing",
     ),
     "a shard of another model": (
         tensors(lambda t: t["norm.weight"].add_(1), "consolidated.01.pth"),
         WRONG,
-        "01.pth: norm.weight is not as in the first shard",
+        "01.pth is not of the same model as the first shard: norm.weight",
     ),
     "tensor missing": (
         tensors(lambda t: t.pop(WQ)),
         WRONG,
-        rf"00.pth has no tensor {WQ} \(1 in all\), and params.json asks for "
-        "21",
+        rf"00.pth has no tensor {WQ}: it is not of the model that .*params",
     ),
     "tensor of fewer numbers": (
         tensors(
@@ -287,38 +284,38 @@ TABLE = {
             )
         ),
         WRONG,
-        "output.weight is .* contiguous: False'; expected contiguous",
+        "output.weight must hold contiguous floats of 16 or 32 bits",
     ),
     "compressed": (
         compressed,
         WRONG,
-        "00.pth cannot be opened .*is 'compressed or a folder'; expected stor",
+        "00.pth is damaged .*the header of .* is wrong",
     ),
     "tensor surplus": (
         tensors(lambda t: t.update(lora=torch.ones(3))),
         WRONG,
-        "00.pth has an unknown tensor lora .*params.json asks for",
+        "00.pth has an unknown tensor lora: it is not of the model",
     ),
     "tensor of another shape": (
         tensors(lambda t: t.update({WQ: t[WQ][:32].clone()})),
         WRONG,
-        rf"{WQ} is \(32, 64\); expected \(64, 64\)",
+        rf"{WQ} has the shape \(32, 64\), but .*asks for \(64, 64\)",
     ),
     "tensor of whole numbers": (
         tensors(lambda t: t.update({WQ: t[WQ].to(torch.int8)})),
         WRONG,
-        f"{WQ} is 'torch.int8, .*expected contiguous floats",
+        f"{WQ} must hold contiguous floats .* got torch.int8",
     ),
     "params not JSON": (
         holds(PARAMS, b"{dim: 64}"),
         WRONG,
-        "params.json is not JSON: .*line 1 column 2.*take the file",
+        "params.json is not JSON: .*line 1 column 2",
     ),
     "params not text": (holds(PARAMS, b"\xff\xfe{"), WRONG, "is not JSON"),
     "params a list": (
         holds(PARAMS, b"[1, 2]"),
         WRONG,
-        "params.json holds a list; expected an object",
+        "params.json must hold a JSON object, got a list",
     ),
     "params nested without end": (
         holds(PARAMS, b"[" * 100_000),
@@ -353,7 +350,7 @@ TABLE = {
     "a billion layers": (
         params(n_layers=10**9),
         WRONG,
-        "the number of layers is 1000000000; expected less: .* 21 tensors",
+        "asks for 1000000000 layers, but .*00.pth has 21 tensors",
     ),
     "no finite number": (
         params(norm_eps=float("nan")),
@@ -368,7 +365,7 @@ TABLE = {
     "vocab_size unlike the tokenizer": (
         params(vocab_size=557),
         WRONG,
-        "tokenizer.model is 556; expected 557, the vocab_size in params.json",
+        "tokenizer.model has 556 tokens, vocab_size in params.json is 557",
     ),
     "vocab_size unlike the embedding": (
         lambda f: (
@@ -376,7 +373,7 @@ TABLE = {
             lines(lambda found: found.pop())(f),
         ),
         WRONG,
-        r"tok_embeddings.weight is \(556, 64\); expected \(555, 64\)",
+        r"tok_embeddings.weight has the shape \(556, 64\), .*\(555, 64\)",
     ),
     "a line that is no base64": (
         lines(lambda found: found.__setitem__(7, b"!!! 7")),
@@ -417,15 +414,12 @@ def test_a_folder(valid, tmp_path, mistake):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "x" * 300])
+@pytest.mark.parametrize(
+    "name", ["~nobody-of-that-name/x", "x" * 300, "a\0b", ROOT / "README.md"]
+)
 def test_an_invalid_folder_name(name):
-    with pytest.raises(FileNotFoundError, match="expected a folder with"):
+    with pytest.raises(FileNotFoundError, match="is (no folder|a file)$"):
         llamalib.load(name)
-
-
-def test_a_file_for_a_folder(valid):
-    with pytest.raises(FileNotFoundError, match="a file, not a folder"):
-        llamalib.load(valid / "one" / PTH)
 
 
 def test_a_byte_order_mark_is_allowed(valid, tmp_path):
@@ -484,7 +478,7 @@ def test_code_in_a_file_is_never_run(valid, tmp_path, where):
     else:
         found = trap
     torch.save(found, folder / PTH)
-    with pytest.raises(ValueError, match="holds more than tensors .posix|nt"):
+    with pytest.raises(ValueError, match="holds more than tensors"):
         llamalib.load(folder, device="cpu")
     assert not (tmp_path / "it ran").exists()
     torch.load(folder / PTH, weights_only=False)  # the trap works
@@ -506,9 +500,9 @@ def test_nothing_asks_to_run_code():
                 before = text[: match.start()]
                 if not before.endswith("."):  # model.eval(): another thing
                     found.append(f"{path.name} {match[0]}")
-    # the project's own notebooks, for `python -m llamalib run`, two benches
-    # and the judge; a learner's cells, in the sandbox of grading
-    own = ["__main__.py exec(", "cells.py exec(", "judging.py eval("]
+    # the project's own notebooks, in two benches, and the judge; a learner's
+    # cells, in the sandbox of grading
+    own = ["cells.py exec(", "judging.py eval("]
     own += ["widgets.py exec(", "worker.py exec("]
     assert sorted(found) == own, found
 
@@ -708,27 +702,7 @@ def test_ids_that_cannot_be_decoded(ids, said):
         llamalib.Tokenizer(small_ranks()).decode(ids)
 
 
-@pytest.mark.parametrize(
-    "call, said",
-    [
-        (lambda m: llamalib.load(5), "path is 5; expected a folder or None"),
-        (lambda m: llamalib.load(0), "path is 0; expected a folder or None"),
-        (lambda m: llamalib.load(b"a"), "path is b'a'; expected a folder"),
-    ],
-)
-def test_other_arguments(llama, call, said):
-    llama.tokenizer = llamalib.Tokenizer(small_ranks())
-    with pytest.raises(ValueError, match=said):
-        call(llama)
-
-
-def test_a_gpu_without_room(valid, monkeypatch):
-    """On a machine that seems to have one."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda d: (1000, 9999))
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda d: (9, 0))
-    numbers = sum(p.numel() for p in random_llama().parameters())
-    said = f"take {2 * numbers:,} bytes in torch.bfloat16, and cuda has 1,000"
-    with pytest.raises(MemoryError, match=said):
-        llamalib.load(valid / "one", device="cuda")
+@pytest.mark.parametrize("path", [5, 0, b"a", ["x"], True, ""])
+def test_what_is_no_path(path):
+    with pytest.raises(ValueError, match="path must be a folder or None, got"):
+        llamalib.load(path)

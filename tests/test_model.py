@@ -13,8 +13,7 @@ from torch.nn.utils import parametrize
 
 import llamalib
 from llamalib import LLAMA_1B, KVCache
-from llamalib.files import ROOT
-from llamalib.formats.meta import tensor_shapes
+from llamalib.load import ROOT, tensor_shapes
 from tests.helpers import (
     needs_cuda,
     random_ids,

@@ -16,7 +16,7 @@ from matplotlib import pyplot as plt
 
 import llamalib
 from lessons import export
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from llamalib.tasks.notebooks import all_notebooks
 from tests.helpers import (
     code_cells,

@@ -4,7 +4,7 @@ import ast
 import subprocess
 import sys
 
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from tests.helpers import code_cells
 
 CODE = """

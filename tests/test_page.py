@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import llamalib
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from llamalib.viz.base import AMOUNT, COLOURS, GROUPS
 
 SITE = ROOT / "site"

@@ -8,9 +8,9 @@ import tomllib
 
 import pytest
 
-from llamalib.__main__ import parser
+import lessons.__main__ as lessons
 from llamalib.course import series
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FORMS = ROOT / ".github" / "ISSUE_TEMPLATE"
@@ -27,15 +27,10 @@ def code(page):
     return [" ".join(each.split()) for each in (*lines, *spans)]
 
 
-def commands():
-    (action,) = (a for a in parser()._actions if a.choices)
-    return set(action.choices)
-
-
 def test_every_command_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):.*##", makefile, re.M))
-    found = {"make": targets, "python -m llamalib": commands()}
+    found = {"make": targets, "python -m lessons": set(lessons.parser().commands)}
     for start, known in found.items():
         words = [
             match[1]

@@ -9,9 +9,7 @@ import pytest
 import torch
 
 import llamalib
-from llamalib.files import ROOT
-from llamalib.formats.meta import tensor_shapes
-from llamalib.formats.params import config_of
+from llamalib.load import ROOT, config_of, tensor_shapes
 from llamalib.tokenizer import write_ranks
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))
@@ -64,7 +62,7 @@ def test_the_files_are_metas_format(pocket_folder):
 
 def test_round_trip_gives_the_same_bytes(pocket_folder, tmp_path):
     llama = llamalib.load(pocket_folder, device="cpu")
-    llamalib.save(llama, tmp_path, pocket_folder / "tokenizer.model")
+    llamalib.save(llama, tmp_path)
     for name in ("params.json", "tokenizer.model"):
         again = (tmp_path / name).read_bytes()
         assert again == (pocket_folder / name).read_bytes(), name

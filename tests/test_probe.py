@@ -184,14 +184,3 @@ def test_a_large_model_gets_fewer_texts():
     with torch.device("meta"):
         large = llamalib.Llama(llamalib.LLAMA_1B)
     assert len(llamalib.held_out_texts(large)) == 8
-
-
-@pytest.mark.parametrize("name", ["rms_norm", "Llama.forward"])
-def test_a_broken_model_is_not_compiled(small, name):
-    """What is compiled would outlive the replacement."""
-    how = dict(max_new_tokens=2, compile=True)
-    with llamalib.replaced(**{name: BROKEN[name]}):
-        with pytest.raises(
-            ValueError, match="not work with replaced function"
-        ):
-            llamalib.generate(small, [1, 2], **how)

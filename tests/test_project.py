@@ -10,9 +10,10 @@ import tomllib
 
 import pytest
 
+import lessons.__main__ as lessons
 import llamalib
-from llamalib.__main__ import parser
-from llamalib.files import ROOT
+from llamalib import __main__ as library
+from llamalib.load import ROOT
 
 with open(ROOT / "pyproject.toml", "rb") as opened:
     PYPROJECT = tomllib.load(opened)["project"]
@@ -90,11 +91,11 @@ def test_nothing_loads_a_pickle_that_could_run():
     calls = re.findall(r"torch\.load\((.*?)\)", code, re.S)
     assert calls and all("weights_only=True" in call for call in calls)
     assert not re.search(r"weights_only=False|trust_remote_code", code)
-    # of all files that are read, only the project's own notebooks are run,
-    # and, in its sandbox, a learner's
+    # of all files that are read, only a learner's notebook is run, in its
+    # sandbox
     lines = re.findall(r".*(?<![.\w])(?:eval|exec)\(.*", code)
     grading = [f"llamalib/grading/{each}.py" for each in ("judging", "worker")]
-    for file in ("llamalib/__main__.py", *grading):
+    for file in grading:
         lines.remove(*(each for each in lines if each in read(file)))
     assert not lines
 
@@ -102,9 +103,13 @@ def test_nothing_loads_a_pickle_that_could_run():
 # -- the README's first screen --
 
 
-def commands():
-    (action,) = (a for a in parser()._actions if a.choices)
-    return set(action.choices)
+def commands_in(text):
+    """Return the commands that a text names, as `lessons lab`, and check."""
+    found = re.findall(r"-m (llamalib|lessons) ([a-z-]+)", text)
+    known = {"llamalib": library.parser, "lessons": lessons.parser}
+    for package, command in found:
+        assert command in known[package]().commands, (package, command)
+    return [" ".join(each) for each in found]
 
 
 def front():
@@ -136,8 +141,8 @@ def test_the_picture_is_todays():
 
 
 def test_the_commands_of_the_readme_exist():
-    tasks = re.findall(r"-m llamalib ([a-z-]+)", read("README.md"))
-    assert set(tasks) <= commands() and {"run", "lab", "fetch"} <= set(tasks)
+    found = commands_in(read("README.md"))
+    assert {"llamalib run", "llamalib fetch", "lessons lab"} <= set(found)
 
 
 # -- continuous integration --
@@ -159,8 +164,7 @@ def test_the_workflow():
     assert job["timeout-minutes"] <= 30
     text = "\n".join(steps_of(job))
     assert not re.search(r"\bmake\b|\bgit\b", text)
-    tasks = re.findall(r"-m llamalib ([a-z-]+)", text)
-    assert tasks == ["run", "test"] and set(tasks) <= commands()
+    assert commands_in(text) == ["llamalib run", "lessons test"]
     files = re.findall(r"\S+\.(?:py|ipynb)", text)
     assert len(files) > 10
     for file in files:

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import llamalib
 from llamalib import KVCache, Tokenizer
-from llamalib.files import ROOT
-from llamalib.formats.meta import tensor_shapes
+from llamalib.load import ROOT, tensor_shapes
 from tests.helpers import random_llama, small_config, write_checkpoint
 from tests.test_huggingface import write_folder
 

@@ -11,8 +11,8 @@ import zipfile
 
 import pytest
 
-from llamalib.__main__ import main
-from llamalib.files import ROOT
+from lessons.__main__ import main
+from llamalib.load import ROOT
 from llamalib.tasks import rooms
 
 ADDRESS = "https://github.com/someone/some-name"
@@ -45,7 +45,7 @@ def test_the_dev_container():
     (venv,) = re.findall(r"^VENV \?= (.*)", read("Makefile"), re.M)
     assert python == f"${{containerWorkspaceFolder}}/{venv}/bin/python"
     assert f"`{second}`" in read("README.md")
-    assert second.startswith(f"{venv}/bin/python -m llamalib lab ")
+    assert second.startswith(f"{venv}/bin/python -m lessons lab ")
     assert "ms-toolsai.jupyter" in parts["vscode"]["extensions"]
 
 
@@ -235,7 +235,7 @@ def test_the_machines_torch(tmp_path, archive, torch):
 
 
 def test_what_is_shown_is_the_address():
-    """`python -m llamalib address` would change nothing."""
+    """`python -m lessons address` would change nothing."""
     address, notebook = rooms.address(), SETUP.read_text(encoding="utf-8")
     assert notebook == rooms.with_address(notebook, address)
     assert f'ADDRESS = "{address}"' in setup_cells()[0]

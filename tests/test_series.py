@@ -6,7 +6,7 @@ import re
 import pytest
 
 from llamalib.course import counts, series
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from llamalib.tasks.notebooks import all_notebooks
 
 
@@ -28,7 +28,7 @@ def test_the_list_is_the_folder():
 
 
 def test_the_frame_is_todays(path):
-    """`python -m llamalib frame` would change nothing."""
+    """`python -m lessons frame` would change nothing."""
     cells, times = load(path)["cells"], counts.reading(load(path))
     name = path.relative_to(series.NOTEBOOKS).as_posix()
     (notebook,) = (each for each in series.SERIES if each.file == name)

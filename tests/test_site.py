@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from llamalib.course.series import SERIES
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from llamalib.tasks import site
 
 sys.path.insert(0, str(ROOT / "site"))
@@ -100,7 +100,7 @@ def test_the_page_of_names(tmp_path):
     for line in rows:
         name, about, link = map(str.strip, line.strip("| ").split(" | "))
         assert len(about.split()) > 1 and about[0] != "`", line
-        assert "#" in link or '"llamalib.formats.' in name, line
+        assert "#" in link or '"llamalib.load' in name, line
 
 
 HTML = '<pre><span></span><span class="n">y</span> <span>a&lt;</span>\n'
@@ -372,7 +372,7 @@ def test_the_workflow_publishes_what_make_builds():
 def folder(tmp_path_factory):
     """Build the site, without a network where the system lets us."""
     out = tmp_path_factory.mktemp("built") / "site"
-    command = [sys.executable, "-m", "llamalib", "site", "--out", str(out)]
+    command = [sys.executable, "-m", "lessons", "site", "--out", str(out)]
     if alone := no_network():
         command = [*alone, *command]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

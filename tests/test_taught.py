@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from tests.taught import notebooks, tagged
 
 

@@ -12,7 +12,7 @@ from llamalib.course.text import (
     pack_rows,
     read_documents,
 )
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from tests.conftest import published
 from tests.taught import taught
 
@@ -96,7 +96,7 @@ def test_a_long_text_is_read_from_its_beginning(tmp_path):
 @pytest.mark.parametrize(
     "data, said",
     [
-        (b"", r"is empty \(0 bytes\)"),
+        (b"", r"is empty: download it again"),
         ("é".encode("latin1") * 50, "is not UTF-8: byte 0 is 0xe9"),
         ("a b\n\n".encode("utf-16") * 50, "is not UTF-8: byte 0 is 0xff"),
         (b"No blank line.\n" * 50, "has 1 texts; expected at least 20"),

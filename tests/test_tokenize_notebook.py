@@ -9,7 +9,7 @@ import pytest
 import regex
 
 from llamalib import LLAMA_1B, Tokenizer
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, read_ranks
 from tests.conftest import published
 from tests.helpers import small_ranks

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import llamalib
 from llamalib import causal_mask, replaced
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 from tests.helpers import (
     random_ids,
     random_llama,

@@ -10,7 +10,7 @@ from IPython.display import DisplayHandle
 from matplotlib import pyplot as plt
 
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
-from llamalib.formats.meta import tensor_shapes
+from llamalib.load import tensor_shapes
 from llamalib.probe import record
 from llamalib.viz import nbA, nbB, nbC, nbD, nbE
 from llamalib.viz.base import visible

@@ -6,8 +6,7 @@ them in the format of Llama 3's file.
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
-from llamalib.formats.tokenizer_json import to_bytes
-from llamalib.tokenizer import SPLIT_PATTERN
+from llamalib.tokenizer import SPLIT_PATTERN, to_bytes
 
 
 def train_ranks(texts, n_ranks: int) -> dict[bytes, int]:

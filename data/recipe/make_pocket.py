@@ -28,8 +28,8 @@ import publish  # noqa: E402
 import train  # noqa: E402
 
 from llamalib import ModelArgs  # noqa: E402
-from llamalib.formats.meta import save  # noqa: E402
 from llamalib.course.text import pack_rows  # noqa: E402
+from llamalib.load import save  # noqa: E402
 from llamalib.tokenizer import Tokenizer, write_ranks  # noqa: E402
 
 OUT = ROOT / "data" / "pocket-llama"
@@ -72,7 +72,8 @@ def main(argv=None):
     say("4/4 measuring")
     llama = llama.to("cpu", torch.bfloat16)  # the dtype of the file
     done = args.build / "checkpoint"
-    save(llama, done, tokenizer_file)
+    llama.tokenizer = tokenizer
+    save(llama, done)
     write_log(done / "training_log.csv", log)
     figures = evaluate.measure(done)
     figures["training"] = {

@@ -2,7 +2,7 @@
 
     python data/recipe/publish.py
 
-writes the entry "pocket-llama" of llamalib/verify/published.json: SHA-256 of
+writes the entry "pocket-llama" of llamalib/published.json: SHA-256 of
 the files and of every tensor, and for a few prompts the greedy continuation
 with the logit of each of its ids, in float32 on a CPU.
 """
@@ -20,9 +20,11 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import corpus  # noqa: E402
 
-from llamalib.files import read_json  # noqa: E402
-from llamalib.verify import opened  # noqa: E402
-from llamalib.verify.report import PUBLISHED  # noqa: E402
+from llamalib.load import (
+    load,  # noqa: E402
+    read_json,  # noqa: E402
+)
+from llamalib.verify import PUBLISHED, tensor_checksums  # noqa: E402
 
 POCKET = ROOT / "data" / "pocket-llama"
 # A fact, a text that ends in a space, one without a begin token, and a story
@@ -39,20 +41,18 @@ N = 24  # ids of a continuation
 
 def measure(folder=POCKET) -> dict:
     """Return the facts of a checkpoint in Meta's format."""
-    params = read_json(folder / "params.json")
-    _, tokenizer, tensors, tied = opened.meta.read_folder(folder)
-    llama, _ = opened.open_folder(folder, {}, torch.float32)
-    count = sum(parts[0].numel() for parts in tensors.values())
+    stored = load(folder, device="cpu")  # in the file's dtype
+    llama = load(folder, device="cpu", dtype=torch.float32)
     weights = describe(folder / "consolidated.00.pth")
     return {
-        "params": params,
-        "dtype": str(tensors["norm.weight"][0].dtype)[6:],
-        "tied": tied,
-        "parameters": count,
-        "begin": tokenizer.bos_id,
+        "params": read_json(folder / "params.json"),
+        "dtype": str(stored.dtype).removeprefix("torch."),
+        "tied": stored.tied,
+        "parameters": sum(w.numel() for w in stored.parameters()),
+        "begin": stored.tokenizer.bos_id,
         "tokenizer": describe(folder / "tokenizer.model"),
         "files": {"consolidated.00.pth": weights | {"own": True}},
-        "tensors": {n: opened.digest(n, p) for n, p in tensors.items()},
+        "tensors": tensor_checksums(stored),
         "perplexity": None,
         "texts": [continued(llama, *prompt) for prompt in PROMPTS],
     }
@@ -68,7 +68,7 @@ def continued(llama, prompt: str, bos: bool) -> dict:
     start = llama.tokenizer.encode(prompt, bos=bos, eos=False)
     ids, values = list(start), []
     for _ in range(N):
-        value, best = llama.logits(ids)[-1].max(-1)
+        value, best = llama(torch.tensor(ids))[-1].max(-1)
         ids.append(best.item())
         values.append(round(value.item(), 6))
     return {

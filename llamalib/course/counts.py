@@ -1,12 +1,7 @@
-r"""Lines of the package and words of the notebooks, as tables in Markdown."""
+"""Count what there is to read in a notebook, and the minutes it takes."""
 
-import json
 import re
-from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-
-from ..files import ROOT
 
 # Seconds to read one line of code and one picture, and words per minute.
 LINE, PICTURE, WORDS = 4, 20, 180
@@ -15,23 +10,6 @@ LINE, PICTURE, WORDS = 4, 20, 180
 def table(rows: list[list[str]]) -> str:
     """Return rows of cells as a table in Markdown."""
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def lines_table() -> str:
-    """Return the lines of .py files by room."""
-    counts = Counter()
-    for path in (ROOT / "llamalib").rglob("*.py"):
-        lines = path.read_bytes().count(b"\n")
-        counts.update({room_of(path): lines, "all": lines})
-    rows = [[room, f"{n:,}"] for room, n in sorted(counts.items())]
-    return table([["room", "lines"], ["---", "---:"], *rows])
-
-
-def room_of(path: Path) -> str:
-    """Return the room of a file of the package."""
-    room, *inside = path.relative_to(ROOT / "llamalib").parts
-    core = "commands" if room == "__main__.py" else "core"
-    return room if inside else core
 
 
 @dataclass(frozen=True)
@@ -84,14 +62,3 @@ def reading(notebook: dict) -> Reading:
             pictures += sum("<img " in page for page in pages)
     cells = len(notebook["cells"])
     return Reading(words, lines, pictures, cells, practice)
-
-
-def words_table(paths: list[Path]) -> str:
-    """Return words, cells and minutes by notebook."""
-    heads = ["notebook", "words", "cells", "minutes", "exercises"]
-    rows = [heads, ["---"] * len(heads)]
-    for path in paths:
-        found = reading(json.loads(path.read_text(encoding="utf-8")))
-        numbers = found.words, found.cells, found.minutes, found.practice
-        rows.append([path.stem, *(f"{n:,}" for n in numbers)])
-    return table(rows)

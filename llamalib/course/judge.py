@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import ROOT
+from ..load import ROOT
 
 LIBRARIES = str(ROOT / "llamalib"), "site-packages", "dist-packages", "<frozen"
 VARIANT = ContextVar("variant", default=0)  # which checks: 0, the visible

@@ -6,7 +6,7 @@ from math import prod
 
 import torch
 
-from ..formats.meta import tensor_shapes
+from ..load import tensor_shapes
 from ..model import LLAMA_1B
 from .judge import Wrong, agree, as_tensor, exercise, vary
 

@@ -1,6 +1,6 @@
 r"""The notebooks in order, and the header and footer that join them.
 
-`python -m llamalib frame` writes both into every notebook, in cells tagged
+`python -m lessons frame` writes both into every notebook, in cells tagged
 `frame`: links, times, and what a reader can do afterwards.
 """
 
@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..files import ROOT
+from ..load import ROOT
 from .counts import reading, table
 
 NOTEBOOKS = ROOT / "notebooks"

@@ -10,7 +10,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from ..files import ROOT, read_start, reject_lookalikes
+from ..load import ROOT, read_start, reject_lookalikes
 
 TEXTS = ("TinyStories-train.txt", "tinyshakespeare.txt")
 END_OF_TEXT = "<|endoftext|>"  # separates the stories of TinyStories

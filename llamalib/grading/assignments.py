@@ -31,7 +31,7 @@ from nbformat import v4, writes
 
 from ..course import series
 from ..course.counts import reading
-from ..files import ROOT
+from ..load import ROOT
 from ..tasks.lab import update_copy
 from ..tasks.notebooks import NOTEBOOKS, all_notebooks, read_notebook, write
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..course.counts import reading, table
 from ..course.series import SERIES
-from ..files import ROOT
+from ..load import ROOT
 from ..tasks.notebooks import NOTEBOOKS, read_notebook
 from .assignments import MISTAKES, exercises, sections, sentence
 

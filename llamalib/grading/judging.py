@@ -17,8 +17,7 @@ from pathlib import Path
 import torch
 
 from ..course.judge import variant
-from ..files import ROOT
-from ..loading import load
+from ..load import ROOT, load
 from .assignments import exercises
 from .sandbox import Sandbox, write_package
 from .wire import Failed, Lost, masked

@@ -18,7 +18,7 @@ from pathlib import Path
 from random import SystemRandom
 from tempfile import TemporaryFile
 
-from ..files import ROOT, listing
+from ..load import ROOT, listing
 from ..tasks.notebooks import all_notebooks, write
 from .assignments import TEXTS, exercises, find_notebook
 from .judging import FAILED, HIDDEN

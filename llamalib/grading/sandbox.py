@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..files import ROOT
+from ..load import ROOT
 from .wire import Function, Judge, Lost
 
 STUB = """

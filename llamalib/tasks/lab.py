@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 
-from ..files import ROOT
+from ..load import ROOT
 from .notebooks import NOTEBOOKS, write
 
 SETTINGS = ROOT / "llamalib" / "course" / "lab"

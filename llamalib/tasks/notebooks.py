@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ..files import ROOT, read_start
+from ..load import ROOT, read_start
 
 NOTEBOOKS = ROOT / "notebooks"
 APPENDIX = NOTEBOOKS / "appendix"

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..files import ROOT
+from ..load import ROOT
 from .notebooks import NOTEBOOKS
 
 POCKET = ROOT / "data" / "pocket-llama"

@@ -5,7 +5,7 @@ import re
 import tomllib
 
 from ..checks import expect
-from ..files import ROOT
+from ..load import ROOT
 from .notebooks import write
 
 SETUP = "notebooks/setup_colab.ipynb"

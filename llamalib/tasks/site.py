@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from ..files import ROOT
+from ..load import ROOT
 from .project import python, require
 
 SITE = ROOT / "site"

@@ -10,8 +10,18 @@ import numpy as np
 from matplotlib.colors import to_rgb
 from matplotlib.ticker import LogLocator, NullLocator
 
-from .base import AMOUNT, SIGNED, WIDTH, Picture, array, colour
-from .base import default_font, plain, spaced, visible
+from .base import (
+    AMOUNT,
+    SIGNED,
+    WIDTH,
+    Picture,
+    array,
+    colour,
+    default_font,
+    plain,
+    spaced,
+    visible,
+)
 
 # -- titles, labels, legends, texts
 

@@ -9,8 +9,15 @@ import numpy as np
 import torch
 
 from ..model import rms_norm, scale_frequencies
-from .base import AMOUNT, COLOURS, array, canvas, panels, spaced
-from .base import visible  # noqa: F401
+from .base import (
+    AMOUNT,
+    COLOURS,
+    array,
+    canvas,
+    panels,
+    spaced,
+    visible,  # noqa: F401
+)
 from .charts import finish, heatmap, lines, mark_x, mark_y, note, write
 from .model_map import strip  # noqa: F401
 from .play import Play

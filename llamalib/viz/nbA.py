@@ -7,10 +7,29 @@ import numpy as np
 from IPython.display import HTML, DisplayHandle
 from matplotlib.patches import Rectangle
 
-from .base import COLOURS, alt_text, array, canvas, image_tag
-from .base import legible, panels, plain, sharp_png, visible
-from .charts import add_legend, finish, heatmap, lines, log_axis, mark_y
-from .charts import ranked_bars, token_ticks, write
+from .base import (
+    COLOURS,
+    alt_text,
+    array,
+    canvas,
+    image_tag,
+    legible,
+    panels,
+    plain,
+    sharp_png,
+    visible,
+)
+from .charts import (
+    add_legend,
+    finish,
+    heatmap,
+    lines,
+    log_axis,
+    mark_y,
+    ranked_bars,
+    token_ticks,
+    write,
+)
 from .model_map import strip  # noqa: F401
 from .play import Play, token_texts
 

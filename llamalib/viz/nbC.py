@@ -7,8 +7,18 @@ import torch
 
 from ..probe import record
 from .base import GROUPS, array, canvas, colour, panels, plain
-from .charts import boxes, cell_texts, figure_legend, finish, heatmap, lines
-from .charts import log_axis, page, text_flow, write
+from .charts import (
+    boxes,
+    cell_texts,
+    figure_legend,
+    finish,
+    heatmap,
+    lines,
+    log_axis,
+    page,
+    text_flow,
+    write,
+)
 from .model_map import strip  # noqa: F401
 from .play import Play, token_texts
 

@@ -5,8 +5,17 @@ import math
 import ipywidgets as ipw
 
 from .base import COLOURS, array, colour, heading, panels, spaced
-from .charts import add_legend, cell_texts, figure_legend, finish, heatmap
-from .charts import lines, mark_x, mark_y, note
+from .charts import (
+    add_legend,
+    cell_texts,
+    figure_legend,
+    finish,
+    heatmap,
+    lines,
+    mark_x,
+    mark_y,
+    note,
+)
 from .model_map import strip  # noqa: F401
 from .play import Play
 

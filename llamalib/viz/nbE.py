@@ -3,7 +3,7 @@ r"""Pictures and widget of appendix E."""
 import ipywidgets as ipw
 from matplotlib.patches import Rectangle
 
-from ..formats.meta import tensor_shapes
+from ..load import tensor_shapes
 from . import charts
 from .base import COLOURS, canvas, size_text
 from .model_map import strip  # noqa: F401

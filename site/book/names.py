@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import resolve_name
 from itertools import takewhile
 
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 
 TAKE_NAMES = "break_it", "replaced"  # keywords: llamalib's functions
 OUTER = "viz", "course", "tasks", "grading"  # rooms that no cell teaches

@@ -23,7 +23,7 @@ from llamalib.course.series import (
     series_table,
     todays_times,
 )
-from llamalib.files import ROOT
+from llamalib.load import ROOT
 
 from . import flow
 from .names import Package, read_series

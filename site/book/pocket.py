@@ -6,8 +6,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from llamalib.files import ROOT
-from llamalib.loading import load
+from llamalib.load import ROOT, load
 
 POCKET = ROOT / "data" / "pocket-llama"
 

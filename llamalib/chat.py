@@ -5,9 +5,9 @@ import sys
 
 import torch
 
-from ..checks import check_sampling, check_seed, expect, is_count
-from ..generate import KVCache, decode_one, make_sampler, prefill
-from ..loading import describe, load
+from .checks import check_sampling, check_seed, expect, is_count
+from .generate import KVCache, decode_one, make_sampler, prefill
+from .load import describe, load
 
 HELP = "/new begins a new conversation, /bye or Ctrl-D ends, Ctrl-C interrupts"
 # Meta's template puts these lines first, from Llama 3.1 on.
@@ -20,17 +20,14 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     check_sampling(**sampling)
     check_seed(seed)
     llama = load(folder)
+    check_trained(llama)
     if date is None:  # not given: today's, from Llama 3.1 on
         date = f"{dt.date.today():%d %b %Y}" * llama.config.use_scaled_rope
     # 0.9: as in the generation_config.json of Meta's Instruct models
     choose = make_sampler(llama.device, 1, seed, top_p=0.9, **sampling)
     opening = opening_ids(llama.tokenizer, system, date)
-    shortest = llama.tokenizer.encode_chat([{"role": "user", "content": "a"}])
-    least, top = len(opening + shortest), llama.config.context_length
-    context = min(4096, top) if context is None else context
-    expect(least <= context <= top, "context", context, f"{least} to {top}")
     chat = Chat(llama, choose, opening, max_new_tokens, context)
-    print(f"{describe(llama)}\n{doubt(llama)}{HELP}")
+    print(f"{describe(llama)}\n{HELP}")
     text = ""
     while text.lower() != "/bye":
         try:
@@ -49,15 +46,56 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
             print(f"[{error}]")
 
 
-class Chat:
-    """A conversation: its messages, and the ids and KV cache of its tokens."""
+def check_trained(llama) -> None:
+    """Raise ValueError if a model does not know Llama 3's conversations.
 
-    def __init__(self, llama, choose, opening, most, context):
+    Embeddings of tokens that no text held stay close together (seen in the
+    pocket Llama, reported of Llama 3, not verified on 3.2).
+    """
+    t, why = llama.tokenizer, None
+    if t.eot_id is None:
+        why = "its tokenizer has no <|eot_id|>"
+    elif t.eot_id not in t.stop_tokens:
+        why = "its files do not list <|eot_id|> among the stop tokens"
+    else:
+        unused = [i for n, i in t.special_tokens.items() if "reserved" in n]
+        ids = torch.tensor([t.eot_id, *unused], device=llama.device)
+        rows = llama.tok_embeddings.weight[ids].float()  # (n, D)
+        far = (rows - rows[1:].mean(0)).norm(dim=-1)  # (n,)
+        if unused and far[0] <= 2 * far[1:].median():
+            why = "the embedding of <|eot_id|> is that of an unused token"
+    if why:
+        raise ValueError(
+            f"{llama.name} was not trained for Llama 3's conversations "
+            f"({why}): name the folder of an Instruct model, or continue a "
+            "text with "
+            '`python -m llamalib run "…"`'
+        )
+
+
+class Chat:
+    """A conversation: its messages, and the ids and KV cache of its tokens.
+
+    opening: the ids before the first message.
+    most: the largest number of tokens in an answer.
+    context: the capacity of the cache; None: 4,096, or what the model holds.
+    """
+
+    def __init__(self, llama, choose, opening, most, context=None):
         expect(is_count(most), "max_new_tokens", most, "a whole number from 1")
+        shortest = llama.tokenizer.encode_chat(
+            [{"role": "user", "content": "a"}]
+        )
+        least = len(opening) + len(shortest)
+        top = llama.config.context_length
+        context = min(4096, top) if context is None else context
+        expect(
+            least <= context <= top, "context", context, f"{least} to {top}"
+        )
         self.llama, self.choose, self.opening = llama, choose, opening
-        self.messages, self.most = [], most
-        like = dict(device=llama.device, dtype=llama.dtype)
-        self.ids, self.cache = [], KVCache(llama.config, context, **like)
+        self.messages, self.most, self.ids = [], most, []
+        like = {"device": llama.device, "dtype": llama.dtype}
+        self.cache = KVCache(llama.config, context, **like)
 
     def reply(self, text: str) -> None:
         """Print the answer to a message; keep both if there is an answer."""
@@ -78,10 +116,13 @@ class Chat:
         """Yield the answer's ids, up to its stop token."""
         t, S = self.llama.tokenizer, self.cache.max_seq_len
         ids = self.opening + t.encode_chat([*self.messages, question])[1:]
-        left = f"under {S}: the message is left out; /new begins a new one"
-        expect(len(ids) < S, "the number of all tokens", len(ids), left)
+        if len(ids) >= S:
+            raise ValueError(
+                f"the conversation would have {len(ids)} tokens, the context "
+                f"holds {S}: the message is left out; /new begins a new one"
+            )
         same = [a == b for a, b in zip(ids[:-1], self.ids)]
-        kept = [*same, False].index(False)
+        kept = [*same, False].index(False)  # their keys stay in the cache
         self.ids = ids[:kept]
         self.cache.advance(kept - self.cache.length)  # back to what is kept
         new = torch.tensor([ids[kept:]], device=self.llama.device)  # (1, T)
@@ -106,24 +147,3 @@ def opening_ids(tokenizer, system: str, date: str) -> list[int]:
     end = empty.index(tokenizer.eot_id) if text else 1
     body = tokenizer.encode(text, bos=False, eos=False)
     return empty[:end] + body + [tokenizer.eot_id] * bool(text)
-
-
-def doubt(llama) -> str:
-    """Return a warning if this seems to be a base model, or "".
-
-    Embeddings of tokens that no text held stay close together (seen in the
-    pocket Llama, reported of Llama 3, not verified on 3.2).
-    """
-    t, name = llama.tokenizer, llama.name
-    unused = [i for n, i in t.special_tokens.items() if "reserved" in n]
-    ids = torch.tensor([t.eot_id, *unused], device=llama.device)
-    rows = llama.tok_embeddings.weight[ids].float()
-    far = (rows - rows[1:].mean(0)).norm(dim=-1)  # (n,)
-    signs = {
-        "its <|eot_id|> is unused": unused and far[0] <= 2 * far[1:].median(),
-        "its files list no <|eot_id|>": t.eot_id not in t.stop_tokens,
-        "its name lacks 'Instruct'": "Instruct" not in name,
-    }
-    why = ", and ".join(sign for sign, found in signs.items() if found)
-    no = f"{name} may not be trained on conversations: {why}.\n"
-    return no if why else ""

@@ -1,9 +1,15 @@
-"""Everything that needs a GPU, in one command of at most nine minutes.
+r"""Test and measure everything that needs a CUDA GPU, in nine minutes at most.
 
-It installs nothing: what this Python lacks is left out. Each part is a process
-with a limit of time, and what it found is written before the next one starts.
+    python bench/gpu.py
+
+It needs torch, and its parts need the other packages that llamalib imports.
+Nothing is installed: the tests are left out where pytest or matplotlib is
+missing. Each part is a process with a limit of time. What it found is written
+to `bench/results/generation-cuda.json` before the next one starts, and
+`report.py` makes the tables of it.
 """
 
+import argparse
 import json
 import os
 import re
@@ -17,9 +23,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from ..files import ROOT
-from .notebooks import write
-
+ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 CHECKPOINT = ROOT / "data" / "build" / "bench" / "1b"
 RESERVE = 25  # seconds for the report
@@ -129,4 +133,21 @@ def keep(file: Path, name: str, found: dict) -> None:
     whole = {"device": "cuda", "parts": {}} | json.loads(text)
     whole["parts"][name] = found
     text = json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
-    write(file, text.encode())
+    part = file.with_suffix(".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(file)
+
+
+def main(argv=None) -> int:
+    """Run the parts that the command line names; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--minutes", type=float, default=9, help="the most to take")
+    add("--parts", nargs="*", choices=PARTS, help="only these")
+    # on the CPU, with a tiny model; results in this folder
+    add("--rehearse", type=Path, help=argparse.SUPPRESS)
+    return run_gpu(**vars(parser.parse_args(argv)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

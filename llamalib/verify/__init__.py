@@ -1,1 +1,0 @@
-"""Hold a checkpoint against what was published about it."""
