@@ -11,7 +11,6 @@ import textwrap
 
 import pytest
 import torch
-from llamalib.formats import meta
 from torch import Tensor
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -25,6 +24,7 @@ from llamalib.quantize import QuantizedLinear
 from tests.helpers import random_llama, small_config, write_checkpoint
 
 generate = sys.modules["llamalib.generate"]  # the file, not the function
+files = sys.modules["llamalib.load"]
 GPU = torch.device("cuda:0")
 ONE_LAYER = small_config(n_layers=1)
 aten = torch.ops.aten
@@ -205,13 +205,13 @@ def gpu(monkeypatch):
     monkeypatch.setattr(FakeTensor, "tolist", tolist)
     # what is compiled and captured, run as it is written
     monkeypatch.setattr(generate, "compiled", lambda function, _: function)
-    open_shard = meta.open_shard
+    open_shard = files.open_shard
 
-    def opened(file):  # from the disk: with numbers
+    def opened(*args):  # from the disk: with numbers
         with fake_tensor.unset_fake_temporarily():
-            return open_shard(file)
+            return open_shard(*args)
 
-    monkeypatch.setattr(meta, "open_shard", opened)
+    monkeypatch.setattr(files, "open_shard", opened)
     with found.fake, found, InPython(found):
         yield found
 

@@ -308,7 +308,7 @@ class TestModel:
 
 @pytest.mark.parametrize("kind", ["int5", 8, True, ""])
 def test_bad_kind(folder, kind):
-    with pytest.raises(ValueError, match="must be 'int8' or 'int4'"):
+    with pytest.raises(ValueError, match="must be 'int8', 'int4' or None"):
         llamalib.load(folder, quantize=kind)
 
 
