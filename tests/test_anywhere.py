@@ -72,7 +72,7 @@ def test_test_takes_files_and_notebooks(command, clone):
 def test_a_notebook_is_executed_and_compared(command, clone):
     import nbformat
 
-    source = "import llamalib.files\nprint(llamalib.files.ROOT.name)"
+    source = "from llamalib.load import ROOT\nprint(ROOT.name)"
     cells = [nbformat.v4.new_code_cell(source)]
     path = clone / "mein Heft.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
