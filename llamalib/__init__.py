@@ -21,7 +21,7 @@ from .generate import (
     top_k_logits,
     top_p_logits,
 )
-from .load import find_checkpoint, load, save
+from .load import find_checkpoint, load
 from .model import (
     LLAMA_1B,
     Attention,
@@ -50,6 +50,7 @@ from .probe import (
     replaced,
     text_loss,
 )
+from .save import save
 from .tokenizer import Tokenizer
 
 __version__ = "0.3.0"

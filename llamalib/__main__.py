@@ -8,8 +8,10 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+from .fetch import fetch
 from .generate import generate
-from .load import ROOT, describe, fetch, load, save
+from .load import ROOT, describe, load
+from .save import save
 
 PROMPT = "The capital of France is"
 REAL = "meta-llama/Llama-3.2-1B"

@@ -12,6 +12,12 @@ LFS = b"version https://git-lfs.github.com/spec/"
 HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
 
 
+def require(ok, problem: str) -> None:
+    """Raise ValueError unless ok."""
+    if not ok:
+        raise ValueError(problem)
+
+
 def expect(ok: bool, name: str, found, expected: str) -> None:
     """Raise ValueError with name, value and expectation unless ok."""
     if not ok:

@@ -1,41 +1,35 @@
-r"""Open, describe, save and fetch a model.
+r"""Open a model: Meta's files, in one shard or several, or Hugging Face's.
 
-`load` reads Meta's original files, in one shard or several, and Hugging
-Face's. Nothing that a file holds is ever run.
+Nothing that a file holds is ever run.
 
 `llamalib.load` is the function, not this module: write `from llamalib.load
 import …` for the other names.
 """
 
-import dataclasses
-import errno
-import json
 import os
 import pickle
 import re
-import struct
 import zipfile
-from dataclasses import MISSING, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .checks import damaged, read_json, read_start, reject_lookalikes, shown
-from .model import (
-    HIGH_FREQ_FACTOR,
-    LLAMA_1B,
-    LOW_FREQ_FACTOR,
-    ORIGINAL_CONTEXT,
-    Llama,
-    ModelArgs,
+from .checks import (
+    damaged,
+    read_json,
+    read_start,
+    reject_lookalikes,
+    require,
+    shown,
 )
+from .config import config_of, config_of_hugging_face
+from .model import Llama, ModelArgs
 from .tokenizer import (
     Tokenizer,
     is_sentencepiece,
     read_tokenizer_json,
-    write_ranks,
 )
 
 ROOT = Path(__file__).resolve().parents[1]  # the project's folder
@@ -118,12 +112,6 @@ def describe(llama: Llama) -> str:
         f"H={n * c.n_heads}, KV={n * c.n_kv_heads}, F={c.hidden_dim}, "
         f"V={c.vocab_size}, {dtype}, {llama.device}"
     )
-
-
-def require(ok, problem: str) -> None:
-    """Raise ValueError unless ok."""
-    if not ok:
-        raise ValueError(problem)
 
 
 # -- the folder --------------------------------------------------------------
@@ -270,225 +258,6 @@ def read_folder(folder: Path, check: bool = False, keep=None):
         if not is_metas and name.endswith((".wq.weight", ".wk.weight")):
             tensors[name] = [to_meta_layout(part, hd) for part in parts]
     return config, tokenizer, tensors, tied
-
-
-# -- settings ----------------------------------------------------------------
-
-# Keys of Meta checkpoints that this package does not support.
-VISION = ("chunk_size", "max_num_chunks", "num_cross_attention_layers")
-UNSUPPORTED = dict.fromkeys([f"vision_{key}" for key in VISION], "vision")
-UNSUPPORTED |= {"quantization_args": "quantized", "lora_args": "quantized"}
-OPTIONAL = {"ffn_dim_multiplier", "rope_scaling_factor"}  # may be null
-OPTIONAL |= {"head_width", "context_length"}
-MAX_COUNT = 2**31 - 1
-BOUNDS = {  # of the fields that are not whole numbers
-    "ffn_dim_multiplier": (1e-10, 1e10),  # for widths up to MAX_COUNT
-    "norm_eps": (1e-37, 1.0),  # normal in float32
-    "rope_theta": (1.0, 1e30),  # so that every frequency is at most 1
-    "rope_scaling_factor": (1.0, 2.0**18),  # for contexts up to MAX_COUNT
-}
-
-
-def config_of(params: dict, where="params", called=None) -> ModelArgs:
-    """Return the config that params describe.
-
-    Configs of the same model are equal, however they are written. Raises
-    ValueError, beginning with `where`, for a key or a value that is wrong.
-    called: names of fields in errors, if not their own.
-    """
-    kind = type(params).__name__
-    require(isinstance(params, dict), f"{where} must be an object, got {kind}")
-    fields = {f.name: f for f in dataclasses.fields(ModelArgs)}
-    names = {name: (called or {}).get(name, name) for name in fields}
-    for key in set(params) & set(UNSUPPORTED):
-        raise ValueError(
-            f"{where}: {key!r} belongs to a {UNSUPPORTED[key]} model, which "
-            "llamalib does not support"
-        )
-    unknown = ", ".join(sorted(map(repr, set(params) - set(fields))))
-    require(
-        not unknown,
-        f"{where}: unknown key {unknown:.200}; known: {', '.join(fields)}",
-    )
-    needed = {name for name in fields if fields[name].default is MISSING}
-    missing = ", ".join(sorted(map(repr, needed - set(params))))
-    require(not missing, f"{where}: missing key {missing}")
-    for name, value in params.items():
-        check_value(f"{where}: {names[name]}", value, fields[name])
-    given = {n: v for n, v in params.items() if v is not None or n in needed}
-    config = published(ModelArgs(**given))
-    if params.get("context_length") is None:
-        config = replace(config, context_length=published_context(config))
-    check_heads(config, where, names)
-    return config
-
-
-def check_value(name: str, value, field) -> None:
-    """Raise ValueError unless a field may have the value."""
-    if field.type is bool:
-        ok, what = type(value) is bool, "true or false"
-    else:
-        is_real = field.name in BOUNDS
-        low, high = BOUNDS.get(field.name, (1, MAX_COUNT))
-        kinds = (int, float) if is_real else (int,)
-        ok = type(value) in kinds and low <= value <= high
-        ok = ok or value is None and field.name in OPTIONAL
-        what = "a number" if is_real else "a whole number"
-        what = f"{what} from {low:.10g} to {high:.10g}"
-    require(ok, f"{name} must be {what}, got {value!r:.80}")
-
-
-def check_heads(config: ModelArgs, where, names: dict) -> None:
-    """Raise ValueError unless the heads fit together."""
-    H, KV, D = config.n_heads, config.n_kv_heads, config.dim
-    dim, heads, kv_heads = (names[n] for n in ("dim", "n_heads", "n_kv_heads"))
-    require(
-        H % KV == 0,
-        f"{where}: {heads} must be a multiple of {kv_heads} = {KV}, got {H}",
-    )
-    require(
-        config.head_width or D % H == 0,
-        f"{where}: {dim} must be a multiple of {heads} = {H}, got {D}",
-    )
-    source = names["head_width"] if config.head_width else f"{dim} / {heads}"
-    require(
-        config.head_dim % 2 == 0,
-        f"{where}: the width of a head must be even, for RoPE's pairs, got "
-        f"{config.head_dim} ({source})",
-    )
-
-
-def published(config: ModelArgs) -> ModelArgs:
-    """Return the config with None wherever it has the published value."""
-    factor, width = config.rope_scaling_factor, config.head_width
-    usual = replace(config, rope_scaling_factor=None).scaling_factor
-    if factor == usual or not config.use_scaled_rope:
-        factor = None
-    if width == config.dim / config.n_heads:
-        width = None
-    return replace(config, rope_scaling_factor=factor, head_width=width)
-
-
-def published_context(config: ModelArgs) -> int:
-    """Return the context of Meta's models: longer with scaled RoPE."""
-    return LLAMA_1B.context_length if config.use_scaled_rope else 8192
-
-
-def params_of(config: ModelArgs) -> dict:
-    """Return the config as Meta's params.json, with sorted keys."""
-    config = published(config)
-    kept = {n: v for n, v in dataclasses.asdict(config).items() if v}
-    if config.context_length == published_context(config):
-        del kept["context_length"]
-    kept["ffn_dim_multiplier"] = config.ffn_dim_multiplier
-    return dict(sorted(kept.items()))
-
-
-# Hugging Face's names of our fields
-FIELDS = {
-    "dim": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "n_kv_heads": "num_key_value_heads",
-    "vocab_size": "vocab_size",
-    "multiple_of": "intermediate_size",
-    "norm_eps": "rms_norm_eps",
-    "head_width": "head_dim",
-    "context_length": "max_position_embeddings",
-}
-DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048}
-# The values that leave a config a Llama's; None: the key is missing
-LLAMA_VALUES = {
-    "model_type": ["llama"],
-    "architectures": [["LlamaForCausalLM"], [], None],
-    "hidden_act": ["silu", "swish", None],
-    "tie_word_embeddings": [False, True, None],
-    "partial_rotary_factor": [1, None],
-}
-UNSET = (
-    "attention_bias attention_chunk_size attn_logit_softcapping auto_map "
-    "final_logit_softcapping is_encoder_decoder mlp_bias n_routed_experts "
-    "no_rope_layers num_experts num_local_experts quantization_config "
-    "rope_interleaved sliding_window text_config use_qk_norm "
-    "use_sliding_window vision_config"
-)
-LLAMA_VALUES |= {key: [None, False, []] for key in UNSET.split()}
-LLAMA3_SCALING = {
-    "rope_type": ["llama3"],
-    "low_freq_factor": [LOW_FREQ_FACTOR],
-    "high_freq_factor": [HIGH_FREQ_FACTOR],
-    "original_max_position_embeddings": [ORIGINAL_CONTEXT],
-}
-# multiple_of and ffn_dim_multiplier of the published models
-PUBLISHED_FFN = [(256, 1.5), (256, 1.0), (4096, 1.3), (4096, 1.2), (1024, 1.3)]
-
-
-def config_of_hugging_face(settings: dict, where) -> ModelArgs:
-    """Return a config.json's settings, or raise ValueError naming the key."""
-    layers = settings.get("layer_types")
-    n = len(layers) if isinstance(layers, list) else 0
-    kinds = {"layer_types": [["full_attention"] * n, None]}
-    check_values(settings, LLAMA_VALUES | kinds, where)
-    given = DEFAULTS | {k: v for k, v in settings.items() if v is not None}
-    given.setdefault("num_key_value_heads", given.get("num_attention_heads"))
-    fields = {ours: given.get(key) for ours, key in FIELDS.items()}
-    fields |= rope_fields(settings, where) | {"ffn_dim_multiplier": None}
-    # intermediate_size is checked in the place of multiple_of
-    config = config_of(
-        fields, where, {"rope_scaling_factor": "factor"} | FIELDS
-    )
-    return replace(config, **ffn_fields(config.dim, config.multiple_of))
-
-
-def check_values(settings: dict, values: dict[str, list], where) -> None:
-    """Raise ValueError for a key whose value is not among those expected."""
-    for key, expected in values.items():
-        require(
-            settings.get(key) in expected,
-            f"{where}: {key} must be {expected[0]!s:.80}, got "
-            f"{settings.get(key)!r:.80}: llamalib runs Llamas only",
-        )
-
-
-def ffn_fields(dim: int, hidden: int) -> dict:
-    """Return fields that give `hidden`: a published model's, if one fits."""
-    own = hidden, hidden / int(8 * dim / 3)
-    for multiple_of, multiplier in [*PUBLISHED_FFN, own]:
-        ffn = dict(multiple_of=multiple_of, ffn_dim_multiplier=multiplier)
-        if replace(LLAMA_1B, dim=dim, **ffn).hidden_dim == hidden:
-            break
-    return ffn
-
-
-def rope_fields(settings: dict, where) -> dict:
-    """Return rope_theta and its scaling, of an old config or a new one."""
-    # transformers 5 writes rope_parameters; earlier ones rope_scaling or null
-    old = settings.get("rope_scaling") or None
-    scaling = settings.get("rope_parameters") or old or {}
-    kind = type(scaling).__name__
-    require(
-        isinstance(scaling, dict),
-        f"{where}: rope_parameters must be an object, got {kind}",
-    )
-    require(
-        old in (scaling, None),
-        f"{where}: rope_scaling and rope_parameters differ",
-    )
-    top = settings.get("rope_theta")
-    base = scaling.get("rope_theta", 10000.0 if top is None else top)
-    require(
-        top in (None, base),
-        f"{where}: rope_theta is {top!r:.80}, but {base!r:.80} in "
-        "rope_parameters",
-    )
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "default":
-        return dict(rope_theta=base)
-    check_values(scaling | {"rope_type": kind}, LLAMA3_SCALING, where)
-    factor = scaling.get("factor") or 0  # 0 is refused
-    return dict(
-        rope_theta=base, use_scaled_rope=True, rope_scaling_factor=factor
-    )
 
 
 # -- tensors -----------------------------------------------------------------
@@ -700,53 +469,17 @@ def open_shard(file: Path, check: bool = False) -> dict[str, Tensor]:
 
 
 def check_archive(file: Path, all_records: bool) -> None:
-    """Raise an error if a .pth, a zip archive, is damaged.
+    """Raise an error if a record of a .pth, a zip archive, is damaged.
 
     all_records: whether to compare every checksum, which takes seconds for a
     large file, or only those of the records that hold no numbers.
     """
     with zipfile.ZipFile(file) as archive:
-        records = sorted(archive.infolist(), key=lambda r: r.header_offset)
-        ends = [record.header_offset for record in records[1:]]
-        start = 0
-        for record, end in zip(records, [*ends, archive.start_dir]):
-            problem = f"the header of {record.filename} is wrong"
-            require(is_in_place(archive.fp, record, start, end), problem)
-            start = end
-        for record in records:
+        for record in archive.infolist():
             if all_records or "/data/" not in record.filename:
                 with archive.open(record) as opened:
                     while opened.read(2**24):
                         pass
-
-
-def is_in_place(opened, record: zipfile.ZipInfo, start: int, end: int) -> bool:
-    r"""Return whether a stored record fills the archive from start to end.
-
-    PyTorch finds a tensor's numbers by the lengths in the record's own header
-    and compares no checksum: a wrong length would shift them.
-    """
-    opened.seek(start)
-    signature, *lengths = struct.unpack("<4s22xHH", opened.read(30))
-    name = opened.read(lengths[0])
-    opened.seek(lengths[1] + record.file_size, os.SEEK_CUR)
-    tails, tail = [b""], opened.read(max(end - opened.tell(), 0))
-    if record.flag_bits & 8:  # checksum and sizes once more
-        sizes = record.CRC, record.compress_size, record.file_size
-        short = struct.pack("<3L", *(n & 0xFFFFFFFF for n in sizes))
-        parts = short, struct.pack("<LQQ", *sizes)
-        tails = [b"PK\x07\x08" + part for part in parts]
-    is_utf8 = record.flag_bits & 0x800
-    return (
-        record.header_offset == start
-        and opened.tell() == end
-        and signature == b"PK\x03\x04"
-        and name
-        == record.orig_filename.encode("utf-8" if is_utf8 else "cp437")
-        and tail in tails
-        and record.compress_type == zipfile.ZIP_STORED
-        and not record.external_attr & 0x10  # a folder, which has no numbers
-    )
 
 
 def plain(found, place: str) -> Tensor:
@@ -980,227 +713,18 @@ def choose_dtype(device, stored, dtype=None) -> tuple[torch.dtype, str]:
         "dtype must be torch.bfloat16, torch.float16, torch.float32 or None, "
         f"got {dtype!r:.80}",
     )
-    on_cpu, found = device.type == "cpu", dtype or stored
-    if is_native(device, found):
-        return found, ""
-    if on_cpu or dtype:
-        return found, f"not native to this {'processor' if on_cpu else 'GPU'}"
+    if dtype or stored != torch.bfloat16 or has_bfloat16(device):
+        return dtype or stored, ""
     return torch.float16, "this GPU has no bfloat16"
 
 
-def is_native(device, dtype) -> bool:
-    """Return whether a device has instructions for numbers of this dtype."""
-    if device.type == "cpu":
-        return dtype == torch.float32 or has_instructions(dtype)
-    if dtype != torch.bfloat16:
-        return True
+def has_bfloat16(device) -> bool:
+    """Return whether a GPU multiplies bfloat16; True of every CPU."""
     # torch.cuda.is_bf16_supported() is True of a T4, which emulates it
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
+    if device.type == "cpu":
+        return True
     mps = torch.backends.mps
     chip = re.match(r"Apple M(\d+)", mps.get_name())  # M1 and M2 emulate it
     return bool(chip and int(chip[1]) > 2 and mps.is_macos_or_newer(14, 0))
-
-
-def has_instructions(dtype) -> bool:
-    """Return whether the processor has instructions for 16-bit numbers."""
-    if not torch.backends.mkldnn.is_available():  # PyTorch on Apple's chips
-        return False
-    onednn = torch.ops.mkldnn
-    if dtype == torch.float16:
-        return onednn._is_mkldnn_fp16_supported()
-    # oneDNN takes bfloat16 on every x86 processor with AVX-512; without
-    # further instructions that is slow
-    is_x86 = "AVX" in torch.backends.cpu.get_cpu_capability()
-    fast = not is_x86 or torch.cpu._is_avx512_bf16_supported()
-    return fast and onednn._is_mkldnn_bf16_supported()
-
-
-# -- saving ------------------------------------------------------------------
-
-
-def save(llama: Llama, folder) -> None:
-    r"""Write a model in Meta's format, in one shard and in its own dtype.
-
-    `load` opens it with Llama 3's special tokens and ends of a text.
-    Raises ValueError for quantized weights, other special tokens, or a folder
-    with several shards or Hugging Face's files; OSError for what cannot be
-    written.
-    """
-    folder, config = Path(folder), llama.config
-    w = dict(llama.named_parameters(remove_duplicate=False))
-    require(
-        all(name in w for name in tensor_shapes(config)),
-        "a quantized model cannot be saved: load it without quantize",
-    )
-    check_tensors(w, config, "its config", {"": "the model"})
-    for pattern in ("consolidated.0[1-9].pth", "config.json"):
-        for file in folder.glob(pattern):
-            raise ValueError(f"{file} is another model's: name a new folder")
-    ranks, params = metas_ranks(llama.tokenizer, config), params_of(config)
-    tensors = {name: w[name].detach().cpu() for name in w}
-    if llama.tied:
-        tensors["output.weight"] = tensors["tok_embeddings.weight"]
-    text = json.dumps(params, indent=2) + "\n"
-    files = {
-        "consolidated.00.pth": lambda part: torch.save(tensors, part),
-        "tokenizer.model": lambda part: write_ranks(part, ranks),
-        "params.json": lambda part: part.write_text(text),
-    }
-    write_files(folder, files)
-
-
-def metas_ranks(tokenizer, config: ModelArgs) -> dict[bytes, int]:
-    """Return the ranks of Llama 3's tokenizer, or raise ValueError."""
-    ranks = getattr(tokenizer, "ranks", None)
-    require(ranks, "Meta's format needs Llama 3's tokenizer: this is another")
-    usual, V = Tokenizer(ranks), config.vocab_size
-    n = usual.n_words
-    require(
-        n == tokenizer.n_words == V,
-        f"the tokenizer has {n} tokens in Meta's format, but vocab_size is {V}",
-    )
-    special = tokenizer.special_tokens.items()
-    names = {(name, i) for name, i in special if "reserved" not in name}
-    require(
-        names <= usual.special_tokens.items()
-        and tokenizer.stop_tokens <= usual.stop_tokens
-        and tokenizer.eos_id == usual.eos_id,
-        "Meta's format has no place for the special tokens of this tokenizer, "
-        "or the ids that end its texts",
-    )
-    return ranks
-
-
-def write_files(folder: Path, files: dict) -> None:
-    r"""Write each file under another name by its function, then rename all.
-
-    The last is params.json. An older one is moved away first, so that no
-    folder ever has new weights and old settings.
-    """
-    # an ending after the last dot: torch.save writes the name before it
-    ending = f".part{os.getpid()}"
-    parts = {folder / name: folder / (name + ending) for name in files}
-    file, older = folder, folder / f"older{ending}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, write in zip(parts, files.values()):
-            write(parts[file])
-        if file.is_file():
-            file.replace(older)
-        for file, part in parts.items():
-            part.replace(file)
-    except (OSError, RuntimeError) as error:  # RuntimeError: torch.save's
-        if older.is_file() and all(part.is_file() for part in parts.values()):
-            older.replace(folder / "params.json")  # nothing was renamed yet
-        reason = getattr(error, "strerror", None) or str(error)[:160]
-        raise OSError(
-            getattr(error, "errno", None) or errno.EIO,
-            f"{file} cannot be written ({reason}): make room, or name another "
-            "folder; Windows keeps a file that a loaded model is mapped from",
-        ) from None
-    finally:
-        for part in [*parts.values(), older]:
-            if os.path.lexists(part):
-                part.unlink()
-
-
-# -- a download --------------------------------------------------------------
-
-FILES = {  # what `load` reads, by the file that tells that a page has it
-    "original/params.json": [
-        "original/params.json",
-        "original/tokenizer.model",
-        "original/consolidated.*.pth",
-    ],
-    "config.json": [
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "model*.safetensors",
-        INDEX,
-    ],
-}
-
-
-def fetch(model="Llama-3.2-1B", data=ROOT / "data", *, endpoint=None) -> Path:
-    r"""Download a model with huggingface_hub; return the folder to load.
-
-    model: "Llama-3.2-1B", … of meta-llama, or OWNER/NAME.
-    data: the folder that gets a folder of the model's name.
-    endpoint: the hub's address; None: $HF_ENDPOINT, or the usual one.
-    A page in Hugging Face's format is also written in Meta's, to `original/`,
-    for notebooks 00 to 02, if Meta's can hold the model.
-    Raises PermissionError, ValueError, ConnectionError or OSError.
-    """
-    from huggingface_hub import HfApi, snapshot_download
-
-    repo = model if "/" in model else f"meta-llama/{model}"
-    owner, _, name = repo.partition("/")
-    # other owners' models are below the owner: two may have the same name
-    target = Path(data) / (name if owner == "meta-llama" else repo)
-    api = HfApi(endpoint=endpoint)
-    page = f"{api.endpoint}/{repo}"
-    try:
-        info = api.model_info(repo)
-        names = {file.rfilename for file in info.siblings or []}
-        found = next((key for key in FILES if key in names), None)
-        print(licence(model, (info.card_data or {}).get("license")))
-        if found:
-            snapshot_download(
-                repo,
-                revision=info.sha,
-                endpoint=endpoint,
-                local_dir=target,
-                allow_patterns=FILES[found],
-            )
-    except Exception as error:  # the hub's, the network's or the disk's
-        raise explained(error, page, target) from None
-    require(found, f"{page} has neither {' nor '.join(FILES)}")
-    original = target / "original"
-    if found == "config.json":
-        try:
-            save(load(target, device="cpu"), original)
-        except ValueError as error:
-            print(
-                f"{target} is ready, but not for notebooks 00 to 02: {error}"
-            )
-            return target
-    return original
-
-
-def licence(model: str, name: str | None = None) -> str:
-    """Say which licence a model's weights have; its page gives its name."""
-    if found := re.search(r"Llama-(3(\.\d)?)", model):
-        version = found[1].replace(".", "_")
-        url = f"https://www.llama.com/llama{version}/license/"
-        return f"The weights come under Meta's Llama Community License: {url}"
-    name = shown(name) if name else "its page does not name it, read it there"
-    return f"The weights come under a licence of their own: {name}"
-
-
-def explained(error: Exception, page: str, target: Path) -> Exception:
-    """Return a hub's or a disk's error as a sentence that says what to do."""
-    from huggingface_hub import errors
-
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    code = getattr(error, "errno", None)
-    said = shown(" ".join(str(error).split()))
-    if isinstance(error, errors.GatedRepoError) or status == 403:
-        return PermissionError(
-            f"{page} is for those who accepted its licence: accept it on that "
-            "page, and log in with `hf auth login`"
-        )
-    absent = errors.RepositoryNotFoundError, errors.HFValidationError
-    if isinstance(error, absent) or status == 401:
-        return ValueError(
-            f"{page} does not exist, or is private: check the name, or log "
-            "in with `hf auth login`"
-        )
-    if code and not isinstance(error, (ConnectionError, TimeoutError)):
-        return OSError(code, f"{target} cannot be written to ({said})")
-    return ConnectionError(
-        f"{page} cannot be reached ({said}): check the network, or try again "
-        "later; what was downloaded is kept"
-    )

@@ -15,14 +15,9 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from .checks import expect, reject_lookalikes
-from .load import (
-    config_of,
-    find_checkpoint,
-    load,
-    read_json,
-    tensor_shapes,
-)
+from .checks import expect, read_json, reject_lookalikes
+from .config import config_of
+from .load import find_checkpoint, load, tensor_shapes
 
 PUBLISHED = Path(__file__).with_name("published.json")
 PASSED, FAILED, UNKNOWN = "passed", "failed", "not known"

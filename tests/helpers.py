@@ -7,7 +7,7 @@ import torch
 from matplotlib import pyplot as plt
 
 from llamalib import Llama, ModelArgs
-from llamalib.load import params_of
+from llamalib.config import params_of
 from llamalib.tokenizer import write_ranks
 from tests.reference import (
     shards_of,

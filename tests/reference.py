@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 import llamalib
-from llamalib.load import ROOT, params_of, tensor_shapes
+from llamalib.config import params_of
+from llamalib.load import ROOT, tensor_shapes
 from llamalib.tokenizer import read_ranks, write_ranks
 
 POCKET = ROOT / "data" / "pocket-llama"

@@ -431,7 +431,7 @@ def test_long_names_are_cut_and_on_one_line(folder):
 # -- damaged archives --------------------------------------------------------
 
 
-def damages(folder, seed=0):
+def damages(folder, check):
     """Yield the tensors read after each damage outside of the numbers."""
     generator = torch.Generator().manual_seed(0)
     tensors = {
@@ -439,7 +439,7 @@ def damages(folder, seed=0):
         "b": torch.randn(40, generator=generator),
         "c": torch.randn(3, 3, generator=generator),
     }
-    file, rng, numbers = folder / PTH, random.Random(seed), set()
+    file, rng, numbers = folder / PTH, random.Random(0), set()
     torch.save(tensors, file)
     data = file.read_bytes()
     for tensor in tensors.values():
@@ -454,7 +454,7 @@ def damages(folder, seed=0):
             file.unlink()  # an open mapping keeps the old file
             file.write_bytes(changed)
             try:
-                found = open_shard(file)
+                found = open_shard(file, check)
             except ValueError as error:
                 assert str(file) in str(error)
                 yield at, bits, False, False
@@ -467,27 +467,23 @@ def damages(folder, seed=0):
             yield at, bits, True, same
 
 
-@pytest.mark.parametrize("size", [MODULE.SMALL, 0])
+@pytest.mark.parametrize("check", [False, True])
 def test_a_damaged_header_never_gives_other_numbers(
-    tmp_path, monkeypatch, size
+    tmp_path, monkeypatch, check
 ):
-    """Two damages of each byte, also if the numbers' checksums are not read.
+    """Two damages of each byte; of a large file, with check=True.
 
     The bits that change nothing are those of dates, for example.
     """
-    monkeypatch.setattr(MODULE, "SMALL", size)
-    found = list(damages(tmp_path))
+    monkeypatch.setattr(MODULE, "SMALL", 0 if check else MODULE.SMALL)
+    found = list(damages(tmp_path, check))
     wrong = [(at, bits) for at, bits, opened, same in found if opened > same]
     assert len(found) > 3000 and wrong == []
     assert 0 < sum(opened for *_, opened, _ in found) < len(found)
 
 
-@pytest.mark.parametrize("size", [MODULE.SMALL, 0])
-def test_a_header_that_shifts_the_numbers(
-    tmp_path, pocket_folder, monkeypatch, size
-):
+def test_a_header_that_shifts_the_numbers(tmp_path, pocket_folder):
     """One bit makes the header's extra field longer by four bytes."""
-    monkeypatch.setattr(MODULE, "SMALL", size)
     data = bytearray((pocket_folder / PTH).read_bytes())
     header = data.index(b"PK\x03\x04", 2)  # not the first
     while b"/data/" not in data[header : header + 60]:
@@ -509,6 +505,14 @@ def test_check_reads_the_numbers_of_large_files(folder, monkeypatch):
 
 
 # -- saving -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", [None, 3, ""])
+def test_save_names_a_wrong_argument(folder):
+    with pytest.raises(ValueError, match="folder must be a path, got"):
+        llamalib.save(random_llama(), folder)
+    with pytest.raises(ValueError, match="llama must be a Llama, got a int"):
+        llamalib.save(3, "x")
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -644,7 +648,7 @@ def quantized(llama):
 @pytest.mark.parametrize(
     "change, said",
     [
-        (quantized, "a quantized model cannot be saved"),
+        (quantized, "only a whole model of floats can be saved"),
         (
             lambda m: setattr(m.norm, "weight", nn.Parameter(torch.ones(65))),
             r"norm.weight has the shape \(65,\)",

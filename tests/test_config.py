@@ -2,7 +2,7 @@
 
 import pytest
 
-from llamalib.load import config_of, params_of
+from llamalib.config import config_of, params_of
 from tests.helpers import SMALL, random_ids, random_llama, small_config
 
 # The published configurations: dim, layers, heads, KV heads, multiple_of,
@@ -68,11 +68,8 @@ WHOLE = "must be a whole number from 1 to 2147483647, got"
             dict(rope_tehta=1.0, window=3),
             "unknown key 'rope_tehta', 'window';",
         ),
-        (dict(vision_chunk_size=448), "'vision_chunk_size' belongs to a visi"),
-        (
-            dict(lora_args={}),
-            "'lora_args' belongs to a quantized model, which",
-        ),
+        (dict(vision_chunk_size=448), "unknown key 'vision_chunk_size'; kn"),
+        (dict(lora_args={}), "unknown key 'lora_args'; known: dim, "),
         (dict(dim="64"), f"dim {WHOLE} '64'"),
         (dict(dim=64.0), f"dim {WHOLE} 64.0"),
         (dict(n_layers=0), f"n_layers {WHOLE} 0"),

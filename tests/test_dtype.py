@@ -23,7 +23,6 @@ from llamalib.load import (
     choose_device,
     choose_dtype,
     describe,
-    has_instructions,
 )
 from tests.helpers import (
     code_cells,
@@ -143,22 +142,17 @@ def test_an_explicit_dtype_wins(cuda, mac):
     for device in CUDA, MPS:
         for dtype in F16, F32:
             assert choose_dtype(device, BF16, dtype) == (dtype, "")
-        emulated = BF16, "not native to this GPU"
-        assert choose_dtype(device, BF16, BF16) == emulated
+        assert choose_dtype(device, BF16, BF16) == (BF16, "")
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_a_cpu_keeps_the_files_dtype(tmp_path, monkeypatch, native):
-    monkeypatch.setattr(module, "has_instructions", lambda dtype: native)
-    note = "" if native else " (not native to this processor)"
+def test_a_cpu_keeps_the_files_dtype(tmp_path):
     for dtype in BF16, F16, F32:
         folder = write_checkpoint(tmp_path / f"{dtype}", dtype=dtype)
         llama = llamalib.load(folder, device="cpu")
-        said = note if dtype != F32 else ""
         assert llama.dtype == dtype
-        assert describe(llama).endswith(f", {dtype}{said}, cpu")
+        assert describe(llama).endswith(f", {dtype}, cpu")
     small = llamalib.load(tmp_path / f"{BF16}", device="cpu", quantize="int8")
-    assert describe(small).endswith(f", int8 for {BF16}{note}, cpu")
+    assert describe(small).endswith(f", int8 for {BF16}, cpu")
 
 
 def load_as_if_on(device, folder, monkeypatch, **options):
@@ -180,7 +174,7 @@ def test_the_description_says_why(tmp_path, monkeypatch, cuda):
     assert {w.dtype for w in t4.parameters()} == {F16}
     assert "torch.float16 (this GPU has no bfloat16), " in describe(t4)
     asked = load_as_if_on(None, folder, monkeypatch, dtype=BF16)
-    assert "torch.bfloat16 (not native to this GPU), " in describe(asked)
+    assert "torch.bfloat16, " in describe(asked)
     cuda(8, 0)
     a100 = load_as_if_on("cuda", folder, monkeypatch)
     assert "torch.bfloat16, " in describe(a100)
@@ -207,9 +201,7 @@ def test_a_pytorch_without_onednn(tmp_path, monkeypatch):
     """On Apple's chips PyTorch is built without oneDNN's operators."""
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace())
-    assert not has_instructions(BF16) and not has_instructions(F16)
     llama = llamalib.load(write_checkpoint(tmp_path / "model"), device="cpu")
-    assert "(not native to this processor)" in describe(llama)
     assert llama(random_ids(5)).isfinite().all()
 
 

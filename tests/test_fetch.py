@@ -11,7 +11,8 @@ from matplotlib import pyplot as plt
 
 import llamalib
 from llamalib.__main__ import main
-from llamalib.load import REAL, ROOT, fetch, licence
+from llamalib.fetch import fetch, licence
+from llamalib.load import REAL, ROOT
 from llamalib.tasks.notebooks import all_notebooks
 from tests.helpers import code_cells, random_ids, write_checkpoint
 from tests.hub import Hub, serving

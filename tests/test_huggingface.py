@@ -21,7 +21,8 @@ from tokenizers.trainers import BpeTrainer
 import llamalib
 from llamalib import Tokenizer
 from llamalib.__main__ import main
-from llamalib.load import FIELDS, ROOT, ffn_fields
+from llamalib.config import FIELDS, ffn_fields
+from llamalib.load import ROOT
 from llamalib.tokenizer import (
     SPECIAL_TOKENS,
     HuggingFaceTokenizer,

@@ -20,7 +20,7 @@ from safetensors.torch import save
 
 import llamalib
 from llamalib import next_token_probs
-from llamalib.load import params_of
+from llamalib.config import params_of
 from llamalib.tokenizer import SPECIAL_TOKENS
 from tests.helpers import random_llama, small_config
 from tests.test_browser import FAINT, driver, elements, wait_for  # noqa: F401

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import llamalib
-from llamalib.load import ROOT, config_of, tensor_shapes
+from llamalib.config import config_of
+from llamalib.load import ROOT, tensor_shapes
 from llamalib.tokenizer import write_ranks
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))

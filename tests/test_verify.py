@@ -15,7 +15,9 @@ import torch.nn.functional as F
 import llamalib
 from llamalib import verify as module
 from llamalib.__main__ import main
-from llamalib.load import ROOT, config_of, read_json, tensor_shapes
+from llamalib.checks import read_json
+from llamalib.config import config_of
+from llamalib.load import ROOT, tensor_shapes
 from llamalib.tokenizer import read_ranks, write_ranks
 from llamalib.verify import FAILED, PASSED, UNKNOWN, verify
 from tests.conftest import published

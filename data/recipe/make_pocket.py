@@ -29,7 +29,7 @@ import train  # noqa: E402
 
 from llamalib import ModelArgs  # noqa: E402
 from llamalib.course.text import pack_rows  # noqa: E402
-from llamalib.load import save  # noqa: E402
+from llamalib.save import save  # noqa: E402
 from llamalib.tokenizer import Tokenizer, write_ranks  # noqa: E402
 
 OUT = ROOT / "data" / "pocket-llama"

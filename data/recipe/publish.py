@@ -20,10 +20,8 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import corpus  # noqa: E402
 
-from llamalib.load import (
-    load,  # noqa: E402
-    read_json,  # noqa: E402
-)
+from llamalib.checks import read_json  # noqa: E402
+from llamalib.load import load  # noqa: E402
 from llamalib.verify import PUBLISHED, tensor_checksums  # noqa: E402
 
 POCKET = ROOT / "data" / "pocket-llama"

@@ -1,0 +1,110 @@
+"""Write a model in Meta's format.
+
+`llamalib.save` is the function, not this module.
+"""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import torch
+
+from .checks import require
+from .config import params_of
+from .load import check_tensors, tensor_shapes
+from .model import Llama, ModelArgs
+from .tokenizer import Tokenizer, write_ranks
+
+
+def save(llama: Llama, folder) -> None:
+    r"""Write a model in Meta's format, in one shard and in its own dtype.
+
+    `load` opens it with Llama 3's special tokens and ends of a text.
+    Raises ValueError for quantized weights, other special tokens, or a folder
+    with several shards or Hugging Face's files; OSError for what cannot be
+    written.
+    """
+    kind = type(llama).__name__
+    require(hasattr(llama, "config"), f"llama must be a Llama, got a {kind}")
+    require(
+        isinstance(folder, (str, os.PathLike)) and folder != "",
+        f"folder must be a path, got {folder!r:.80}",
+    )
+    folder, config = Path(folder), llama.config
+    w = dict(llama.named_parameters(remove_duplicate=False))
+    require(
+        all(name in w for name in tensor_shapes(config)),
+        "only a whole model of floats can be saved: load it without quantize, "
+        "in one process",
+    )
+    check_tensors(w, config, "its config", {"": "the model"})
+    for pattern in ("consolidated.0[1-9].pth", "config.json"):
+        for file in folder.glob(pattern):
+            raise ValueError(f"{file} is another model's: name a new folder")
+    ranks, params = metas_ranks(llama.tokenizer, config), params_of(config)
+    tensors = {name: w[name].detach().cpu() for name in w}
+    if llama.tied:
+        tensors["output.weight"] = tensors["tok_embeddings.weight"]
+    text = json.dumps(params, indent=2) + "\n"
+    files = {
+        "consolidated.00.pth": lambda part: torch.save(tensors, part),
+        "tokenizer.model": lambda part: write_ranks(part, ranks),
+        "params.json": lambda part: part.write_text(text),
+    }
+    write_files(folder, files)
+
+
+def metas_ranks(tokenizer, config: ModelArgs) -> dict[bytes, int]:
+    """Return the ranks of Llama 3's tokenizer, or raise ValueError."""
+    ranks = getattr(tokenizer, "ranks", None)
+    require(ranks, "Meta's format needs Llama 3's tokenizer: this is another")
+    usual, V = Tokenizer(ranks), config.vocab_size
+    n = usual.n_words
+    require(
+        n == tokenizer.n_words == V,
+        f"the tokenizer has {n} tokens in Meta's format, but vocab_size is {V}",
+    )
+    special = tokenizer.special_tokens.items()
+    names = {(name, i) for name, i in special if "reserved" not in name}
+    require(
+        names <= usual.special_tokens.items()
+        and tokenizer.stop_tokens <= usual.stop_tokens
+        and tokenizer.eos_id == usual.eos_id,
+        "Meta's format has no place for the special tokens of this tokenizer, "
+        "or the ids that end its texts",
+    )
+    return ranks
+
+
+def write_files(folder: Path, files: dict) -> None:
+    r"""Write each file under another name by its function, then rename all.
+
+    The last is params.json. An older one is moved away first, so that no
+    folder ever has new weights and old settings.
+    """
+    # an ending after the last dot: torch.save writes the name before it
+    ending = f".part{os.getpid()}"
+    parts = {folder / name: folder / (name + ending) for name in files}
+    file, older = folder, folder / f"older{ending}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, write in zip(parts, files.values()):
+            write(parts[file])
+        if file.is_file():
+            file.replace(older)
+        for file, part in parts.items():
+            part.replace(file)
+    except (OSError, RuntimeError) as error:  # RuntimeError: torch.save's
+        if older.is_file() and all(part.is_file() for part in parts.values()):
+            older.replace(folder / "params.json")  # nothing was renamed yet
+        reason = getattr(error, "strerror", None) or str(error)[:160]
+        raise OSError(
+            getattr(error, "errno", None) or errno.EIO,
+            f"{file} cannot be written ({reason}): make room, or name another "
+            "folder; Windows keeps a file that a loaded model is mapped from",
+        ) from None
+    finally:
+        for part in [*parts.values(), older]:
+            if os.path.lexists(part):
+                part.unlink()
