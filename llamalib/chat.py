@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from .checks import check_sampling, check_seed, expect, is_count
+from .checks import check_sampling, check_seed, is_count, require
 from .generate import KVCache, decode_one, make_sampler, prefill
 from .load import describe, load
 
@@ -16,7 +16,7 @@ DATES = "Cutting Knowledge Date: December 2023\nToday Date: {}\n\n"
 
 def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     """Read messages and print answers until the input ends."""
-    expect(sys.stdin, "standard input", None, "a terminal, a file or a pipe")
+    require(sys.stdin, "standard input must be a terminal, a file or a pipe")
     check_sampling(**sampling)
     check_seed(seed)
     llama = load(folder)
@@ -82,15 +82,19 @@ class Chat:
     """
 
     def __init__(self, llama, choose, opening, most, context=None):
-        expect(is_count(most), "max_new_tokens", most, "a whole number from 1")
+        require(
+            is_count(most),
+            f"max_new_tokens must be a whole number >= 1, got {most!r:.80}",
+        )
         shortest = llama.tokenizer.encode_chat(
             [{"role": "user", "content": "a"}]
         )
         least = len(opening) + len(shortest)
         top = llama.config.context_length
         context = min(4096, top) if context is None else context
-        expect(
-            least <= context <= top, "context", context, f"{least} to {top}"
+        require(
+            least <= context <= top,
+            f"context must be from {least} to {top}, got {context}",
         )
         self.llama, self.choose, self.opening = llama, choose, opening
         self.messages, self.most, self.ids = [], most, []

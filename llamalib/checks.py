@@ -18,12 +18,6 @@ def require(ok, problem: str) -> None:
         raise ValueError(problem)
 
 
-def expect(ok: bool, name: str, found, expected: str) -> None:
-    """Raise ValueError with name, value and expectation unless ok."""
-    if not ok:
-        raise ValueError(f"{name} is {repr(found)[:200]}; expected {expected}")
-
-
 def is_count(n) -> bool:
     """Return whether n is a whole number from 1; True is not."""
     return is_whole(n) and n >= 1

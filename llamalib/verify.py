@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from .checks import expect, read_json, reject_lookalikes
+from .checks import read_json, reject_lookalikes, require
 from .config import config_of
 from .load import find_checkpoint, load, tensor_shapes
 
@@ -79,7 +79,10 @@ def verify(folder=None, *, dtype="float32", wikitext=None, published=None):
     a row that failed.
     """
     dtypes = {str(d).removeprefix("torch."): d for d in ULPS}
-    expect(dtype in dtypes, "dtype", dtype, f"one of {', '.join(dtypes)}")
+    require(
+        dtype in dtypes,
+        f"dtype must be one of {', '.join(dtypes)}, got {dtype!r:.80}",
+    )
     text = wikitext and read_text(Path(wikitext), "WikiText-2's test text")
     folder, rows = find_checkpoint(folder), []
     published = published or read_json(PUBLISHED)

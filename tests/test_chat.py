@@ -275,7 +275,7 @@ def test_a_message_that_does_not_fit(talk):
     assert out.count("the message is left out; /new begins a new one]") == 1
     assert "surrogates not allowed]" in out
     _, _, err = talk("a\n", "--date", "", "--context", "1")
-    least = err.partition("expected ")[2].partition(" to")[0]
+    least = err.partition("must be from ")[2].partition(" to")[0]
     status, out, _ = talk("a\n", "--date", "", "--context", least)
     assert status == 0 and "is full: /new begins" in out
     assert "left out" not in out
@@ -317,9 +317,9 @@ def test_a_seed(talk):
 @pytest.mark.parametrize(
     "options, said",
     [
-        (["--context", "5"], "context is 5; expected "),
-        (["--context", "1" + "0" * 30], "0; expected "),
-        (["--max-new-tokens", "0"], "max_new_tokens is 0; expected a whole"),
+        (["--context", "5"], "context must be from "),
+        (["--context", "1" + "0" * 30], ", got 1000"),
+        (["--max-new-tokens", "0"], "max_new_tokens must be a whole number"),
         (["--temperature", "-1"], "temperature must be >= 0, got -1.0"),
         (["--seed", "-1"], "2**63 - 1, or None, got -1"),
     ],
@@ -333,8 +333,7 @@ def test_a_closed_input(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["chat"]) == 1
     assert capsys.readouterr().err == (
-        "ValueError: standard input is None; expected a terminal, a file or "
-        "a pipe\n"
+        "ValueError: standard input must be a terminal, a file or a pipe\n"
     )
 
 

@@ -271,7 +271,8 @@ def test_the_address_is_written(tmp_path, monkeypatch, capsys):
         (tmp_path / "pyproject.toml").write_text(urls.format(wrong))
         assert main(["address"]) == 1
         err = capsys.readouterr().err
-        assert f"pyproject.toml: Repository is {wrong!r}; expected" in err
+        assert "Repository must be an address like" in err
+        assert f", got {wrong!r}" in err
 
 
 def test_the_links_name_what_exists():

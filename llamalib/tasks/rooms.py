@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 
-from ..checks import expect
+from ..checks import require
 from ..load import ROOT
 from .notebooks import write
 
@@ -23,8 +23,11 @@ def address() -> str:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     found = tomllib.loads(text)["project"].get("urls", {}).get("Repository")
     ok = re.fullmatch(r"https://github\.com/[^/]+/[^/]+", found or "")
-    expected = "an address like 'https://github.com/OWNER/NAME'"
-    expect(not found or ok, "pyproject.toml: Repository", found, expected)
+    require(
+        not found or ok,
+        "pyproject.toml: Repository must be an address like "
+        f"'https://github.com/OWNER/NAME', got {found!r:.80}",
+    )
     return found or ""
 
 
