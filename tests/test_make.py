@@ -203,12 +203,14 @@ def failing_python(folder):
 
 @needs_make
 @pytest.mark.parametrize("task", ["run", "clean"])
-def test_make_leaves_a_folder_that_it_did_not_make(tmp_path, task):
+def test_make_leaves_a_folder_that_it_did_not_make(clone, tmp_path, task):
+    """In a clone: `clean` also removes what was built in the project."""
     mine = tmp_path / "mine"
     (mine / "deep").mkdir(parents=True)
     (mine / "deep" / "thesis.txt").write_text("years of work")
     before = snapshot(mine)
-    done = make(task, f"VENV={mine}", f"PYTHON={failing_python(tmp_path)}")
+    python = failing_python(tmp_path)
+    done = make(task, f"VENV={mine}", f"PYTHON={python}", cwd=clone)
     assert snapshot(mine) == before
     said = done.stdout + done.stderr
     assert "it stays as it is" in said and "Traceback" not in said
