@@ -475,7 +475,9 @@ def check_archive(file: Path, all_records: bool) -> None:
     large file, or only those of the records that hold no numbers.
     """
     with zipfile.ZipFile(file) as archive:
-        for record in archive.infolist():
+        for record in archive.infolist():  # PyTorch would read zipped bytes
+            is_stored = record.compress_type == zipfile.ZIP_STORED
+            require(is_stored, f"{record.filename} is compressed")
             if all_records or "/data/" not in record.filename:
                 with archive.open(record) as opened:
                     while opened.read(2**24):

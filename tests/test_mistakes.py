@@ -289,7 +289,7 @@ TABLE = {
     "compressed": (
         compressed,
         WRONG,
-        "00.pth is damaged .*the header of .* is wrong",
+        "00.pth is damaged .*is compressed",
     ),
     "tensor surplus": (
         tensors(lambda t: t.update(lora=torch.ones(3))),
