@@ -5,10 +5,9 @@ import re
 
 import pytest
 
-from lessons import counts
-from lessons import frame as series
-from lessons.notebooks import all_notebooks
+from llamalib.course import counts, series
 from llamalib.load import ROOT
+from llamalib.tasks.notebooks import all_notebooks
 
 
 def load(path):

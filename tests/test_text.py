@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from lessons import texts as text
-from lessons.texts import (
+from llamalib.course import text
+from llamalib.course.text import (
     find_text,
     load_corpus,
     own_documents,

@@ -12,7 +12,7 @@ from itertools import takewhile
 from llamalib.load import ROOT
 
 TAKE_NAMES = "break_it", "replaced"  # keywords: llamalib's functions
-LESSONS = "lessons"  # no cell teaches what it holds
+OUTER = "viz", "course", "tasks", "grading"  # rooms that no cell teaches
 
 
 @dataclass
@@ -37,8 +37,8 @@ class Name:
 
     @property
     def inner(self) -> bool:
-        """Whether it is of llamalib, not of a lesson."""
-        return self.module.split(".")[0] != LESSONS
+        """Whether it is of the core, or of a room that a reader may call."""
+        return (self.module.split(".") + ["core"])[1] not in OUTER
 
     @property
     def address(self) -> str:
@@ -53,8 +53,7 @@ class Package:
 
     def __init__(self):
         self.names, self.aliases = {}, {}
-        files = [*(ROOT / "llamalib").glob("*.py")]
-        for file in sorted([*files, *(ROOT / LESSONS).glob("*.py")]):
+        for file in sorted((ROOT / "llamalib").rglob("*.py")):
             package = module = ".".join(file.relative_to(ROOT).parent.parts)
             if file.stem != "__init__":
                 module = f"{package}.{file.stem}"

@@ -1,0 +1,1 @@
+"""What the notebooks use apart from the model: texts, and a way to break it."""

@@ -1,0 +1,1 @@
+"""Assignments from the notebooks, a sandbox for their answers, and marks."""
