@@ -1,6 +1,6 @@
 """Write the README's picture, which is one of notebook 05's.
 
-    python .ci/front.py
+python .ci/front.py
 """
 
 import base64

@@ -27,9 +27,9 @@ NOTEBOOK = ROOT / "notebooks" / "09_generate.ipynb"
 def without_pictures() -> str | None:
     """Return the missing package if pictures cannot be drawn, or None."""
     try:
-        import llamalib.viz.nb09  # noqa: F401
+        import lessons.n09_generate  # noqa: F401
     except ImportError as error:
-        sys.modules["llamalib.viz.nb09"] = MagicMock()
+        sys.modules["lessons.n09_generate"] = MagicMock()
         return error.name
     return None
 

@@ -4,7 +4,7 @@ import matplotlib
 
 from bench.plan import POSITIONS
 from bench.report import by_bytes, by_name, median, share
-from llamalib.viz.base import COLOURS
+from lessons.theme import COLOURS
 
 matplotlib.use("agg")
 from matplotlib import pyplot as plt  # noqa: E402

@@ -23,7 +23,7 @@ from matplotlib import pyplot as plt
 matplotlib.use("agg")
 
 import llamalib  # noqa: E402
-from llamalib.tasks.notebooks import all_notebooks  # noqa: E402
+from lessons.notebooks import all_notebooks  # noqa: E402
 
 ROUNDS = 6
 
@@ -69,7 +69,7 @@ def code_cells(path):
 def widget_of(path):
     """Return a notebook's widget, and the seconds that it took to open.
 
-    Its cells are run up to the one that ends in `viz.…(…)`.
+    Its cells are run up to the one that ends in `lesson.…(…)`.
     """
     names = {"__name__": "__main__", "display": lambda *_: None}
 
@@ -83,7 +83,7 @@ def widget_of(path):
     for source in code_cells(path):
         lines = source.splitlines()
         last = ast.parse(source).body[-1].lineno - 1
-        if lines[last].startswith("viz."):
+        if lines[last].startswith("lesson."):
             run("\n".join(lines[:last]))
             seconds = run("shown = " + "\n".join(lines[last:]))
             return names["shown"], seconds

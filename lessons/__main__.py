@@ -25,43 +25,41 @@ def main(argv=None) -> int:
 
 def parser():
     """Return the parser; each command's arguments are its function's."""
+    from lessons.project import SCRIPTS
     from llamalib.__main__ import later, new_parser
-    from llamalib.tasks.project import SCRIPTS
 
     whole, add = new_parser("python -m lessons")
-    lab = add(
-        "lab", later("llamalib.tasks.lab.open_lab"), "open the notebooks"
-    )
+    lab = add("lab", later("lessons.lab.open_lab"), "open the notebooks")
     lab("--work", type=Path, default=ROOT / "work", help="your copy")
     lab("--copy", action="store_true", help="only bring the copy up to date")
     lab("flags", nargs="*", help="for JupyterLab, after --")
-    course = later("llamalib.grading.assignments.write_course")
+    course = later("lessons.assignments.write_course")
     course = add("course", course, "write a course's assignments")
     course("notebooks", nargs="*", help="like 03_rmsnorm (default: all)")
     course("--out", type=Path, default=ROOT / "build" / "course")
     exported = add("export", export.main, "write llamalib from the notebooks")
     exported("--check", action="store_true", help="only compare")
-    frames = later("llamalib.tasks.notebooks.write_frames")
+    frames = later("lessons.notebooks.write_frames")
     add("frame", frames, "write every notebook's header and footer")
     for name in ("notebooks", "execute"):
-        execute = later("llamalib.tasks.notebooks.execute_all")
+        execute = later("lessons.notebooks.execute_all")
         execute = add(name, execute, "execute notebooks in place")
         execute("notebooks", nargs="*", type=Path, help="(default: all)")
-    test = later("llamalib.tasks.project.run_tests")
+    test = later("lessons.project.run_tests")
     test = add("test", test, "run the tests")
     test("paths", nargs="*", type=Path, help="only these (default: all)")
-    slow = later("llamalib.tasks.project.run_slow_tests")
+    slow = later("lessons.project.run_slow_tests")
     add("test-slow", slow, "test what needs gigabytes or minutes")
-    browser = later("llamalib.tasks.project.run_browser_tests")
+    browser = later("lessons.project.run_browser_tests")
     add("test-browser", browser, "test widgets and site in Chromium")
     for name, (_, help) in SCRIPTS.items():
-        add(name, later("llamalib.tasks.project.run_scripts", name=name), help)
-    site = later("llamalib.tasks.site.build_site")
+        add(name, later("lessons.project.run_scripts", name=name), help)
+    site = later("lessons.site.build_site")
     site = add("site", site, "build the site")
     site("--out", type=Path, default=ROOT / "build" / "site")
-    address = later("llamalib.tasks.rooms.write_address")
+    address = later("lessons.rooms.write_address")
     add("address", address, "write the address where it is shown")
-    clean = later("llamalib.tasks.project.clean")
+    clean = later("lessons.project.clean")
     add("clean", clean, "remove .venv and what was built")
     return whole
 

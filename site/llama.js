@@ -436,7 +436,7 @@ const load = once(async () => {
 });
 
 // ---- the page: elements, colours, controls ----
-// The colours of the notebooks' pictures (llamalib/viz/base.py).
+// The colours of the notebooks' pictures (lessons/theme.py).
 const COLOURS = { query: "#0072B2", key: "#D55E00", value: "#009E73", token: "#CC79A7",
   probability: "#E69F00", residual: "#56B4E9", other: "#999999" };
 const GROUPS = Object.values(COLOURS).slice(0, 6); // of query heads that share a KV head

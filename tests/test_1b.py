@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import llamalib
-from llamalib.tasks.notebooks import all_notebooks, executed
+from lessons.notebooks import all_notebooks, executed
 from tests.reference import WEIGHTS, write_1b, write_shards, write_transformers
 
 pytestmark = [

@@ -7,11 +7,20 @@ import sys
 
 import pytest
 
+from lessons import project
 from lessons.__main__ import main
 from llamalib.load import ROOT
-from llamalib.tasks import project
 
-NOT_COPIED = ".git", ".venv", ".[!cg]*", "__pycache__", "work", "build", "Llama-*", "*.egg-info"
+NOT_COPIED = (
+    ".git",
+    ".venv",
+    ".[!cg]*",
+    "__pycache__",
+    "work",
+    "build",
+    "Llama-*",
+    "*.egg-info",
+)
 
 
 @pytest.fixture(scope="module")

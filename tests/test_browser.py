@@ -14,9 +14,9 @@ import urllib.request
 
 import pytest
 
+from lessons import lab
+from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
-from llamalib.tasks import lab
-from llamalib.tasks.notebooks import all_notebooks
 
 pytestmark = pytest.mark.browser
 
@@ -24,7 +24,9 @@ TOKEN = "for-this-test"
 # The settings of `make lab`, and every cell is drawn, also outside the view.
 OURS = lab.SETTINGS / "overrides.json"
 SETTINGS = json.loads(OURS.read_text(encoding="utf-8"))
-SETTINGS |= {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}
+SETTINGS |= {
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}
+}
 
 
 def with_a_widget(path):
@@ -32,7 +34,9 @@ def with_a_widget(path):
 
 
 NOTEBOOKS = [path for path in all_notebooks() if with_a_widget(path)]
-STREAMS = [ROOT / "notebooks" / n for n in ("09_generate.ipynb", "index.ipynb")]
+STREAMS = [
+    ROOT / "notebooks" / n for n in ("09_generate.ipynb", "index.ipynb")
+]
 
 
 @pytest.fixture(scope="module", params=["JupyterLab Light"])
@@ -235,7 +239,9 @@ def test_a_saved_widget_is_there_on_the_next_day(server, driver):
     open_and_run_all(server, driver, path, live)
     click_menu(driver, "File", "Save Notebook")
     wait_for("the save", lambda: not elements(driver, ".jp-mod-dirty"))
-    with urllib.request.urlopen(f"{server}/api/sessions?token={TOKEN}") as page:
+    with urllib.request.urlopen(
+        f"{server}/api/sessions?token={TOKEN}"
+    ) as page:
         sessions = json.load(page)
     for each in sessions:
         address = f"{server}/api/sessions/{each['id']}?token={TOKEN}"

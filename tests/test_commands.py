@@ -11,8 +11,8 @@ import pytest
 
 import lessons.__main__ as lessons
 import llamalib.__main__ as library
+from lessons.notebooks import execute_in_place
 from llamalib.load import ROOT
-from llamalib.tasks.notebooks import execute_in_place
 
 
 def shell(command, **environment):
@@ -184,13 +184,13 @@ def test_fetching_without_a_network(offline, tmp_path):
 CELL = """
 import os, sys
 import ipywidgets
-from llamalib.viz import nb07 as viz
-from llamalib.viz.play import Play
+from lessons import n07_lm_head as lesson
+from lessons.play import Play
 
 print("prompt:", os.environ.get("LLAMA_PROMPT"))
 print("on the same stream")
 Play(
-    lambda n: viz.next_token_bars(["a"] * n, [0.5] * n),
+    lambda n: lesson.next_token_bars(["a"] * n, [0.5] * n),
     n=ipywidgets.IntSlider(3, 1, 9),
 )
 """
@@ -245,7 +245,7 @@ def test_all_notebooks_are_executed_with_the_pocket(monkeypatch):
     """Their saved outputs are its own, whatever the reader's LLAMA_DIR is."""
     seen, pocket = [], str(ROOT / "data" / "pocket-llama")
     monkeypatch.setattr(
-        "llamalib.tasks.notebooks.execute_in_place",
+        "lessons.notebooks.execute_in_place",
         lambda path: seen.append((path.name, os.environ["LLAMA_DIR"])),
     )
     for arguments in (["mine.ipynb"], []):

@@ -1,7 +1,7 @@
 """Numbers of this checkpoint next to those of the 1B."""
 
+from lessons.compare import compare_with_1b
 from llamalib import LLAMA_1B
-from llamalib.course.compare import compare_with_1b
 from tests.helpers import small_config
 
 

@@ -12,11 +12,11 @@ import nbformat
 import pytest
 import yaml
 
+from lessons import assignments
 from lessons.__main__ import main
-from llamalib.grading import assignments
-from llamalib.grading.assignments import exercises, sections
+from lessons.assignments import exercises, sections
+from lessons.notebooks import NOTEBOOKS, all_notebooks, executed
 from llamalib.load import ROOT
-from llamalib.tasks.notebooks import NOTEBOOKS, all_notebooks, executed
 
 PATHS = all_notebooks()
 FEW = "03_rmsnorm", "G_speed"
@@ -169,7 +169,7 @@ def test_a_hidden_check_draws_otherwise(course):
 
     class Course:
         def check_1(answer):
-            from llamalib.course.judge import VARIANT
+            from lessons.judge import VARIANT
 
             seen.append((answer, VARIANT.get()))
 

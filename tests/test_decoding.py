@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import llamalib
-from llamalib.course.text import STORY
+from lessons.texts import STORY
 from tests.helpers import random_ids, random_llama, small_config, small_ranks
 
 

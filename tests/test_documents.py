@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from lessons import nH_documents as nbH
+from lessons.frame import NOTEBOOKS
+from lessons.nH_documents import DOCUMENTS, shortest
 from llamalib import precompute_freqs_cis, scale_frequencies
-from llamalib.course.nbH import DOCUMENTS, shortest
-from llamalib.course.series import NOTEBOOKS
 from llamalib.load import ROOT
 from llamalib.tokenizer import SPLIT_PATTERN, read_ranks
-from llamalib.viz import nbH
 from tests.helpers import code_cells
 
 H = NOTEBOOKS / "appendix" / "H_documents.ipynb"
@@ -116,7 +116,9 @@ def test_rows_fit_a_table():
 
 def listings(document: str) -> list[str]:
     """Return the fenced listings of a source document, as printed."""
-    folder = Path(os.environ.get("DOCUMENTS", ROOT.parent / "shared/documents"))
+    folder = Path(
+        os.environ.get("DOCUMENTS", ROOT.parent / "shared/documents")
+    )
     files = list(folder.glob(f"{document}_*.txt"))
     if not files:
         pytest.skip("DOCUMENTS names no folder with the four documents")

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import llamalib
+from lessons.texts import STORY
 from llamalib import (
     apply_rotary_emb,
     attention,
@@ -17,7 +18,6 @@ from llamalib import (
     decode_one,
     prefill,
 )
-from llamalib.course.text import STORY
 from llamalib.load import (
     ROOT,
     choose_device,

@@ -1,6 +1,6 @@
 """Each exercise: not done, solved in several ways, and with mistakes.
 
-A notebook whose checks are in `llamalib.course` has one line in its check
+A notebook whose checks are in `lessons` has one line in its check
 cell. Its checks must also name every exception and every wrong type.
 """
 
@@ -12,8 +12,8 @@ import re
 import pytest
 from matplotlib import pyplot as plt
 
+from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
-from llamalib.tasks.notebooks import all_notebooks
 from tests.helpers import code_cells, run_without_long
 
 SOLUTIONS = ROOT / "notebooks" / "solutions"
@@ -56,9 +56,9 @@ WRONG = [
 
 
 def in_course(path):
-    """Return whether the notebook's checks are in `llamalib.course`."""
+    """Return whether the notebook's checks are in `lessons`."""
     checks = [check for _, check in exercises(path).values()]
-    return all(re.fullmatch(r"course\.check_\d\(.*\)", c) for c in checks)
+    return all(re.fullmatch(r"lesson\.check_\d\(.*\)", c) for c in checks)
 
 
 COURSE = [path for path in WITH_EXERCISES if in_course(path)]

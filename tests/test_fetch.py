@@ -10,10 +10,10 @@ from huggingface_hub import constants
 from matplotlib import pyplot as plt
 
 import llamalib
+from lessons.notebooks import all_notebooks
 from llamalib.__main__ import main
 from llamalib.fetch import fetch, licence
 from llamalib.load import REAL, ROOT
-from llamalib.tasks.notebooks import all_notebooks
 from tests.helpers import code_cells, random_ids, write_checkpoint
 from tests.hub import Hub, serving
 from tests.reference import write_transformers

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from llamalib.course import counts, series
-from llamalib.grading import guide
-from llamalib.grading.assignments import exercises
+from lessons import counts, guide
+from lessons import frame as series
+from lessons.assignments import exercises
+from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
-from llamalib.tasks.notebooks import all_notebooks
 from tests.test_exercises import MISTAKES, sections
 
 COURSE = ROOT / "llamalib" / "course"
@@ -114,7 +114,9 @@ def test_an_unknown_name_is_refused(tmp_path, monkeypatch):
     page = tmp_path / "guide.md"
     page.write_text("# Guide\n\n{03_norm}\n", encoding="utf-8")
     monkeypatch.setattr(guide, "PAGE", page)
-    with pytest.raises(ValueError, match="has {03_norm}; expected one of plan"):
+    with pytest.raises(
+        ValueError, match="has {03_norm}; expected one of plan"
+    ):
         guide.guide_page()
 
 

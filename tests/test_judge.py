@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from llamalib.course.judge import Wrong, agree, exercise
+from lessons.judge import Wrong, agree, exercise
 
 
 @exercise(3)
@@ -106,7 +106,9 @@ def test_a_result_that_the_check_cannot_use(capsys):
 
     needs_sum(lambda n: [n])
     said = capsys.readouterr().out
-    assert said == "Exercise 3: ✗ the result is [1], a list; expected a tensor\n"
+    assert (
+        said == "Exercise 3: ✗ the result is [1], a list; expected a tensor\n"
+    )
 
 
 def test_a_fault_of_the_check_is_not_the_readers(capsys):

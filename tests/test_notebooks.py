@@ -16,8 +16,8 @@ from matplotlib import pyplot as plt
 
 import llamalib
 from lessons import export
+from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
-from llamalib.tasks.notebooks import all_notebooks
 from tests.helpers import (
     code_cells,
     random_llama,
@@ -309,13 +309,13 @@ def test_lines_are_narrow(cells):
 def test_opens_with_the_map_and_ends_with_exercises(path, cells):
     text = "\n".join("".join(cell["source"]) for cell in cells)
     part = path.stem.split("_", 1)[1]
-    assert f'viz.strip("{part}"' in text
+    assert f'lesson.strip("{part}"' in text
     order = [
         text.index(words)
         for words in (
             "# " + path.stem.split("_")[0] + " · ",
             "**Input:**",
-            "viz.strip(",
+            "lesson.strip(",
             "## What to remember",
             "## Exercises",
         )

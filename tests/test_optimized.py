@@ -12,7 +12,7 @@ import importlib, pkgutil, sys
 import matplotlib
 matplotlib.use("agg")
 import llamalib
-from llamalib.viz import base, nb07
+from lessons import theme, n07_lm_head as nb07
 
 assert False, "an optimized Python skips this"
 for module in pkgutil.walk_packages(llamalib.__path__, "llamalib."):
@@ -21,7 +21,7 @@ for module in pkgutil.walk_packages(llamalib.__path__, "llamalib."):
 llama = llamalib.load("data/pocket-llama", device="cpu")
 ids = llama.tokenizer.encode("The capital of France is", bos=True, eos=False)
 new = list(llamalib.generate(llama, ids, max_new_tokens=2))
-assert base.png(nb07.next_token(llama).figure())
+assert theme.png(nb07.next_token(llama).figure())
 print(llama.tokenizer.decode(new), "transformers" in sys.modules)
 """
 

@@ -9,7 +9,7 @@ import re
 import pytest
 import torch
 
-from llamalib.tasks.notebooks import all_notebooks, executed
+from lessons.notebooks import all_notebooks, executed
 from tests.helpers import code_cells
 from tests.test_notebooks import run_twice
 from tests.test_smollm import write_folder

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 import llamalib
+from lessons.theme import AMOUNT, COLOURS, GROUPS
 from llamalib.load import ROOT
-from llamalib.viz.base import AMOUNT, COLOURS, GROUPS
 
 SITE = ROOT / "site"
 sys.path.insert(0, str(SITE))

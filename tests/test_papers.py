@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 import lessons.__main__ as lessons
-from llamalib.course import series
+from lessons import frame as series
 from llamalib.load import ROOT
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -30,7 +30,10 @@ def code(page):
 def test_every_command_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):.*##", makefile, re.M))
-    found = {"make": targets, "python -m lessons": set(lessons.parser().commands)}
+    found = {
+        "make": targets,
+        "python -m lessons": set(lessons.parser().commands),
+    }
     for start, known in found.items():
         words = [
             match[1]

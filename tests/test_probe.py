@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import llamalib
+from lessons.texts import own_documents
 from llamalib import Tokenizer, break_it, model, probe
-from llamalib.course.text import own_documents
 from tests.helpers import random_llama, small_ranks
 
 PROMPT = "The capital of France is"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import llamalib
-from llamalib.course.text import STORY
+from lessons.texts import STORY
 from llamalib.load import describe
 from llamalib.quantize import (
     QuantizedEmbedding,

@@ -11,9 +11,9 @@ import zipfile
 
 import pytest
 
+from lessons import rooms
 from lessons.__main__ import main
 from llamalib.load import ROOT
-from llamalib.tasks import rooms
 
 ADDRESS = "https://github.com/someone/some-name"
 CPU_BUILD = "https://download.pytorch.org/whl/cpu"

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from llamalib.course import counts, series
+from lessons import counts
+from lessons import frame as series
+from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
-from llamalib.tasks.notebooks import all_notebooks
 
 
 def load(path):

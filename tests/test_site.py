@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from llamalib.course.series import SERIES
+from lessons import site
+from lessons.frame import SERIES
 from llamalib.load import ROOT
-from llamalib.tasks import site
 
 sys.path.insert(0, str(ROOT / "site"))
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from llamalib.course import text
-from llamalib.course.text import (
+from lessons import texts as text
+from lessons.texts import (
     find_text,
     load_corpus,
     own_documents,

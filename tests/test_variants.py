@@ -20,7 +20,7 @@ import pytest
 import torch
 from matplotlib import pyplot as plt
 
-from llamalib.course.judge import draws, variant, vary
+from lessons.judge import draws, variant, vary
 from tests.helpers import code_cells
 from tests.test_exercises import (
     COURSE,
@@ -291,7 +291,7 @@ def test_no_rounding_decides(judged, case):
 
 def test_parts_of_other_shapes_are_not_added():
     """Two of them would fill the memory with their sum."""
-    check = import_module("llamalib.course.nbE").check_1
+    check = import_module("lessons.nE_tensor_parallel").check_1
     shapes = (4, 1), (1, 5), (4, 5)
 
     def partial_result(h, W, b, rank, n):

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from llamalib.tasks.notebooks import all_notebooks
-from llamalib.viz import base, charts, model_map
-from llamalib.viz.play import Play
+from lessons import charts, theme
+from lessons import map as model_map
+from lessons.notebooks import all_notebooks
+from lessons.play import Play
 from tests.helpers import random_llama
 
 MATHEMATICS = r"$HOME_$USER $\foo$"  # matplotlib cannot parse it
@@ -31,11 +32,11 @@ def legend_texts(legend):
 
 
 def test_visible():
-    assert base.visible(" a\n") == "␣a⏎"
-    assert base.visible("") == "∅"
-    assert base.plain(base.visible("$")) == r"\$"  # escaped once
-    assert base.visible("水") == "⟨6C34⟩"  # the font has no such glyph
-    assert base.visible("<|reserved_special_token_7|>") == "<|reserv…n_7|>"
+    assert theme.visible(" a\n") == "␣a⏎"
+    assert theme.visible("") == "∅"
+    assert theme.plain(theme.visible("$")) == r"\$"  # escaped once
+    assert theme.visible("水") == "⟨6C34⟩"  # the font has no such glyph
+    assert theme.visible("<|reserved_special_token_7|>") == "<|reserv…n_7|>"
 
 
 @pytest.mark.parametrize(
@@ -43,19 +44,19 @@ def test_visible():
     [(7, "7 bytes"), (4096, "4.1 kB"), (2.5e9, "2.5 GB"), (1e12, "1 TB")],
 )
 def test_size_text(size, text):
-    assert base.size_text(size) == text
+    assert theme.size_text(size) == text
 
 
 @pytest.mark.parametrize("n, most", [(1, 8), (8, 8), (9, 8), (126, 8)])
 def test_spaced(n, most):
-    found = base.spaced(n, most)
+    found = theme.spaced(n, most)
     assert found[0] == 0 and found[-1] < n and len(found) <= most
     assert n > most or list(found) == list(range(n))
 
 
 def test_a_colour_is_a_role_or_itself():
-    assert base.colour("query") == base.COLOURS["query"]
-    assert base.colour("black") == "black"
+    assert theme.colour("query") == theme.COLOURS["query"]
+    assert theme.colour("black") == "black"
 
 
 # -- charts -----------------------------------------------------------------
@@ -64,34 +65,34 @@ def test_a_colour_is_a_role_or_itself():
 def test_dollar_signs_and_foreign_letters_are_drawn():
     """Wherever a text of the reader's may come."""
     odd = MATHEMATICS + " 水\n🦙"
-    fig, (left, middle, right) = base.panels(3, 3)
+    fig, (left, middle, right) = theme.panels(3, 3)
     charts.ranked_bars(left, [odd, "$"], [1, 2], "token")
     charts.heatmap(middle, np.eye(2), [odd, "a"], [odd, "$_$"])
     charts.lines(right, {MATHEMATICS: [1, 2]}, [("key", "-")], [0, 1])
     right.plot([0, 1], [1, 2], label="한국어")
     charts.finish(right, odd, "水", "हिन्दी", legend="best")
     charts.write(right, 0, 1, odd.replace("$", ""))
-    right.set_xticks([0, 1], [base.plain("水"), "b"])
-    base.heading(fig, odd)
+    right.set_xticks([0, 1], [theme.plain("水"), "b"])
+    theme.heading(fig, odd)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a glyph that is missing
-        assert base.png(fig)
+        assert theme.png(fig)
     assert tick_texts(left.yaxis)[1] == r"\$"
 
 
 def test_lines_share_their_places_or_have_their_own():
-    fig, ax = base.canvas(2)
+    fig, ax = theme.canvas(2)
     looks = [("key", "o-"), ("black", "--", dict(lw=5))]
     charts.lines(ax, {"a": [1, 2], "b": [3, 4]}, looks, [7, 9], lw=3)
     charts.lines(ax, {"c": ([1], [5])}, looks)
     found = [line.get_xydata().tolist() for line in ax.lines]
     assert found == [[[7, 1], [9, 2]], [[7, 3], [9, 4]], [[1, 5]]]
     assert [line.get_linewidth() for line in ax.lines] == [3, 5, 2]
-    assert ax.lines[0].get_color() == base.COLOURS["key"]
+    assert ax.lines[0].get_color() == theme.COLOURS["key"]
 
 
 def test_a_figure_s_legend_has_each_name_once():
-    fig, axes = base.panels(2, 2)
+    fig, axes = theme.panels(2, 2)
     for ax, names in zip(axes, ("ab", "bc")):
         looks = [("key", "-")] * 2
         charts.lines(ax, dict.fromkeys(names, [1, 2]), looks, [0, 1])
@@ -107,7 +108,7 @@ def test_a_figure_s_legend_has_each_name_once():
 
 @pytest.mark.parametrize("ticks", [None, [10, 10_000]])
 def test_a_logarithmic_axis_writes_numbers_out(ticks):
-    fig, ax = base.canvas(2)
+    fig, ax = theme.canvas(2)
     charts.lines(ax, {"a": [10, 10_000]}, [("key", "-")], [1, 2])
     charts.log_axis(ax, "y", ticks)
     fig.canvas.draw()
@@ -118,7 +119,7 @@ def test_a_logarithmic_axis_writes_numbers_out(ticks):
 
 def test_grouped_bars_are_side_by_side_around_their_places():
     series = {"one": [3, 1], "two": [2, 5]}
-    fig, (upright, across) = base.panels(2, 2)
+    fig, (upright, across) = theme.panels(2, 2)
     charts.grouped_bars(upright, series, ("key", "query"), start=1)
     found = [(b.get_x(), b.get_y(), b.get_height()) for b in upright.patches]
     wanted = [(-0.4, 1, 2), (0.6, 1, 0), (0, 1, 1), (1, 1, 4)]
@@ -131,7 +132,7 @@ def test_grouped_bars_are_side_by_side_around_their_places():
 
 
 def test_ranked_bars_begin_at_the_top():
-    fig, ax = base.canvas(2)
+    fig, ax = theme.canvas(2)
     tones = ["key", "query"]
     charts.ranked_bars(ax, [" a", "b"], [0.7, -0.2], tones, ["0.7", "-0.2"])
     fig.canvas.draw()
@@ -143,7 +144,7 @@ def test_ranked_bars_begin_at_the_top():
 
 def test_histograms_count_every_number():
     values = {"a": [-5, 0.5, 1.5, 99], "b": [0.5]}
-    fig, (counts, shares) = base.panels(2, 2)
+    fig, (counts, shares) = theme.panels(2, 2)
     for ax, share in ((counts, False), (shares, True)):
         charts.histograms(ax, values, [0, 1, 2], "bk", share=share)
     a, b = (patch.get_data().values.tolist() for patch in counts.patches)
@@ -153,7 +154,7 @@ def test_histograms_count_every_number():
 
 
 def test_heatmaps_have_0_where_it_belongs():
-    fig, (amount, signed) = base.panels(2, 2)
+    fig, (amount, signed) = theme.panels(2, 2)
     values = [[1, -4], [2, 3]]
     assert charts.heatmap(amount, values).get_clim() == (0, 4)
     image = charts.heatmap(signed, values, signed=True, limit=2)
@@ -163,7 +164,7 @@ def test_heatmaps_have_0_where_it_belongs():
 
 
 def test_of_many_tokens_every_nth_is_written():
-    fig, ax = base.canvas(2)
+    fig, ax = theme.canvas(2)
     charts.token_ticks(ax, ["a", "b"], [str(n) for n in range(41)], most=20)
     assert tick_texts(ax.yaxis) == ["a", "b"]
     assert tick_texts(ax.xaxis) == [str(n) for n in range(0, 41, 3)]
@@ -232,7 +233,7 @@ def test_every_notebook_has_a_strip():
 def bars(n):
     if n < 1:
         raise ValueError("n is <0>; expected more")
-    fig, ax = base.canvas(2)
+    fig, ax = theme.canvas(2)
     charts.ranked_bars(ax, ["a"] * n, [0.5] * n, "token")
     return charts.finish(ax, "bars of a token")
 
@@ -305,7 +306,7 @@ def test_a_picture_has_words_twice_the_pixels_and_few_colours(monkeypatch):
     from IPython.testing.globalipapp import get_ipython
 
     get_ipython()
-    fig, ax = base.canvas(2)
+    fig, ax = theme.canvas(2)
     charts.lines(ax, {"a < b": [1, 2]}, [("query", "-")], [0, 1])
     charts.finish(ax, "Cost in $", "positions", "bytes", legend="right")
     data = shown(fig)
@@ -319,22 +320,22 @@ def test_a_picture_has_words_twice_the_pixels_and_few_colours(monkeypatch):
 
 
 def test_a_drawing_is_described_by_its_texts():
-    fig, ax = base.canvas(2)
+    fig, ax = theme.canvas(2)
     ax.axis("off")
     charts.write(ax, 0, 0, "embed")
     charts.write(ax, 0, 1, "norm")
-    assert base.alt_text(fig) == "embed, norm"
+    assert theme.alt_text(fig) == "embed, norm"
     fig.subject = "Two boxes"
-    assert base.alt_text(fig) == "Two boxes. embed, norm"
+    assert theme.alt_text(fig) == "Two boxes. embed, norm"
 
 
 def test_names_on_the_axes_are_read_and_numbers_are_not():
-    fig, ax = base.canvas(2)
+    fig, ax = theme.canvas(2)
     ax.set_yticks([0, 1], ["␣Paris", "10"])
     charts.finish(ax, "", "p", "")
-    assert base.alt_text(fig) == "p: ␣Paris"
+    assert theme.alt_text(fig) == "p: ␣Paris"
 
 
 def test_a_picture_without_words_is_refused():
     with pytest.raises(ValueError, match="no title"):
-        base.alt_text(base.canvas(2)[0])
+        theme.alt_text(theme.canvas(2)[0])

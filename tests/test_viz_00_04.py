@@ -8,6 +8,12 @@ import torch
 import torch.nn.functional as F
 from matplotlib.text import Annotation
 
+from lessons import n00_initialization as nb00
+from lessons import n01_tokenize as nb01
+from lessons import n02_embed as nb02
+from lessons import n03_rmsnorm as nb03
+from lessons import n04_rope as nb04
+from lessons.theme import visible
 from llamalib import (
     Tokenizer,
     apply_rotary_emb,
@@ -15,8 +21,6 @@ from llamalib import (
     rms_norm,
     scale_frequencies,
 )
-from llamalib.viz import nb00, nb01, nb02, nb03, nb04
-from llamalib.viz.base import visible
 from tests.helpers import random_llama, small_config, small_ranks
 
 MAKE = {

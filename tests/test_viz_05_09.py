@@ -11,12 +11,18 @@ from matplotlib.colors import to_hex, to_rgba
 from pytest import approx
 
 import llamalib
+from lessons import n05_attention as nb05
+from lessons import n06_feed_forward as nb06
+from lessons import n07_lm_head as nb07
+from lessons import n08_sampling as nb08
+from lessons import n09_generate as nb09
+from lessons import nF_heads as nbF
+from lessons import nG_speed as nbG
+from lessons.play import token_texts
+from lessons.texts import STORY
+from lessons.theme import COLOURS, GROUPS
 from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
-from llamalib.course.text import STORY
 from llamalib.probe import replaced
-from llamalib.viz import nb05, nb06, nb07, nb08, nb09, nbF, nbG
-from llamalib.viz.base import COLOURS, GROUPS
-from llamalib.viz.play import token_texts
 from tests.helpers import random_llama, small_config, small_ranks
 
 PROMPT = "The capital of France is"
@@ -251,7 +257,9 @@ def test_the_widget_bounds_the_tokens_per_second(size, batch, context):
     (dot,) = [line for line in ax.lines if line.get_marker() == "o"]
     expected = batch, pytest.approx(500e9 * batch / read)
     assert tuple(dot.get_xydata()[0]) == expected
-    assert f"at most {500e9 * batch / read:,.0f} tokens" in ax.get_title("left")
+    assert f"at most {500e9 * batch / read:,.0f} tokens" in ax.get_title(
+        "left"
+    )
 
 
 # -- widgets ----------------------------------------------------------------

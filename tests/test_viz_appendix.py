@@ -9,11 +9,15 @@ import torch
 from IPython.display import DisplayHandle
 from matplotlib import pyplot as plt
 
+from lessons import nA_training as nbA
+from lessons import nB_quantization as nbB
+from lessons import nC_mixture_of_experts as nbC
+from lessons import nD_long_context as nbD
+from lessons import nE_tensor_parallel as nbE
+from lessons.theme import visible
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
 from llamalib.load import tensor_shapes
 from llamalib.probe import record
-from llamalib.viz import nbA, nbB, nbC, nbD, nbE
-from llamalib.viz.base import visible
 from tests.helpers import random_ids, random_llama, small_ranks
 
 MATHEMATICS = r"$HOME_$USER $\foo$"  # matplotlib cannot parse it

@@ -13,7 +13,7 @@ import sys
 import zlib
 from pathlib import Path
 
-if __package__:  # imported by llamalib.course.text.load_corpus
+if __package__:  # imported by lessons.texts.load_corpus
     from . import words as W
 else:  # run as a script, or imported from its own folder
     import words as W

@@ -499,9 +499,7 @@ def heads_text(figures) -> str:
             + ". A uniform head would give 0.02.",
             "- **Induction, on names**: in unseen stories, at the first "
             "token of a repeated invented name, the weight on the second "
-            "token of its first occurrence: "
-            + some("induction_names")
-            + ".",
+            "token of its first occurrence: " + some("induction_names") + ".",
             "- **The country, before a capital**: at “is” in “The capital "
             "of … is”, the weight on the country's name, mean over "
             f"all {silenced['none']['of']}: " + some("capital") + ". Without "

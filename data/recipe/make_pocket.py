@@ -27,8 +27,8 @@ import evaluate  # noqa: E402
 import publish  # noqa: E402
 import train  # noqa: E402
 
+from lessons.texts import pack_rows  # noqa: E402
 from llamalib import ModelArgs  # noqa: E402
-from llamalib.course.text import pack_rows  # noqa: E402
 from llamalib.save import save  # noqa: E402
 from llamalib.tokenizer import Tokenizer, write_ranks  # noqa: E402
 

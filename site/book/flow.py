@@ -1,16 +1,16 @@
 """The table of contents as the map of the model: SVG, each step a link.
 
 Two pictures of the same map: a wide one, and a tall one for a phone. The
-boxes and what each notebook lights are viz.model_map's.
+boxes and what each notebook lights are lessons.map's.
 """
 
 from html import escape
 from pathlib import Path
 
-from llamalib.course.series import SERIES
-from llamalib.viz.model_map import BOXES, PARTS
+from lessons.frame import SERIES
+from lessons.map import BOXES, PARTS
 
-UNIT = 56  # pixels of a unit of viz.model_map, in the wide picture
+UNIT = 56  # pixels of a unit of lessons.map, in the wide picture
 LEFT = 145  # pixels for the appendices' names
 # Pixels across the flow: half a box, the stream, a block's frame (its edge,
 # its size), the residual path, the loop, the first appendix, the step to the

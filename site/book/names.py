@@ -12,7 +12,7 @@ from itertools import takewhile
 from llamalib.load import ROOT
 
 TAKE_NAMES = "break_it", "replaced"  # keywords: llamalib's functions
-OUTER = "viz", "course", "tasks", "grading"  # rooms that no cell teaches
+LESSONS = "lessons"  # no cell teaches what it holds
 
 
 @dataclass
@@ -37,8 +37,8 @@ class Name:
 
     @property
     def inner(self) -> bool:
-        """Whether it is of the core, or of a room that a reader may call."""
-        return (self.module.split(".") + ["core"])[1] not in OUTER
+        """Whether it is of llamalib, not of a lesson."""
+        return self.module.split(".")[0] != LESSONS
 
     @property
     def address(self) -> str:
@@ -53,7 +53,8 @@ class Package:
 
     def __init__(self):
         self.names, self.aliases = {}, {}
-        for file in sorted((ROOT / "llamalib").rglob("*.py")):
+        files = [*(ROOT / "llamalib").glob("*.py")]
+        for file in sorted([*files, *(ROOT / LESSONS).glob("*.py")]):
             package = module = ".".join(file.relative_to(ROOT).parent.parts)
             if file.stem != "__init__":
                 module = f"{package}.{file.stem}"

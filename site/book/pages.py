@@ -16,8 +16,8 @@ from posixpath import basename, dirname, join, normpath, relpath
 
 from fontTools.ttLib import TTFont
 
-from llamalib.course.counts import table
-from llamalib.course.series import (
+from lessons.counts import table
+from lessons.frame import (
     SERIES,
     routes_table,
     series_table,
@@ -56,7 +56,7 @@ PLACES["site/guide.md"] = "guide.md"
 def read_text(name: str) -> str:
     """Return a file of the project; of the teacher's guide, all of it."""
     if name == "site/guide.md":
-        from llamalib.grading.guide import guide_page
+        from lessons.guide import guide_page
 
         return guide_page()
     return (ROOT / name).read_text(encoding="utf-8")

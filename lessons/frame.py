@@ -1,0 +1,218 @@
+r"""The notebooks in order, and the header and footer that join them.
+
+`python -m lessons frame` writes both into every notebook, in cells tagged
+`frame`: links, times, and what a reader can do afterwards.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from llamalib.load import ROOT
+
+from .counts import reading, table
+
+NOTEBOOKS = ROOT / "notebooks"
+INDEX = "index.ipynb"
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """One notebook: its file, its title, what one can do after it.
+
+    Attributes:
+        file: its path from `notebooks`.
+        aims: completes "After this notebook you can …".
+        deeper: files of the appendices that go deeper.
+        step: its place in the flow of the data, on the main road.
+    """
+
+    file: str
+    title: str
+    aims: str
+    deeper: tuple[str, ...] = ()
+    step: str = ""
+
+    @property
+    def label(self) -> str:
+        """The number or letter, and the title."""
+        return f"{Path(self.file).stem.split('_')[0]} · {self.title}"
+
+    @property
+    def solutions(self) -> str:
+        """The path of its solutions from `notebooks`."""
+        return f"solutions/{Path(self.file).stem}.py"
+
+
+def read_series() -> tuple[Notebook, ...]:
+    """Return the notebooks in order, as series.json lists them."""
+    text = Path(__file__).with_name("series.json").read_text(encoding="utf-8")
+    return tuple(Notebook(**each) for each in json.loads(text))
+
+
+SERIES = read_series()
+
+
+def link(text: str, to: str, start: str) -> str:
+    """Return a link from the notebook `start` to a file in `notebooks`."""
+    up = "../" * start.count("/")
+    to = to.removeprefix("appendix/") if up and "appendix/" in to else up + to
+    return f"[{text}]({to})"
+
+
+def navigation(notebook: Notebook) -> str:
+    """Return links to the notebook before, the contents, the one after."""
+    at = SERIES.index(notebook)
+    parts = []
+    if at > 0:
+        before = SERIES[at - 1]
+        parts.append(link(f"← {before.label}", before.file, notebook.file))
+    parts.append(link("Contents", INDEX, notebook.file))
+    if at + 1 < len(SERIES):
+        after = SERIES[at + 1]
+        parts.append(link(f"{after.label} →", after.file, notebook.file))
+    return " · ".join(parts)
+
+
+def header(notebook: Notebook, times) -> str:
+    """Return the text above the notebook's title."""
+    solutions = link("solutions", notebook.solutions, notebook.file)
+    return (
+        f"{navigation(notebook)}\n\n"
+        f"**Reading:** {times.minutes} minutes · **exercises:** "
+        f"{times.practice} minutes ({solutions})\n\n"
+        f"**After this notebook you can** {notebook.aims}"
+    )
+
+
+def footer(notebook: Notebook) -> str:
+    """Return the text below the notebook's last cell."""
+    parts = [navigation(notebook)]
+    titles = {each.file: each.label for each in SERIES}
+    deeper = [link(titles[f], f, notebook.file) for f in notebook.deeper]
+    if deeper:
+        parts.append(f"**Deeper:** {', '.join(deeper)}")
+    solutions = link(notebook.solutions, notebook.solutions, notebook.file)
+    parts.append(f"**Solutions:** {solutions}")
+    return "\n\n".join(parts)
+
+
+def framed(cells: list[dict], notebook: Notebook, times) -> list[dict]:
+    """Return a notebook's cells with today's header and footer."""
+    inner = [c for c in cells if "frame" not in c["metadata"].get("tags", ())]
+    texts = header(notebook, times), footer(notebook)
+    first, last = (
+        {
+            "cell_type": "markdown",
+            "id": f"frame-{name}",
+            "metadata": {"tags": ["frame"]},
+            "source": text.splitlines(keepends=True),
+        }
+        for name, text in zip(("header", "footer"), texts)
+    )
+    return [first, *inner, last]
+
+
+def write_frame(path: Path) -> None:
+    """Write the header and the footer into a notebook of the series."""
+    name = path.relative_to(NOTEBOOKS).as_posix()
+    found = {each.file: each for each in SERIES}
+    if name not in found:
+        return
+    text = path.read_text(encoding="utf-8")
+    notebook = json.loads(text)
+    times = reading(notebook)
+    notebook["cells"] = framed(notebook["cells"], found[name], times)
+    new = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    if new != text:
+        path.write_text(new, encoding="utf-8", newline="\n")
+
+
+ROUTES = (
+    ("An evening", (4, 5, 9), "the two ideas that make a Llama, and the end"),
+    ("A weekend", range(10), "the main road, without exercises"),
+    ("A term", range(len(SERIES)), "all, with the exercises"),
+)
+
+
+# The steps before the block, in it, and after it.
+FLOW = (3, ""), (4, "┌─ a transformer block, L times ─┐"), (3, "")
+
+
+def clickable_map() -> str:
+    """Return the steps of the model as a row of links, in HTML."""
+    steps = [f'<a href="{n.file}">{n.step}</a>' for n in SERIES if n.step]
+    heads = [f'<th colspan="{n}">{text}</th>' for n, text in FLOW]
+    cells = [f"<td>{'→ ' * bool(i)}{a}</td>" for i, a in enumerate(steps)]
+    rows = ("".join(each) for each in (heads, cells))
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def series_table(times: dict[str, tuple[int, int]], folder="") -> str:
+    """Return the table of notebooks, in Markdown.
+
+    times: by file, minutes of reading and of exercises.
+    folder: where the notebooks are, for the links.
+    """
+    rows = [
+        ("notebook", "afterwards you can", "reading", "exercises"),
+        ("---", "---", "---:", "---:"),
+    ]
+    for each in SERIES:
+        name = f"[{each.label}]({folder}{each.file})"
+        rows.append((name, each.aims, *(f"{n} min" for n in times[each.file])))
+    return table(rows)
+
+
+def routes_table(times: dict[str, tuple[int, int]]) -> str:
+    """Return the table of routes through the series, in Markdown."""
+    rows = ["route notebooks time what".split(), "--- --- ---: ---".split()]
+    for name, which, words in ROUTES:
+        files = [SERIES[i].file for i in which]
+        parts = 2 if name == "A term" else 1  # with the exercises
+        minutes = sum(sum(times[f][:parts]) for f in files)
+        numbers = [SERIES[i].label.split(" · ")[0] for i in which]
+        if len(numbers) > 4:
+            numbers = [numbers[0], "…", numbers[-1]]
+        hours = f"{minutes / 60:.0f} hours"
+        rows.append((name, " ".join(numbers), hours, words))
+    return table(rows)
+
+
+def contents(times: dict[str, tuple[int, int]]) -> str:
+    """Return the map, the table of notebooks and the routes, in Markdown."""
+    parts = series_table(times), "## Routes", routes_table(times)
+    return "\n\n".join(("## Contents", clickable_map(), *parts))
+
+
+def todays_times() -> dict[str, tuple[int, int]]:
+    """Return by file the minutes of reading and of exercises."""
+    times = {}
+    for each in SERIES:
+        text = (NOTEBOOKS / each.file).read_text(encoding="utf-8")
+        found = reading(json.loads(text))
+        times[each.file] = found.minutes, found.practice
+    return times
+
+
+def write_index() -> None:
+    """Write today's contents into the index and the README."""
+    path, times = NOTEBOOKS / INDEX, todays_times()
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        if "frame" in cell["metadata"].get("tags", ()):
+            cell["source"] = contents(times).splitlines(keepends=True)
+    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    path.write_text(text, encoding="utf-8", newline="\n")
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    text = with_table(text, times)
+    readme.write_text(text, encoding="utf-8", newline="\n")
+
+
+def with_table(readme: str, times: dict[str, tuple[int, int]]) -> str:
+    """Return the README with today's table of notebooks."""
+    start, end = (f"<!-- series: {word} -->" for word in ("begin", "end"))
+    before, rest = readme.split(start)
+    lines = series_table(times, "notebooks/")
+    return f"{before}{start}\n\n{lines}\n\n{end}{rest.split(end)[1]}"

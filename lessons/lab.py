@@ -1,0 +1,119 @@
+"""Open the series in JupyterLab, on the learner's own copy.
+
+The copy keeps what the learner typed. `.copied.json` in it holds three
+digests by file: of what was typed in it and of all its bytes when it was
+copied, and of the project's file that was last offered.
+"""
+
+import hashlib
+import json
+import os
+import re
+from contextlib import suppress
+from itertools import chain, count
+from pathlib import Path
+
+from llamalib.load import ROOT
+
+from .notebooks import NOTEBOOKS, write
+
+SETTINGS = ROOT / "llamalib" / "course" / "lab"
+STATE = ".copied.json"
+DAMAGED = OSError, ValueError, KeyError, TypeError, RecursionError
+LEFT_OUT = re.compile(r"(^|/)(\.|__pycache__/)")
+
+
+def open_lab(work: Path, copy: bool, flags: list[str]) -> int:
+    """Bring the copy up to date, then open its index in JupyterLab."""
+    from jupyterlab.labapp import main
+
+    update_copy(NOTEBOOKS, work)
+    print(f"Your copy is in {work}", flush=True)
+    return 0 if copy else main(lab_flags(work) + flags) or 0
+
+
+def lab_flags(work: Path, settings: Path = SETTINGS) -> list[str]:
+    """Return JupyterLab's flags for a folder, with the project's settings."""
+    flags = [
+        f"--ServerApp.root_dir={work.resolve()}",
+        f"--LabApp.app_settings_dir={settings}",
+        "--LabApp.default_url=/lab/tree/index.ipynb",
+    ]
+    # as in a container: JupyterLab refuses to run as root without this
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    return flags + ["--allow-root"] * root
+
+
+def update_copy(source: Path, work: Path, option: str = "--work") -> None:
+    """Copy what is new in `source`; keep what the learner typed in `work`.
+
+    option: of the command, which names another folder.
+    """
+    ours = work.resolve().is_relative_to(source.resolve())
+    if ours or os.path.lexists(work) and not work.is_dir():
+        what = "in the project's notebooks" if ours else "no folder"
+        raise ValueError(
+            f"{work} is {what}: name another, as in {option} mine"
+        )
+    state = read_state(work / STATE)
+    try:
+        for file in sorted(source.rglob("*")):
+            name = file.relative_to(source).as_posix()
+            if file.is_file() and not LEFT_OUT.search(name):
+                update_file(file, name, work, state)
+        if state != read_state(work / STATE):  # work may be read-only
+            write(work / STATE, json.dumps(state, indent=1).encode())
+    except OSError as error:
+        raise OSError(
+            f"{error}: move it away, or take {option} mine"
+        ) from None
+
+
+def update_file(file: Path, name: str, work: Path, state: dict) -> None:
+    """Copy one file, unless the learner has it, and note that in `state`.
+
+    If the learner typed in an earlier version, today's is put next to it.
+    """
+    offered, today = digest(file), digest(file, typed=True)
+    if (work / name).exists() and state["offered"].get(name) == offered:
+        return
+    start, dot, suffix = name.rpartition(".")
+    new = (f"{start}.new{n}{dot}{suffix}" for n in chain([""], count(2)))
+    for place in chain([name], new):
+        mine = digest(work / place, typed=True)
+        if mine in (None, today, *state["typed"].values()):
+            break
+    state["offered"][name], state["typed"][place] = offered, today
+    if mine == today and digest(work / place) != state["exact"].get(place):
+        return  # the learner's own outputs
+    write(work / place, file.read_bytes())
+    state["exact"][place] = offered
+    if place != name:
+        print(f"You have changed {name}: its new version is {place}")
+    elif mine:
+        print(f"Updated {name}, where you have typed nothing")
+
+
+def digest(file: Path, typed: bool = False) -> str | None:
+    """Return the SHA-256 of a file's bytes; None if there is no file.
+
+    typed: of what is typed in a notebook, its cells' texts without outputs.
+    """
+    if not file.exists():
+        return None
+    content = file.read_bytes()
+    if typed and file.suffix == ".ipynb":
+        with suppress(*DAMAGED):  # not a notebook
+            cells = json.loads(content)["cells"]
+            texts = [(c["cell_type"], "".join(c["source"])) for c in cells]
+            content = json.dumps([t for t in texts if t[1].strip()]).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_state(file: Path) -> dict:
+    """Return what was copied; nothing if the file is absent or damaged."""
+    state = {"typed": {}, "exact": {}, "offered": {}}
+    with suppress(*DAMAGED):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        state = {key: dict(found[key]) for key in state}
+    return state

@@ -1,0 +1,261 @@
+"""Pictures, widgets and checks of notebook 08."""
+
+import math
+from functools import lru_cache
+
+import ipywidgets as ipw
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from llamalib.generate import next_token_probs
+
+from . import charts
+from .judge import agree, as_tensor, draws, exercise, vary
+from .map import strip  # noqa: F401
+from .play import Play, token_texts
+from .theme import COLOURS, canvas, heading, panels, plain, visible
+
+
+def unit_interval(labels, probabilities, draws, title=""):
+    """Draw n tokens' intervals between 0 and 1, and numbers drawn."""
+    fig, ax = canvas(1.9)
+    start = 0.0
+    for i, (label, p) in enumerate(zip(labels, probabilities, strict=True)):
+        tone = COLOURS["probability"] if i % 2 else "#F5CC73"
+        ax.barh(0, p, left=start, color=tone, ec="white", lw=1)
+        if p > 0.025:
+            name = visible(label)
+            angle = 90 if p < 0.011 * len(name) else 0
+            charts.write(ax, start + p / 2, 0, name, rotation=angle)
+        start += p
+    ax.barh(0, max(1 - start, 0), left=start, color=COLOURS["other"])
+    ax.plot(draws, [-0.5] * len(draws), "^", color="black", ms=6)
+    ax.spines["left"].set_visible(False)
+    ax.set(xlim=(-0.005, 1.005), ylim=(-0.65, 0.45), yticks=[])
+    x = "u, uniform from 0 to 1: ▲ the numbers drawn"
+    return charts.finish(ax, title, x)
+
+
+def entropy_by_temperature(temperatures, series, limit, title=""):
+    """Draw up to three names' entropies in nats; limit: ln V."""
+    fig, ax = canvas(3.2)
+    ax.axhline(limit, color=COLOURS["other"], ls="--", lw=1.2)
+    ax.text(temperatures[0], limit, "uniform: ln V ", va="bottom", fontsize=9)
+    ax.axvline(1, color=COLOURS["other"], ls=":", lw=1.2)
+    looks = [(role, "-") for role in ("probability", "plain", "other")]
+    charts.lines(ax, series, looks, temperatures)
+    ticks = [t for t in (0.1, 0.3, 1, 3, 10, 30, 100) if t >= temperatures[0]]
+    charts.log_axis(ax, "x", ticks, "{:g}".format)
+    ax.set_ylim(0, 1.12 * limit)
+    x, y = "temperature T (logarithmic)", "entropy (nats)"
+    return charts.finish(ax, title, x, y, legend="center right")
+
+
+def reshaped(labels, shapes, rest, title="", margins=None):
+    r"""Draw one distribution in several shapes; cut-off tokens are grey.
+
+    labels: n tokens, the most likely first.
+    shapes: name to (n + 1 probabilities before, n + 1 after); the last is
+    that of all other tokens, whose name is `rest`.
+    """
+    height, both = 1.1 + 0.25 * len(labels), dict(sharex=True, sharey=True)
+    fig, axes = panels(height, len(shapes), margins=margins, **both)
+    names = [visible(label) for label in labels] + [plain(rest)]
+    rows = range(len(names))[::-1]
+    for ax, (name, (before, after)) in zip(axes, shapes.items()):
+        cut = [b if a == 0 else 0 for b, a in zip(before, after)]
+        ax.barh(rows, cut, 0.7, color=COLOURS["other"], alpha=0.6)
+        ax.barh(rows, after, 0.7, color=COLOURS["probability"])
+        for row, a in zip(rows, after):
+            if a >= 0.005:
+                charts.write(ax, a, row, f" {a:.2f}", 8, ha="left")
+        ax.set_title(plain(name), loc="left", fontsize=9)
+        ax.tick_params(axis="y", length=0)
+        ax.locator_params(axis="x", nbins=4)
+    axes[0].set_xlim(0, 1.3 * max(max(*b, *a) for b, a in shapes.values()))
+    axes[0].set_yticks(rows, names)
+    fig.supxlabel("probability of being drawn (grey: cut off)", fontsize=9)
+    heading(fig, title)
+    return fig
+
+
+def sample_tree(paths, root, title=""):
+    """Draw samples, lists of tokens after a root, as a tree."""
+    paths = [tuple(path) for path in paths]
+    nodes = sorted({path[:n] for path in paths for n in range(len(path) + 1)})
+    heights, leaves = {}, 0
+    for node in reversed(nodes):  # each after the nodes below it
+        under = [y for n, y in heights.items() if n[:-1] == node]
+        heights[node] = sum(under) / len(under) if under else leaves
+        leaves += not under
+    fig, ax = canvas(0.7 + 0.36 * leaves)
+    ax.axis("off")
+    style = dict(color=COLOURS["token"], solid_capstyle="butt", zorder=1)
+    box = dict(boxstyle="round,pad=0.25", fc="white", ec="#bbbbbb")
+    counts = {n: sum(p[: len(n)] == n for p in paths) for n in nodes}
+    for node in nodes:
+        x, y, count = len(node), heights[node], counts[node]
+        if node:
+            start, fork = heights[node[:-1]], x - 0.5
+            width = counts[node[:-1]] + 0.5
+            ax.plot([x - 1, fork], [start, start], lw=width, **style)
+            bend = [fork, fork + 0.1, x], [start, y, y]
+            ax.plot(*bend, lw=count + 0.5, **style)
+        name = visible(node[-1] if node else root)
+        name += f" ×{count}" if count > 1 else ""
+        charts.write(ax, x, y, name, 8, bbox=box)
+    ax.set(xlim=(-0.5, max(map(len, paths)) + 0.5), ylim=(-0.6, leaves - 0.4))
+    return charts.finish(ax, title)
+
+
+def sampling(llama, text: str) -> Play:
+    """Return a prompt box with sliders of temperature, top-k and top-p."""
+
+    @lru_cache(maxsize=1)
+    def last_logits(text):
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)
+        ids = ids[:1] + ids[1:][-63:]  # so that an answer takes under 200 ms
+        with torch.inference_mode():
+            return llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
+
+    def draw(text, temperature, k, p):
+        found = _reshape(llama, last_logits(text), temperature, k, p)
+        margins = (0.14, 0.13, 0.99, 0.81, 0.05)
+        return reshaped(*found, f"{text[-60:]} …", margins)
+
+    return Play(
+        draw,
+        text=ipw.Text(text, description="text", continuous_update=False),
+        temperature=_slider(0.7, 0, 3, "temperature"),
+        k=ipw.IntSlider(0, 0, 50, description="k (0: every token)"),
+        p=_slider(0.9, 0.05, 1, "p (1: off)"),
+    )
+
+
+def _slider(value, low, high, description):
+    style = dict(step=0.05, description=description)
+    return ipw.FloatSlider(value, min=low, max=high, **style)
+
+
+def _reshape(llama, logits, temperature, k, p):
+    """Return what `reshaped` draws; temperature 0 is greedy, k 0 all."""
+    before = logits.softmax(-1)  # (V,)
+    after = F.one_hot(logits.argmax(), len(logits)).float()
+    if temperature > 0:
+        after = next_token_probs(logits, temperature, k or None, p)
+    top = before.topk(min(11, len(before))).indices
+
+    def bars(probs):
+        others = probs.index_fill(0, top, 0).sum()  # exactly 0 if all are cut
+        return [*probs[top].tolist(), others.item()]
+
+    shapes = {}
+    settings = f"T = {temperature:g}, k = {k or 'off'}, p = {p:g}"
+    for name, probs in (("as it is", before), (settings, after)):
+        n, nats = (probs > 0).sum(), torch.special.entr(probs).sum()
+        name += f"\n{n:,} of {len(probs):,} tokens, {nats:.2f} nats"
+        shapes[name] = bars(before), bars(probs)
+    rest = f"{len(before) - len(top):,} others"
+    return token_texts(llama, top.tolist()), shapes, rest
+
+
+# -- the checks of the exercises --
+
+
+INF = float("inf")
+
+
+def random_logits(*shape: int, spread: float = 1.0) -> Tensor:
+    """Return logits from a normal distribution, the same in each call."""
+    return spread * torch.randn(*shape, generator=draws())
+
+
+@exercise(1, "probabilities, one for each token")
+def check_1(answer):
+    """Judge top_k_probs(logits, k), which keeps exactly k tokens."""
+    n, k, steps = vary((50, 7, 0), (40, 5, 1), (60, 9, 2), (35, 6, 3))
+    small, large = random_logits(n), random_logits(3000, spread=3)
+    tied = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0, 0.0]).roll(steps)
+    cases = [(small, k), (large, 3 * k - 1), (small, 1), (small, n)]
+    for z, k in [*cases, (tied, 3), (tied, 1)]:
+        found = answer(z, k)
+        expected, mistakes = judged_1(z, k, as_tensor(found))
+        agree(found, expected, mistakes, what=f"k = {k}: the result")
+    return "the k most likely, summing to 1"
+
+
+def judged_1(z: Tensor, k: int, found: Tensor | None) -> tuple:
+    def only(ids):
+        return torch.full_like(z, -INF).index_copy(0, ids, z[ids])
+
+    kept = only(z.sort(descending=True, stable=True).indices[:k])
+    least = kept[kept > -INF].min()
+    mistakes = {
+        "you kept the k smallest, not the k largest": only((-z).topk(k)[1]),
+        "you set the cut logits to 0": z.masked_fill(kept < least, 0),
+        "you kept every logit that ties": z.masked_fill(z < least, -INF),
+        "of tied logits keep the first ids": only(z.argsort(stable=True)[-k:]),
+    }
+    mistakes = {words: each.softmax(-1) for words, each in mistakes.items()}
+    mistakes["you did not renormalize"] = z.softmax(-1) * kept.isfinite()
+    mistakes["these are still logits: the softmax is missing"] = kept
+    if found is not None and found.shape == z.shape:
+        n = (found > 0).sum().item()
+        if n != k:
+            mistakes[f"you kept {n} tokens, for k = {k}"] = found
+    return kept.softmax(-1), mistakes.items()
+
+
+@exercise(2, "probabilities, one for each token")
+def check_2(answer):
+    """Judge retemper(probs, T)."""
+    divided = "you divided the probabilities, not the logits"
+    for z in (random_logits(50), random_logits(3000, spread=3)):
+        for T in vary((0.5, 2.0), (0.7, 1.6), (0.4, 3.0)):
+            p, expected = z.double().softmax(-1), (z.double() / T).softmax(-1)
+            mistakes = {
+                divided: p,
+                f"{divided}, and did not renormalize": p / T,
+                "you took the softmax of probabilities": (p / T).softmax(-1),
+                "you took the power T: it is 1/T": p**T / (p**T).sum(),
+                "these are logits: the softmax is missing": p.log() / T,
+                "not normalized: the sum is not 1": p ** (1 / T),
+            }
+            agree(answer(p, T), expected, mistakes.items())
+    return "the power 1/T, renormalized"
+
+
+@exercise(3, "logits")
+def check_3(answer):
+    """Judge keep_min_p(logits, m)."""
+    batch, cube = random_logits(4, 50, spread=1.5), random_logits(2, 3, 60)
+    for z in (batch, random_logits(3000, spread=3), cube):
+        for m in vary((0.03, 0.2, 1.0), (0.05, 0.3, 1.0), (0.02, 0.1, 1.0)):
+            top = z.amax(-1, keepdim=True)
+            near = (z < top) & ((z - top - math.log(m)).abs() < 1e-4)
+            z = z - 3e-4 * near  # so that no rounding decides
+            found = answer(z, m)
+            expected, mistakes = judged_3(z, m, as_tensor(found))
+            agree(found, expected, mistakes, what=f"m = {m}: the result")
+    return "at least m times the most likely, in each row"
+
+
+def judged_3(z: Tensor, m: float, found: Tensor | None) -> tuple:
+    p, top = z.softmax(-1), z.amax(-1, keepdim=True)
+    stays = z >= top + torch.tensor(m).log()
+    mistakes = {
+        f"no token is left for m = {m}: at least is >=, not >": z > top,
+        "you compared with m, not with m times the maximum": p >= m,
+        "you compared logits: the rule is about probabilities": z >= m * top,
+        "each row has its own maximum (see hint 1)": p >= m * p.max(),
+    }
+    for words, kept in mistakes.items():
+        mistakes[words] = z.masked_fill(~kept, -INF)
+    zeros = "you set the others to 0: expected -inf"
+    mistakes[zeros] = torch.where(stays, z, 0)
+    mistakes[f"{zeros}, and logits"] = torch.where(stays, p, 0)
+    if found is not None and found.shape == z.shape:
+        if torch.equal(found.isfinite(), stays):
+            mistakes["the kept logits must stay as they are"] = found
+    return z.masked_fill(~stays, -INF), mistakes.items()

@@ -1,0 +1,212 @@
+"""Pictures, widgets and checks of notebook 09."""
+
+import functools
+import html
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from numbers import Integral
+
+import ipywidgets as ipw
+
+from llamalib.generate import generate
+from llamalib.model import LLAMA_1B
+
+from . import charts
+from .judge import Wrong, agree, exercise, vary
+from .map import strip  # noqa: F401
+from .play import fit
+from .theme import canvas
+
+NOTE = "<p><em>A saved text. Run the notebook to type a prompt.</em></p>"
+
+
+def cost_by_position(positions, series, title, unit):
+    """Draw the cost of each new token; two names, the first is grey."""
+    fig, ax = canvas(3.2)
+    mark = "o-" if len(positions) < 10 else "-"
+    charts.lines(ax, series, [("other", mark), ("plain", mark)], positions)
+    ax.set_ylim(bottom=0)
+    x = "position of the new token"
+    return charts.finish(ax, title, x, unit, legend="best")
+
+
+class Stream(ipw.VBox):
+    """A prompt, and its continuation as it grows; it can be stopped."""
+
+    def __init__(
+        self, llama, prompt="The capital of France is", max_new_tokens=120
+    ):
+        self.llama, self.max_new_tokens = llama, max_new_tokens
+        self.prompt = ipw.Text(prompt, description="prompt")
+        style = dict(step=0.1, description="temperature")
+        self.temperature = ipw.FloatSlider(0.0, min=0.0, max=2.0, **style)
+        fit(self.prompt)
+        fit(self.temperature)
+        self.go = ipw.Button(description="continue", icon="play")
+        self.stop = ipw.Button(description="stop", icon="stop")
+        self.go.on_click(lambda button: self.start())
+        self.stop.on_click(lambda button: self._stopped.set())
+        self.text, self._stopped = ipw.HTML(), threading.Event()
+        buttons = ipw.HBox([self.go, self.stop])
+        super().__init__([self.prompt, self.temperature, buttons, self.text])
+        self.start()
+        self.thread.join()
+        self.still = self.text.value
+
+    def start(self) -> None:
+        """Continue the prompt in a thread, so that the stop button works."""
+        self._stopped.clear()
+        self.go.disabled, self.stop.disabled = True, False
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self):
+        prompt, tokenizer = self.prompt.value, self.llama.tokenizer
+        n, temperature, text = self.max_new_tokens, self.temperature.value, ""
+        try:
+            ids = tokenizer.encode(prompt, bos=True, eos=False)
+            options = dict(max_new_tokens=n, temperature=temperature)
+            new = generate(self.llama, ids, **options)
+            self._show(prompt, text)
+            for piece in tokenizer.decode_stream(new):
+                if self._stopped.is_set():
+                    break
+                text += piece
+                self._show(prompt, text)
+        except ValueError as error:
+            self._show(prompt, f" [{error}]")
+        finally:
+            self.go.disabled, self.stop.disabled = False, True
+
+    def _show(self, prompt, text):
+        """Show the prompt, paler, and its continuation."""
+        self.text.value = (
+            '<div style="white-space: pre-wrap; max-width: 620px">'
+            f'<span style="opacity: 0.6">{html.escape(prompt)}</span>'
+            f"{html.escape(text)}</div>"
+        )
+
+    def __repr__(self) -> str:
+        return f"Stream(prompt={self.prompt.value!r})"
+
+    def _repr_mimebundle_(self, **kwargs):
+        """Return the live widget, and its first text for a saved notebook."""
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        page = self.still + NOTE
+        return bundle | {"text/html": page, "text/plain": repr(self)}
+
+
+stream = Stream  # the widget, named as a picture is
+
+
+# -- the checks of the exercises --
+
+
+def collect(function) -> Callable:
+    """Return a function that gives a list for each generator."""
+
+    @functools.wraps(function)
+    def run(*args):
+        result = function(*args)
+        is_iterator = isinstance(result, Iterator)
+        return list(islice(result, 100)) if is_iterator else result
+
+    return run if callable(function) else function
+
+
+@exercise(1, "two whole numbers")
+def check_1(answer):
+    """Judge my_positions(t, n): positions without a cache, and with one."""
+    for t, n in vary(((5, 4), (1, 1), (100, 7)), ((6, 3), (80, 9)), ((8, 5),)):
+        grows = "without a cache: the text grows with every new token"
+        right, kept = sum(range(t, t + n)), t + n - 1
+        more = right + t + n
+        mistakes = {
+            "without a cache: one pass too many": (more, kept),
+            "without a cache, one pass too many; with one, too": (more, t + n),
+            grows: (n * t, kept),
+            "with a cache: the last new token never goes in": (right, t + n),
+            "with a cache: the prompt runs too, once": (right, n),
+            "expected the other order": (kept, right),
+        }
+        what = f"t = {t}, n = {n}: the result"
+        agree(answer(t, n), (right, kept), mistakes.items(), what=what)
+    return "and it counts what a cache saves"
+
+
+@exercise(2, "ids, one at a time")
+def check_2(answer, llama):
+    """Judge my_generate(llama, ids, n, stop)."""
+    answer.function = collect(answer.function)
+    n, land = vary((6, "France"), (5, "Japan"), (8, "Italy"), (7, "Spain"))
+    for text in (f"The capital of {land} is", "Once upon a time there was a"):
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)
+        whole = list(generate(llama, ids, max_new_tokens=n, stop=()))
+        found, ran = count_positions(answer, llama, ids, n)
+        mistakes = [("the prompt's ids are given out too", ids + whole)]
+        if isinstance(found, list) and found[:n] == whole:
+            mistakes += [(f"{len(found)} ids; expected {n} at most", found)]
+        agree(found, whole, mistakes, 1e-9, "the list of ids")
+        if not all(isinstance(i, Integral) for i in found):
+            name = type(found[0]).__name__
+            raise Wrong(f"expected ints, found a {name}: use .item()")
+        extra = ran - (len(ids) + n - 1)
+        if extra < 0:
+            raise Wrong("new positions did not run: call llama(…) for each")
+        if extra > 1:
+            raise Wrong("old positions run again: run the new id alone")
+        if extra == 1:
+            raise Wrong("a position too many: the last new id never goes in")
+        for last in (whole[3], whole[0]):
+            end = whole.index(last)
+            mistakes = {
+                "it does not stop at an id of stop": whole,
+                "the id that ends the text is given out too": whole[: end + 1],
+            }.items()
+            found = answer(llama, ids, n, {last})
+            agree(found, whole[:end], mistakes, 1e-9, "with a stop: the list")
+    return "the ids of llamalib.generate, each position run once"
+
+
+def count_positions(answer, llama, ids: list, n: int) -> tuple:
+    """Return the answer's n ids and how many positions ran."""
+    ran = []
+
+    def note(module, args, options):
+        ran.append((args[0] if args else options["tokens"]).numel())
+
+    handle = llama.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        return answer(llama, ids, n, ()), sum(ran)
+    finally:
+        handle.remove()
+
+
+@exercise(3, "a number")
+def check_3(answer, llama):
+    """Judge my_limit(bandwidth, P, config, n, size)."""
+    wide = replace(LLAMA_1B, head_width=3 * LLAMA_1B.head_dim)
+    P, speed, m = vary((10**6, 10**9, 1000), (98765, 10**8, 90), (777, 99, 60))
+    cases = (LLAMA_1B, m, 2), (wide, m, 4), (llama.config, m // 20, 2)
+    for c, n, size in (*cases, (LLAMA_1B, 0, 1)):
+        cache = 2 * c.n_layers * c.n_kv_heads * c.head_dim * n
+        right = speed / size / (P + cache)
+        factors = {
+            "the cache is read too": 0,
+            "keys and values: twice as many": 1 / 2,
+            "the cache has KV heads, not H": c.n_heads // c.n_kv_heads,
+            "every layer has its own cache": 1 / c.n_layers,
+            "use head_dim, not dim // n_heads": c.dim / c.n_heads / c.head_dim,
+        }
+        mistakes = [
+            (words, speed / size / (P + factor * cache))
+            for words, factor in factors.items()
+        ]
+        mistakes += [
+            ("a number takes more than one byte: see size", right * size),
+            ("this is the time of a step; expected steps a second", 1 / right),
+        ]
+        agree(answer(speed, P, c, n, size), right, mistakes)
+    return "fewer bytes, more tokens"

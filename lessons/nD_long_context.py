@@ -1,0 +1,258 @@
+"""Pictures, widgets and checks of notebook D."""
+
+import math
+
+import ipywidgets as ipw
+import torch
+
+from .charts import (
+    add_legend,
+    cell_texts,
+    figure_legend,
+    finish,
+    heatmap,
+    lines,
+    mark_x,
+    mark_y,
+    note,
+)
+from .judge import agree, exercise, vary
+from .map import strip  # noqa: F401
+from .play import Play
+from .theme import COLOURS, array, colour, heading, panels, spaced
+
+LOSS = "loss (nats per token)"
+
+
+def _look(tone, dashes, width, alpha=1.0):
+    """Return the look of a line; a wide one is below a narrow one."""
+    return tone, dashes, dict(lw=width, alpha=alpha, zorder=3 - width / 10)
+
+
+# Each way to a longer text looks the same in every picture.
+WAYS = {
+    "as it is": _look("plain", "-", 1.4),
+    "last keys only": _look("other", "-", 4, 0.6),
+    "distance capped": _look("probability", "-", 1.8),
+    "positions divided": _look("query", "--", 1.6),
+    "base raised": _look("key", "-.", 1.6),
+    "by wavelength": _look("attention", "-", 2.2),
+}
+OTHERS = (  # lines with another name, by their order in the legend
+    _look("other", "-", 5, 0.5),
+    _look("token", "--", 1.8),
+    _look("feed-forward", "-.", 1.8),
+    _look("value", "-", 2.4),
+)
+
+
+def look(name: str, index: int = 0) -> tuple:
+    """Return a line's look: that of the way in its name, or by its index."""
+    found = [WAYS[way] for way in WAYS if name.startswith(way)]
+    return found[0] if found else OTHERS[index % len(OTHERS)]
+
+
+def _ways(ax, series):
+    """Draw the lines of one panel of `losses_along`."""
+    for index, (name, (xs, ys, *errors)) in enumerate(series.items()):
+        style, xs, ys = look(name, index), array(xs), array(ys)
+        lines(ax, {name: (xs, ys)}, [style])
+        for each in map(array, errors):
+            shade = dict(color=colour(style[0]), alpha=0.2, lw=0)
+            ax.fill_between(xs, ys - each, ys + each, **shade)
+
+
+def losses_along(parts, marks, height=3.4):
+    """Draw the loss along a text, for several ways to run the model.
+
+    parts: title to {name: (positions, losses, perhaps standard errors)}.
+    marks: (position, text) of lines, for all panels or by a panel's title.
+    """
+    fig, axes = panels(height, len(parts), sharey=True)
+    for ax, (name, series) in zip(axes, parts.items()):
+        _ways(ax, series)
+        right = max(float(xs[-1]) for xs, *_ in series.values())
+        for x, text in marks[name] if isinstance(marks, dict) else marks:
+            mark_x(ax, x, text, end=x > 0.9 * right, size=8)
+        ax.margins(y=0.12)
+        finish(ax, name, "position", ylim=(0, None))
+    axes[0].set_ylabel(LOSS)
+    return figure_legend(fig, "outside lower center")
+
+
+def loss_by_gap(gaps, means, errors, waves, alone):
+    """Draw the second half's n losses by the gap of positions before it.
+
+    errors: standard errors or None. waves: pair to its wavelength, for a mark
+    at each full rotation. alone: the loss if the first half is not seen.
+    """
+    options = dict(sharex=True, height_ratios=[3, 0.4 * len(waves)])
+    _, (upper, lower) = panels(4.2, 1, 2, **options)
+    means, tone = array(means), COLOURS["plain"]
+    if errors is not None:
+        band = means - array(errors), means + array(errors)
+        upper.fill_between(gaps, *band, color=tone, alpha=0.2, lw=0)
+    unseen = dict(ls="--", lw=1.4, label="first half not seen")
+    upper.axhline(float(alone), color=COLOURS["key"], **unseen)
+    upper.plot(gaps, means, "o-", color=tone, ms=3, lw=1.4)
+    for row, wave in enumerate(waves.values()):
+        for n in range(int(gaps[-1] // wave) + 1):
+            lower.plot(n * wave, row, "o", color=COLOURS["query"], ms=7)
+            if n:
+                mark_x(upper, n * wave)
+                text = "1 rotation" if n == 1 else f"{n} rotations"
+                at = dict(va="center", fontsize=8)
+                note(lower, n * wave, row, text, 9, 0, **at)
+    names = [f"pair {k}: {wave:,.0f}" for k, wave in waves.items()]
+    lower.set_yticks(range(len(waves)), names)
+    left_out = "gap: positions left out between the halves"
+    finish(lower, "", left_out, "wavelength", ylim=(len(waves) - 0.5, -0.5))
+    far = "No more keys than in training, but farther away"
+    y = "loss of the second half\n(nats per token)"
+    return finish(upper, far, "", y, ylim=(0, None), legend="upper right")
+
+
+def shares_along(parts, ylabels):
+    """Draw measures along a text: title to {name: (positions, values)}."""
+    fig, axes = panels(3.1, len(parts))
+    for ax, (name, series), label in zip(axes, parts.items(), ylabels):
+        _ways(ax, series)
+        finish(ax, name, "position", label, ylim=(0, None))
+    return figure_legend(fig, "outside lower center")
+
+
+def _before_and_after(ax, before, after, name=""):
+    """Draw two rows of dots, and a stroke from one to the other."""
+    before, after, pairs = array(before), array(after), range(len(before))
+    ax.vlines(pairs, before, after, color="#bbbbbb", lw=1, zorder=1)
+    looks = ("other", "o", dict(ms=5)), ("attention", "s", dict(ms=3))
+    lines(ax, dict(before=before, after=after), looks, pairs)
+    finish(ax, name, "pair k", yscale="log", xticks=spaced(len(pairs), 8))
+    ax.minorticks_off()
+
+
+def needle_maps(parts, depths, lengths, trials, trained):
+    """Draw counts of right answers: title to (depths, lengths)."""
+    fig, axes = panels(3.4, len(parts), sharey=True)
+    for ax, (title, counts) in zip(axes, parts.items()):
+        counts = array(counts)
+        heatmap(ax, counts, limit=trials)
+        cell_texts(ax, counts.astype(int), counts > 0.55 * trials)
+        ax.set_xticks(range(len(lengths)), [f"{n:,}" for n in lengths])
+        ax.set_yticks(range(len(depths)), depths)
+        ax.tick_params(length=0)
+        if trained in lengths:
+            at = lengths.index(trained) + 0.5
+            name = f"trained length: {trained:,} tokens"
+            ax.axvline(at, color=COLOURS["key"], lw=2, label=name)
+        finish(ax, title, "length of the text (tokens)")
+    axes[0].set_ylabel("where the number\nis given")
+    if trained in lengths:
+        figure_legend(fig, "outside lower center")
+    return heading(fig, f"Numbers recalled, of {trials} in each cell")
+
+
+def stretched(before, after, along, marks, over):
+    """Draw hd/2 wavelengths, and losses; `marks` are ascending."""
+    margins = 0.08, 0.25, 0.985, 0.88, 0.2
+    fig, axes = panels(3.7, 2, margins=margins, width_ratios=[1, 1.25])
+    left, right = axes
+    _before_and_after(left, before, after)
+    _ways(right, along)
+    end = max(float(xs[-1]) for xs, _ in along.values())
+    for (text, value), dy in zip(marks, (-2, 2)):
+        mark_y(left, value, text, end=True, dy=dy, size=8)
+        if value <= end:
+            mark_x(right, value)
+    left.set_ylabel("wavelength (positions)")
+    finish(right, "", "position", LOSS, ylim=(0, None))
+    for ax in axes:
+        add_legend(ax, "upper center", ncols=3, bbox_to_anchor=(0.5, -0.18))
+    return heading(fig, over)
+
+
+def longer(freqs, trained: int, choices, as_it_is, known) -> Play:
+    """Return a widget of measured ways to a longer text, and their factors.
+
+    freqs: (hd/2,) of the unchanged model, radians per position.
+    choices: (way, factor) to (slowed (hd/2,), positions, losses).
+    as_it_is: (positions, losses). known: name to (positions, losses).
+    """
+    ways = list(dict.fromkeys(way for way, _ in choices))
+    factors = sorted({factor for _, factor in choices})
+
+    def draw(way, factor):
+        slowed, *line = choices[way, factor]
+        length = factor * trained
+        marks = [(f"trained: {trained:,}", trained)]
+        marks += [(f"{factor} times: {length:,}", length)]
+        along = {"as it is": as_it_is, way: line} | known
+        both = math.tau / freqs, math.tau / slowed  # (hd/2,) each
+        return stretched(*both, along, marks, f"{way}, factor {factor}")
+
+    steps = dict(options=factors, value=factors[-1])
+    return Play(
+        draw,
+        way=ipw.Dropdown(options=ways, value=ways[-1], description="way"),
+        factor=ipw.SelectionSlider(description="factor", **steps),
+    )
+
+
+# -- the checks of the exercises --
+
+
+def frequencies(hd: int, theta: float) -> torch.Tensor:
+    """Return plain frequencies, (hd/2,) float64."""
+    return theta ** (-torch.arange(0, hd, 2).double() / hd)
+
+
+@exercise(1, expects="real angles (length, head_dim/2)")
+def check_1(interpolated):
+    """Two longer texts, then a shorter one."""
+    more = vary((0,) * 4, (4, 3, 50.0, 1), (8, 1, 900.0, 2))
+    for case in ((8, 12, 100.0, 4), (16, 40, 5e5, 16), (8, 5, 100.0, 8)):
+        case = hd, n, theta, original = [*map(sum, zip(case, more))]
+        at, freqs, s = torch.arange(n), frequencies(hd, theta), n / original
+        at, s = at.double(), max(s, 1)
+        kinds = {
+            "divide the positions, do not multiply them": at * s,
+            "a text that is not longer needs factor 1": at * original / n,
+            "nothing is divided: a longer text needs a factor": at,
+            "m/s need not be a whole number": at // s,
+            "long positions are cut off": at.clamp(max=n / s),
+        }
+        mistakes = [(k, torch.outer(v, freqs)) for k, v in kinds.items()]
+        right, raised = torch.outer(at / s, freqs), frequencies(hd, theta * s)
+        words = "you raised the base: it slows the pairs unequally"
+        mistakes += [(words, torch.outer(at, raised))]
+        mistakes += [("positions are rows, pairs are columns", right.T)]
+        rotations = torch.stack((right.cos(), right.sin()), dim=-1)
+        mistakes += [("cosines and sines: return the angles", rotations)]
+        agree(interpolated(*case), right, mistakes)
+
+
+@exercise(2, expects="a number")
+def check_2(factor_for):
+    """Pairs that see an arc, and cases where every pair has rotated once."""
+    one_b, wide, narrow = (64, 5e5), (128, 5e5), (8, vary(1e2, 90.0, 120.0))
+    cases = [(one_b, 8192, 131072), (wide, 8192, 16384), (narrow, 1000, 5000)]
+    cases += [(one_b, 8192, 4096), (wide, 256, 1400), (narrow, 300, 1200)]
+    cases += [(narrow, 100, 1000), (narrow, 100, 150)]
+    up = vary(0, 10, 5, 7)
+    cases = [(frequencies(*f).float(), c + up, n + up) for f, c, n in cases]
+
+    def values(full=math.tau, least=1.0, rule=lambda x: x, far=False):
+        pairs = [((n if far else c) * f, rule(n / c)) for f, c, n in cases]
+        return [max(least, s) if (x < full).any() else 1.0 for x, s in pairs]
+
+    mistakes = [
+        ("if every pair has rotated once, it is 1", values(math.inf)),
+        ("one rotation shows every angle, not 4", values(4 * math.tau)),
+        ("2π is missing: a full rotation is 2π radians", values(1)),
+        ("count rotations in `original`, not `length`", values(far=True)),
+        ("the factor is at least 1", values(least=0.0)),
+        ("upside down: length / original", values(rule=lambda x: 1 / x)),
+        ("a whole number is more than needed", values(rule=math.ceil)),
+        ("2π has no place here", values(rule=lambda x: x / math.tau)),
+    ]
+    agree([factor_for(*case) for case in cases], values(), mistakes)

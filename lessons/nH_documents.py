@@ -1,0 +1,106 @@
+"""Pictures, widgets and checks of notebook H."""
+
+import json
+from pathlib import Path
+
+import ipywidgets as ipw
+import numpy as np
+
+from .charts import finish, lines
+from .judge import agree, exercise, vary
+from .map import strip  # noqa: F401
+from .play import Play
+from .theme import COLOURS, panels
+
+
+def rotated(pair, degrees, right: bool):
+    """Return a rotated pair; not `right`: as document 000 prints it."""
+    swapped = (-pair[1], pair[0]) if right else (-pair[0], pair[1])
+    cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
+    return np.array([a * cos + b * sin for a, b in zip(pair, swapped)])
+
+
+def last_pair(pair=(3.0, 4.0)) -> Play:
+    """Rotate a pair by an angle, rightly and as document 000 prints it."""
+    ways = ("right", "query", "-", True), ("as 000 prints it", "key", "--", 0)
+    along = np.arange(361)
+
+    def draw(degrees):
+        fig, (plane, curve) = panels(3.4, 2, width_ratios=[1, 1.4])
+        plane.plot(*zip((0, 0), pair), color=COLOURS["other"], lw=2)
+        for name, role, style, right in ways:
+            tip = rotated(pair, degrees, right)
+            look = [(role, style)]
+            lines(plane, {name: zip(*((0, 0), tip))}, look, marker="o")
+            lengths = np.hypot(*rotated(pair, along, right))
+            lines(curve, {name: lengths}, look, along)
+            curve.plot(degrees, np.hypot(*tip), "o", color=COLOURS[role])
+        limits = dict(xlim=(-8, 8), ylim=(-8, 8), aspect="equal")
+        finish(plane, "Grey: before", "first", "second", **limits)
+        labels = "", "angle, degrees", "length of the pair"
+        style = dict(legend="above", ylim=(0, 8), xticks=range(0, 361, 90))
+        return finish(curve, *labels, **style)
+
+    return Play(draw, degrees=ipw.IntSlider(53, 0, 360, description="angle"))
+
+
+# -- the checks of the exercises --
+
+
+FILE = Path(__file__).with_name("documents.json")
+DOCUMENTS = json.loads(FILE.read_text("utf-8"))  # places of claims, and slips
+
+
+@exercise(1, expects="the name of a formula")
+def check_1(name_of, formulas):
+    def hidden(name, kind):  # in a closure, not in the args of a partial
+        def network(*given):
+            x, w1, w2, w3 = (getattr(each, kind)() for each in given)
+            return formulas[name](x @ w1.T, x @ w3.T) @ w2.T
+
+        return network
+
+    kinds = vary("float", "double"), "bfloat16"
+    a, b, *rest = names = [*formulas]  # w1 gates, w3 gates
+    calls = [hidden(n, k) for k in kinds for n in names]
+    order = [vary(0, 3, 5, 6) ^ i for i in range(8)]  # its own inverse
+    found = [name_of(calls[i]) for i in order]
+    words = f"{a} and {b} look alike: w1 and w3 equal, or small numbers?"
+    pairs = [a, a], [b, b], [a, b]  # float32 may still tell them apart
+    mistakes = [(words, [*p, *rest, *q, *rest]) for p in pairs for q in pairs]
+    mistakes += [("you have exchanged w1 and w3", [b, a, *rest] * 2)]
+    words = "half of the networks run in bfloat16: take the closest formula"
+    mistakes += [(words, names + [each] * 4) for each in names]
+    agree([found[i] for i in order], names * 2, mistakes)
+
+
+def shortest(word, ranks, best=(0,)):  # of the first 0, 1, 2, … bytes
+    for n in range(1, len(word) + 1):
+        best += (1 + min(best[s] for s in range(n) if word[s:n] in ranks),)
+    return best[-1]
+
+
+def longest(word, ranks):  # first
+    found = (n for n in range(len(word), 0, -1) if word[:n] in ranks)
+    return 1 + longest(word[next(found) :], ranks) if word else 0
+
+
+@exercise(2, expects="a whole number")
+def check_2(fewest):
+    tokens = "a b c d e f u v w x y z bc ab cd cdef abcd wx yz uvwx wxyz"
+    up, *times = vary((0, 1, 5, 0), (5, 2, 3, 0), (-32, 0, 4, 1), (2, 3, 0, 6))
+    more = ["abcdef" * n for n in times] + ["uvwxyz", "abcdefuvwxyz"]
+    words = [bytes(ord(c) + up for c in w) for w in tokens.split() + more]
+    words, ranks = words[21:], {t: i for i, t in enumerate(words[:21])}
+    first = [longest(word, ranks) for word in words]
+    last = [longest(w[::-1], {t[::-1] for t in ranks}) for w in words]
+    right = [shortest(word, ranks) for word in words]
+    mistakes = [
+        ("the longest token first is not always best", first),
+        ("the longest token last is not always best", last),
+        ("neither end is always best", [*map(min, first, last)]),
+        ("that is what BPE takes", [*(5 * n for n in times), 3, 8]),
+        ("those are the bytes", [*map(len, words)]),
+        ("one too many", [n + 1 for n in right]),
+    ]
+    agree([fewest(word, ranks) for word in words], right, mistakes)

@@ -1,0 +1,73 @@
+r"""Controls over a picture that follows them."""
+
+import gc
+import html
+
+import ipywidgets as ipw
+
+from .theme import alt_text, image_tag, png, sharp_png
+
+STILL = "A still picture. Run the notebook up to here to move the controls."
+LIVE_DPI = 150  # sharper than a page, and drawn as fast
+
+
+class Play(ipw.VBox):
+    """Controls, and below them the picture that they draw.
+
+    draw: returns a figure for the controls' values, passed by name. Its
+    ValueError is shown as `message`. `play.controls["layer"].value = 2`
+    simulates a user who moves the slider.
+    """
+
+    def __init__(self, draw, **controls):
+        self.draw, self.controls = draw, controls
+        self.picture = ipw.HTML()  # an image widget has no alternative text
+        self.message = ipw.HTML()
+        for control in controls.values():
+            fit(control)
+            control.observe(lambda change: self.update(), "value")
+        super().__init__([*controls.values(), self.message, self.picture])
+        self.update()
+
+    def figure(self):
+        """Return the figure of the controls' present values."""
+        return self.draw(**{n: c.value for n, c in self.controls.items()})
+
+    def update(self) -> None:
+        """Show the picture of the controls' present values."""
+        collecting = gc.isenabled()
+        gc.disable()  # a full collection may take longer than a picture
+        try:
+            fig = self.figure()
+            self.picture.value = image_tag(png(fig, LIVE_DPI), alt_text(fig))
+            self.message.value = ""
+        except ValueError as error:  # the last picture stays
+            self.message.value = html.escape(str(error))
+        finally:
+            if collecting:
+                gc.enable()
+
+    def __repr__(self) -> str:
+        values = (f"{n}={c.value!r}" for n, c in self.controls.items())
+        return f"Play({', '.join(values)})"
+
+    def _repr_mimebundle_(self, **kwargs):
+        """Return the live widget, and a still picture without a kernel."""
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        fig = self.figure()
+        alt = alt_text(fig)
+        page = f"{image_tag(sharp_png(fig), alt)}<p><em>{STILL}</em></p>"
+        bundle |= {"text/html": page, "text/plain": repr(self)}
+        return bundle, {"text/html": {"alt": alt}}
+
+
+def fit(control) -> None:
+    """Give a control room for its description, and a width."""
+    control.style.description_width = "initial"
+    control.layout.width = "90%"
+    control.layout.max_width = "620px"
+
+
+def token_texts(llama, ids) -> list[str]:
+    """Return the text of each token id."""
+    return [llama.tokenizer.decode([i]) for i in ids]

@@ -1,0 +1,59 @@
+"""Write the project's public address, of pyproject.toml, where it is shown."""
+
+import json
+import re
+import tomllib
+
+from llamalib.checks import require
+from llamalib.load import ROOT
+
+from .notebooks import write
+
+SETUP = "notebooks/setup_colab.ipynb"
+ROOMS = {  # machines that others lend, and the page that opens the project
+    "Codespaces": "https://codespaces.new/{0}",
+    "Binder": "https://mybinder.org/v2/gh/{0}/HEAD?urlpath=lab/tree/{1}",
+    "Colab": "https://colab.research.google.com/github/{0}/{2}",
+    "Kaggle": "https://kaggle.com/kernels/welcome?src={3}/{2}",
+}
+BEGIN, END = (f"<!-- rooms: {word} -->" for word in ("begin", "end"))
+
+
+def address() -> str:
+    """Return the address, or "" while there is none."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = tomllib.loads(text)["project"].get("urls", {}).get("Repository")
+    ok = re.fullmatch(r"https://github\.com/[^/]+/[^/]+", found or "")
+    require(
+        not found or ok,
+        "pyproject.toml: Repository must be an address like "
+        f"'https://github.com/OWNER/NAME', got {found!r:.80}",
+    )
+    return found or ""
+
+
+def with_links(readme: str, address: str) -> str:
+    """Return the README with the address, and with links between its marks."""
+    text, name = "", address.removeprefix("https://github.com/")
+    if address:
+        found = name, "notebooks/index.ipynb", f"blob/main/{SETUP}", address
+        pages = (f"[{r}]({url.format(*found)})" for r, url in ROOMS.items())
+        text = f"**In a browser**, nothing to install: {' · '.join(pages)}."
+    block = "\n\n".join(filter(None, [BEGIN, text, END]))
+    clone = f"git clone {address or 'ADDRESS'} "
+    readme = re.sub(r"git clone \S+ ", clone, readme)
+    return re.sub(f"{BEGIN}.*?{END}", lambda _: block, readme, flags=re.S)
+
+
+def with_address(notebook: str, address: str) -> str:
+    """Return the setup notebook, as text, with the address in its cell."""
+    line = json.dumps(f"ADDRESS = {json.dumps(address)}")[:-1]
+    return re.sub(r'"ADDRESS = \\".*?\\"', lambda _: line, notebook)
+
+
+def write_address() -> None:
+    """Write today's address into the README and the setup notebook."""
+    for name, change in {"README.md": with_links, SETUP: with_address}.items():
+        file, found = ROOT / name, address()
+        write(file, change(file.read_text("utf-8"), found).encode())
+    print(found or "no public address yet: set Repository in pyproject.toml")

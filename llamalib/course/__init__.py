@@ -1,1 +1,0 @@
-"""What the notebooks use apart from the model: texts, and a way to break it."""

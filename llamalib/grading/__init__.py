@@ -1,1 +1,0 @@
-"""Assignments from the notebooks, a sandbox for their answers, and marks."""
