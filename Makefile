@@ -1,6 +1,5 @@
-# Every task by one word; `make` alone prints this list. Each recipe is also a
-# command, `python -m lessons …` or `python -m llamalib …`, for systems without
-# make.
+# Every task by one word; `make` alone prints this list. Each recipe is a command
+# that README gives for Windows, too.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -12,15 +11,19 @@ endif
 WORK ?= work
 LAB_FLAGS ?=
 PROMPT = The capital of France is
-LLAMALIB = @'$(VENV)/bin/python' -m llamalib
-LESSONS = @'$(VENV)/bin/python' -m lessons
+PY = @'$(VENV)/bin/python'
+# A process per core, each with whole files: `make test SPREAD=` uses one.
+SPREAD = -n auto --maxprocesses 8 --dist loadfile
+PYTEST = $(PY) -m pytest
+FILES = $(wildcard notebooks/index.ipynb notebooks/[0-9]*.ipynb \
+  notebooks/appendix/*.ipynb)
 # Make expands what it exports: a prompt with $(shell …) would be run. And it
 # hands its variables on a second time: a long prompt would not fit.
 unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
 
 .DEFAULT_GOAL := help
 .PHONY: help run lab course site test test-slow test-browser notebooks \
-  pocket bench bench-gpu weights verify clean
+  pocket bench bench-gpu weights verify format clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
@@ -29,43 +32,51 @@ help: ## print this list
 # `value` keeps a dollar sign in a prompt.
 run: export LLAMA_PROMPT := $(value PROMPT)
 run: $(VENV)/base.done ## continue a prompt: make run PROMPT="…"
-	$(LLAMALIB) run
+	$(PY) -m llamalib run
 
 lab: $(VENV)/base.done ## open the series in JupyterLab, in your own copy
-	$(LESSONS) lab --work '$(WORK)' -- $(LAB_FLAGS)
+	$(PY) -m lessons lab --work '$(WORK)' -- $(LAB_FLAGS)
 
 course: $(VENV)/base.done ## write the assignments of a course, for students and teachers
-	$(LESSONS) course
+	$(PY) -m lessons course
 
 test: $(VENV)/dev.done ## run all tests, then compare all notebooks' outputs
-	$(LESSONS) test
+	$(PYTEST) $(SPREAD) tests
+	$(PYTEST) $(SPREAD) --nbval notebooks
 
 test-slow: $(VENV)/dev.done ## run the tests that need gigabytes or minutes
-	$(LESSONS) test-slow
+	$(PYTEST) -m slow tests
 
 test-browser: $(VENV)/browser.done $(VENV)/site.done ## test the widgets and the site in headless Chromium
-	$(LESSONS) test-browser
+	$(PYTEST) $(SPREAD) -m browser tests
 
-notebooks: $(VENV)/dev.done ## execute all notebooks in place
-	$(LESSONS) notebooks
+notebooks: export LLAMA_DIR := $(CURDIR)/data/pocket-llama
+notebooks: $(VENV)/dev.done ## execute all notebooks in place: make notebooks FILES=…
+	$(PY) -m nbconvert --config .ci/execute.json $(FILES)
+	$(PY) -m lessons frame
+
+format: $(VENV)/dev.done ## check the form of all code, cells too, by ruff
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
 
 pocket: $(VENV)/dev.done ## train the pocket Llama from scratch
-	$(LESSONS) pocket
+	$(PY) data/recipe/make_pocket.py
 
 site: $(VENV)/site.done ## build the site of the series into build/site
-	$(LESSONS) site
+	$(PY) site/build.py
 
 bench: $(VENV)/bench.done ## measure the speed on the CPU, compared with other libraries
-	$(LESSONS) bench
+	$(PY) bench/opening.py
+	$(PY) bench/generation.py
 
 bench-gpu: $(VENV)/bench.done ## measure the speed on a CUDA GPU
-	$(LESSONS) bench-gpu
+	$(PY) bench/generation.py --device cuda
 
 weights: $(VENV)/base.done ## download the real Llama 3.2-1B
-	$(LLAMALIB) fetch meta-llama/Llama-3.2-1B
+	$(PY) -m llamalib fetch meta-llama/Llama-3.2-1B
 
 verify: $(VENV)/base.done ## compare a checkpoint with what was published: make verify FOLDER=…
-	$(LLAMALIB) verify $(if $(FOLDER),'$(FOLDER)')
+	$(PY) -m llamalib verify $(if $(FOLDER),'$(FOLDER)')
 
 ENVIRONMENT = @$(PYTHON) -I .ci/environment.py '$(VENV)'
 clean: ## remove the virtual environment and what was built

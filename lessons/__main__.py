@@ -1,7 +1,4 @@
-"""The commands of the series: python -m lessons lab, test, export, …
-
-Most targets of the Makefile are one of them, so Windows needs no `make`.
-"""
+"""The commands of the series: python -m lessons lab, course, export, frame."""
 
 import sys
 from pathlib import Path
@@ -25,7 +22,6 @@ def main(argv=None) -> int:
 
 def parser():
     """Return the parser; each command's arguments are its function's."""
-    from lessons.project import SCRIPTS
     from llamalib.__main__ import later, new_parser
 
     whole, add = new_parser("python -m lessons")
@@ -39,28 +35,8 @@ def parser():
     course("--out", type=Path, default=ROOT / "build" / "course")
     exported = add("export", export.main, "write llamalib from the notebooks")
     exported("--check", action="store_true", help="only compare")
-    frames = later("lessons.notebooks.write_frames")
+    frames = later("lessons.frame.write_frames")
     add("frame", frames, "write every notebook's header and footer")
-    for name in ("notebooks", "execute"):
-        execute = later("lessons.notebooks.execute_all")
-        execute = add(name, execute, "execute notebooks in place")
-        execute("notebooks", nargs="*", type=Path, help="(default: all)")
-    test = later("lessons.project.run_tests")
-    test = add("test", test, "run the tests")
-    test("paths", nargs="*", type=Path, help="only these (default: all)")
-    slow = later("lessons.project.run_slow_tests")
-    add("test-slow", slow, "test what needs gigabytes or minutes")
-    browser = later("lessons.project.run_browser_tests")
-    add("test-browser", browser, "test widgets and site in Chromium")
-    for name, (_, help) in SCRIPTS.items():
-        add(name, later("lessons.project.run_scripts", name=name), help)
-    site = later("lessons.site.build_site")
-    site = add("site", site, "build the site")
-    site("--out", type=Path, default=ROOT / "build" / "site")
-    address = later("lessons.rooms.write_address")
-    add("address", address, "write the address where it is shown")
-    clean = later("lessons.project.clean")
-    add("clean", clean, "remove .venv and what was built")
     return whole
 
 

@@ -24,6 +24,8 @@ class Reading:
         pictures: in the saved outputs.
         cells: all of them.
         practice: minutes of the exercises, as their texts say.
+        share: of all lines of code, those in cells that verify: they assert,
+            or print a difference. Counted roughly; folded cells count here.
     """
 
     words: int
@@ -31,6 +33,7 @@ class Reading:
     pictures: int
     cells: int
     practice: int
+    share: float
 
     @property
     def minutes(self) -> int:
@@ -41,10 +44,15 @@ class Reading:
 
 def reading(notebook: dict) -> Reading:
     """Count a notebook, given as its JSON."""
-    words = lines = pictures = practice = 0
+    words = lines = pictures = practice = whole = verify = 0
     in_exercises = False
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
+        if cell["cell_type"] == "code" and not in_exercises:
+            code = sum(bool(line.strip()) for line in text.splitlines())
+            whole += code
+            if re.search(r"\bassert\b|\bdifference\b", text):
+                verify += code
         if {"frame", "check"} & set(cell["metadata"].get("tags", ())):
             continue
         if cell["metadata"].get("jupyter", {}).get("source_hidden"):
@@ -61,4 +69,5 @@ def reading(notebook: dict) -> Reading:
             pictures += sum("image/png" in data for data in found)
             pictures += sum("<img " in page for page in pages)
     cells = len(notebook["cells"])
-    return Reading(words, lines, pictures, cells, practice)
+    share = verify / whole if whole else 0.0
+    return Reading(words, lines, pictures, cells, practice, share)

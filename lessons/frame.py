@@ -1,7 +1,8 @@
 r"""The notebooks in order, and the header and footer that join them.
 
 `python -m lessons frame` writes both into every notebook, in cells tagged
-`frame`: links, times, and what a reader can do afterwards.
+`frame`: links, times, and what a reader can do afterwards. It also takes away
+what an execution leaves of this machine, and prints minutes and checks.
 """
 
 import json
@@ -11,9 +12,12 @@ from pathlib import Path
 from llamalib.load import ROOT
 
 from .counts import reading, table
+from .notebooks import NOTEBOOKS, write
+from .rooms import write_address
 
-NOTEBOOKS = ROOT / "notebooks"
 INDEX = "index.ipynb"
+KERNEL = dict(display_name="Python 3", language="python", name="python3")
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 @dataclass(frozen=True)
@@ -123,9 +127,19 @@ def write_frame(path: Path) -> None:
     notebook = json.loads(text)
     times = reading(notebook)
     notebook["cells"] = framed(notebook["cells"], found[name], times)
-    new = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-    if new != text:
-        path.write_text(new, encoding="utf-8", newline="\n")
+    save(path, notebook)
+
+
+def save(path: Path, notebook: dict) -> None:
+    """Write a notebook without any trace of the machine that executed it."""
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", ()):
+            # It would need its kernel: only its still picture is kept.
+            output.get("data", {}).pop(WIDGET, None)
+    language = {"name": "python"}
+    notebook["metadata"] = {"kernelspec": KERNEL, "language_info": language}
+    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+    write(path, text.encode())
 
 
 ROUTES = (
@@ -202,8 +216,7 @@ def write_index() -> None:
     for cell in notebook["cells"]:
         if "frame" in cell["metadata"].get("tags", ()):
             cell["source"] = contents(times).splitlines(keepends=True)
-    text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-    path.write_text(text, encoding="utf-8", newline="\n")
+    save(path, notebook)
     readme = ROOT / "README.md"
     text = readme.read_text(encoding="utf-8")
     text = with_table(text, times)
@@ -216,3 +229,16 @@ def with_table(readme: str, times: dict[str, tuple[int, int]]) -> str:
     before, rest = readme.split(start)
     lines = series_table(times, "notebooks/")
     return f"{before}{start}\n\n{lines}\n\n{end}{rest.split(end)[1]}"
+
+
+def write_frames() -> None:
+    """Write every header and footer, the index and README; print the pace."""
+    for each in SERIES:
+        write_frame(NOTEBOOKS / each.file)
+    write_index()
+    write_address()
+    for each in SERIES:
+        text = (NOTEBOOKS / each.file).read_text(encoding="utf-8")
+        found = reading(json.loads(text))
+        minutes, share = found.minutes, f"{found.share:.0%}"
+        print(f"{each.label:28} {minutes:3} minutes, {share:>4} verify")

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from llamalib.load import ROOT
 
-LIBRARIES = str(ROOT / "llamalib"), "site-packages", "dist-packages", "<frozen"
+LIBRARIES = "site-packages", "dist-packages", "<frozen"
+LIBRARIES += str(ROOT / "llamalib"), str(ROOT / "lessons")
 VARIANT = ContextVar("variant", default=0)  # which checks: 0, the visible
 
 

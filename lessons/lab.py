@@ -17,7 +17,7 @@ from llamalib.load import ROOT
 
 from .notebooks import NOTEBOOKS, write
 
-SETTINGS = ROOT / "llamalib" / "course" / "lab"
+SETTINGS = Path(__file__).parent / "jupyterlab"
 STATE = ".copied.json"
 DAMAGED = OSError, ValueError, KeyError, TypeError, RecursionError
 LEFT_OUT = re.compile(r"(^|/)(\.|__pycache__/)")

@@ -17,10 +17,7 @@ PROMPT = "The capital of France is"
 REAL = "meta-llama/Llama-3.2-1B"
 FOUND = ROOT / "data" / "Llama-3.2-1B" / "original"  # `load` looks there
 # The commands of the other package, which are asked for here, too
-LESSONS = (
-    "address bench bench-gpu clean course execute export frame lab "
-    "notebooks pocket site test test-browser test-slow"
-)
+LESSONS = "course export frame lab"
 
 
 def main(argv=None) -> int:

@@ -1,4 +1,4 @@
-"""How Sphinx makes the site; `python -m lessons site` runs it."""
+"""How Sphinx makes the site; `python site/build.py` runs it."""
 
 import sys
 from pathlib import Path

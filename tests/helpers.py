@@ -2,9 +2,11 @@
 
 import json
 
+import nbformat
 import pytest
 import torch
 from matplotlib import pyplot as plt
+from nbclient import execute
 
 from llamalib import Llama, ModelArgs
 from llamalib.config import params_of
@@ -131,3 +133,9 @@ def run_without_long(path, names):
                 raise
         finally:
             plt.close("all")
+
+
+def executed(path):
+    """Return the notebook after a run in a fresh kernel, in its folder."""
+    notebook = nbformat.read(path, as_version=4)
+    return execute(notebook, cwd=str(path.parent), kernel_name="python3")

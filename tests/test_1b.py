@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import llamalib
-from lessons.notebooks import all_notebooks, executed
+from lessons.notebooks import all_notebooks
+from tests.helpers import executed
 from tests.reference import WEIGHTS, write_1b, write_shards, write_transformers
 
 pytestmark = [

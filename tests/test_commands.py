@@ -11,7 +11,6 @@ import pytest
 
 import lessons.__main__ as lessons
 import llamalib.__main__ as library
-from lessons.notebooks import execute_in_place
 from llamalib.load import ROOT
 
 
@@ -46,7 +45,6 @@ def test_every_command_of_the_lessons_is_known_to_the_library():
     "package, word, said",
     [
         (library, "chatt", "chatt: did you mean chat?"),
-        (library, "test", "test: did you mean python -m lessons test?"),
         (library, "labb", "labb: did you mean python -m lessons lab?"),
         (library, "weights", "did you mean python -m llamalib fetch meta-ll"),
         (library, "sing", "no such command; there are run, chat, fetch, "),
@@ -177,79 +175,3 @@ def test_fetching_without_a_network(offline, tmp_path):
     assert "cannot be reached" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (ROOT / "data" / "Llama-3.9-none" / "original").exists()
-
-
-# -- execute --
-
-CELL = """
-import os, sys
-import ipywidgets
-from lessons import n07_lm_head as lesson
-from lessons.play import Play
-
-print("prompt:", os.environ.get("LLAMA_PROMPT"))
-print("on the same stream")
-Play(
-    lambda n: lesson.next_token_bars(["a"] * n, [0.5] * n),
-    n=ipywidgets.IntSlider(3, 1, 9),
-)
-"""
-
-
-def write_notebook(path, *sources):
-    cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    return path
-
-
-def test_execute_says_which_cell_failed(tmp_path):
-    path = write_notebook(tmp_path / "two.ipynb", "x = 1", "y = 0\nx / y")
-    before = path.read_text(encoding="utf-8")
-    with pytest.raises(RuntimeError) as caught:
-        execute_in_place(path)
-    assert str(caught.value) == (
-        "cell [2] of two.ipynb failed, which begins 'y = 0': "
-        "ZeroDivisionError: division by zero"
-    )
-    assert path.read_text(encoding="utf-8") == before
-
-
-@pytest.mark.parametrize(
-    "text, said", [("{}", "ValidationError"), ("", "NotJSONError"), (None, "")]
-)
-def test_execute_says_what_is_no_notebook(tmp_path, capsys, text, said):
-    path = tmp_path / "no.ipynb"
-    start = f"FileNotFoundError: {path} is missing, or is a folder\n"
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
-        start = f"ValueError: {path} is no notebook ({said}: "
-    assert lessons.main(["execute", str(path)]) == 1
-    assert capsys.readouterr().err.startswith(start)
-
-
-def test_execute_saves_what_needs_no_kernel(tmp_path, monkeypatch):
-    """A still picture for a widget, no prompt, no name of the machine."""
-    monkeypatch.setenv("LLAMA_PROMPT", "from outside")
-    path = write_notebook(tmp_path / "one.ipynb", CELL)
-    execute_in_place(path)
-    saved = nbformat.read(path, as_version=4)
-    (cell,) = saved.cells
-    said, play = cell.outputs
-    assert cell.execution_count == 1
-    assert said["text"] == "prompt: None\non the same stream\n"
-    assert set(play["data"]) == {"text/html", "text/plain"}
-    assert set(saved.metadata) == {"kernelspec", "language_info"}
-
-
-def test_all_notebooks_are_executed_with_the_pocket(monkeypatch):
-    """Their saved outputs are its own, whatever the reader's LLAMA_DIR is."""
-    seen, pocket = [], str(ROOT / "data" / "pocket-llama")
-    monkeypatch.setattr(
-        "lessons.notebooks.execute_in_place",
-        lambda path: seen.append((path.name, os.environ["LLAMA_DIR"])),
-    )
-    for arguments in (["mine.ipynb"], []):
-        monkeypatch.setenv("LLAMA_DIR", "elsewhere")
-        assert lessons.main(["notebooks", *arguments]) == 0
-    assert seen[0] == ("mine.ipynb", "elsewhere")
-    assert len(seen) > 15 and {folder for _, folder in seen[1:]} == {pocket}

@@ -15,8 +15,9 @@ import yaml
 from lessons import assignments
 from lessons.__main__ import main
 from lessons.assignments import exercises, sections
-from lessons.notebooks import NOTEBOOKS, all_notebooks, executed
+from lessons.notebooks import NOTEBOOKS, all_notebooks
 from llamalib.load import ROOT
+from tests.helpers import executed
 
 PATHS = all_notebooks()
 FEW = "03_rmsnorm", "G_speed"
@@ -167,13 +168,13 @@ def test_a_hidden_check_draws_otherwise(course):
     (cell,) = (c for c in nbformat.read(file, 4).cells if c.id == "check-1-1")
     seen = []
 
-    class Course:
+    class Lesson:
         def check_1(answer):
             from lessons.judge import VARIANT
 
             seen.append((answer, VARIANT.get()))
 
-    exec(cell.source, {"course": Course, "my_layer_norm": "mine"})
+    exec(cell.source, {"lesson": Lesson, "my_layer_norm": "mine"})
     assert seen == [("mine", n) for n in (1, 2, 3)]
 
 

@@ -13,7 +13,7 @@ from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
 from tests.test_exercises import MISTAKES, sections
 
-COURSE = ROOT / "llamalib" / "course"
+LESSONS = ROOT / "lessons"
 PATHS = {path.stem: path for path in all_notebooks()}
 TEXT = guide.PAGE.read_text(encoding="utf-8")
 WHOLE = guide.guide_page()
@@ -129,7 +129,7 @@ def test_the_guide_says_where_nothing_is_drawn():
     names = re.findall(r"\b(\d\d|[A-H])\b", whole)
     for stem, path in PATHS.items():
         name = stem.split("_")[0]
-        text = (COURSE / f"nb{name}.py").read_text(encoding="utf-8")
+        text = (LESSONS / f"n{stem}.py").read_text(encoding="utf-8")
         module = ast.parse(text)
         functions = [n for n in module.body if isinstance(n, ast.FunctionDef)]
         drawing = {"draws"}

@@ -9,8 +9,8 @@ import re
 import pytest
 import torch
 
-from lessons.notebooks import all_notebooks, executed
-from tests.helpers import code_cells
+from lessons.notebooks import all_notebooks
+from tests.helpers import code_cells, executed
 from tests.test_notebooks import run_twice
 from tests.test_smollm import write_folder
 

@@ -2,7 +2,10 @@
 
 import json
 import re
+import subprocess
+import sys
 
+import nbformat
 import pytest
 
 from lessons import counts
@@ -95,3 +98,36 @@ def test_a_link_from_the_appendix_goes_up():
     assert link("x", "00_a.ipynb", appendix) == "[x](../00_a.ipynb)"
     assert link("x", other, appendix) == "[x](B_quantization.ipynb)"
     assert link("x", other, "00_a.ipynb") == f"[x]({other})"
+
+
+CELL = """
+import ipywidgets
+from lessons import n07_lm_head as lesson
+from lessons.play import Play
+
+print("on the same")
+print("stream")
+Play(
+    lambda n: lesson.next_token_bars(["a"] * n, [0.5] * n),
+    n=ipywidgets.IntSlider(3, 1, 9),
+)
+"""
+
+
+def test_an_executed_notebook_keeps_no_trace_of_the_machine(tmp_path):
+    """As `make notebooks` does it; a still picture stands for a widget."""
+    path = tmp_path / "mein Heft.ipynb"
+    cell = nbformat.v4.new_code_cell(CELL)
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    execute = "-m", "nbconvert", "--config", ROOT / ".ci" / "execute.json"
+    done = subprocess.run([sys.executable, *execute, path])
+    assert done.returncode == 0
+    series.save(path, load(path))
+    saved = nbformat.read(path, as_version=4)
+    (cell,) = saved.cells
+    said, play = cell.outputs
+    assert cell.execution_count == 1 and not cell.metadata
+    assert said["text"] == "on the same\nstream\n"
+    assert set(play["data"]) == {"text/html", "text/plain"}
+    assert set(saved.metadata) == {"kernelspec", "language_info"}
+    assert saved.metadata.language_info == {"name": "python"}

@@ -1,28 +1,30 @@
-"""Build the site: the notebooks as pages, in build/site, without a network."""
+"""Build the site: the notebooks as pages, in build/site, without a network.
+
+    python site/build.py [FOLDER]
+"""
 
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
 
-from llamalib.load import ROOT
+from book import check, pages
 
-from .project import python, require
+SITE = Path(__file__).resolve().parent
+ROOT = SITE.parent
 
-SITE = ROOT / "site"
 
-
-def build_site(out: Path) -> int:
+def build_site(out: Path) -> None:
     """Build the site in the folder `out`, and check every page of it.
 
     Raises FileExistsError for a folder that holds anything else, and
     RuntimeError if a page is missing, empty or wrong.
     """
-    require("furo", "site")
     start, out = time.monotonic(), out.resolve()
     if out.exists() and any(out.iterdir()) and not is_site(out):
         raise FileExistsError(
-            f"{out} holds something else: name a new folder, as in --out site"
+            f"{out} holds something else: name a new folder, as in build.py FOLDER"
         )
     sources, part = (out.with_name(f".{out.name}.{n}") for n in ("src", "new"))
     try:
@@ -40,7 +42,6 @@ def build_site(out: Path) -> int:
     print(f"{pages} pages, {size / 1e6:.1f} MB, in {seconds:.0f} s: {out}")
     print(f"to read it: python -m http.server -d {out} 8000")
     print("then open http://localhost:8000")
-    return 0
 
 
 def is_site(folder: Path) -> bool:
@@ -50,9 +51,6 @@ def is_site(folder: Path) -> bool:
 
 def make(sources: Path, out: Path) -> int:
     """Write the sources, run Sphinx, check the pages; return their number."""
-    sys.path.insert(0, str(SITE))
-    from book import check, pages
-
     pages.Pages(sources).write()
     words = {
         path.relative_to(sources)
@@ -63,10 +61,18 @@ def make(sources: Path, out: Path) -> int:
     }
     kept = sources / "_doctrees"
     flags = "-q", "-W", "--keep-going", "-b", "html", "-c", SITE, "-d", kept
-    if python("-m", "sphinx", *flags, sources, out):
+    command = [sys.executable, "-m", "sphinx", *flags, sources, out]
+    if subprocess.run(command, cwd=ROOT).returncode:
         raise RuntimeError("Sphinx stopped: its reasons are above")
     shutil.rmtree(out / "_sources", ignore_errors=True)
     if found := check.problems(out, words):
         lines = "\n  ".join(found[:20])
         raise RuntimeError(f"{len(found)} problems in the site:\n  {lines}")
     return len(words)
+
+
+if __name__ == "__main__":
+    try:
+        build_site(Path(*sys.argv[1:2] or [ROOT / "build" / "site"]))
+    except (OSError, RuntimeError) as error:
+        sys.exit(str(error))
