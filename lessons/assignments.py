@@ -2,6 +2,7 @@ r"""A course from the notebooks: for students, the teacher and otter-grader.
 
 `make course` writes into build/course, in the folders of `notebooks`:
 
+    students.md  how to install the project, and how to hand in
     student/     exercises open, no solution, the checks that readers see
     teacher/     solutions, hidden checks, and what students get wrong
     otter/       what `otter assign` of otter-grader 7 reads
@@ -173,6 +174,16 @@ def build(chosen: list[Path], folder: Path) -> None:
             save(made, file, folder / version, links)
     text = json.dumps(rows, indent=1) + "\n"
     write(folder / "points.json", text.encode())
+    write(folder / "students.md", page(rows).encode())
+
+
+def page(rows: list[dict]) -> str:
+    """Return the page for students, given each exercise's row of points."""
+    points = defaultdict(list)
+    for row in rows:
+        points[row["notebook"]].append(row["points"])
+    lines = (f"| {n} | {len(p)} | {sum(p)} |" for n, p in points.items())
+    return TEXTS["page"].lstrip().format(rows="\n".join(lines))
 
 
 def save(notebook, file: str, folder: Path, handed) -> None:

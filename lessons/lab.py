@@ -13,8 +13,6 @@ from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 
-from llamalib.load import ROOT
-
 from .notebooks import NOTEBOOKS, write
 
 SETTINGS = Path(__file__).parent / "jupyterlab"

@@ -1,6 +1,6 @@
 """Build the site: the notebooks as pages, in build/site, without a network.
 
-    python site/build.py [FOLDER]
+python site/build.py [FOLDER]
 """
 
 import shutil

@@ -5,10 +5,9 @@ import shutil
 import subprocess
 import sys
 
+import nbformat
 import pytest
 
-from lessons import project
-from lessons.__main__ import main
 from llamalib.load import ROOT
 
 NOT_COPIED = (
@@ -45,7 +44,7 @@ def command(clone, tmp_path):
         environment |= {"OMP_NUM_THREADS": "1"}
         environment |= {"PYTEST_XDIST_AUTO_NUM_WORKERS": "1"}
         return subprocess.run(
-            [sys.executable, "-m", *arguments],
+            [sys.executable, *arguments],
             cwd=clone,
             env=environment | variables,
             capture_output=True,
@@ -61,73 +60,54 @@ def test_run(command, encoding):
     """A pipe on Windows may have no such letter: the text still comes."""
     prompt = "羊: The capital of France is"
     shown = prompt if encoding == "utf-8" else prompt.replace("羊", "?")
-    done = command("llamalib", "run", prompt, PYTHONIOENCODING=encoding)
+    done = command("-m", "llamalib", "run", prompt, PYTHONIOENCODING=encoding)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[2].startswith(shown)
 
 
-def test_test_takes_files_and_notebooks(command, clone):
-    """A failure of either ends it."""
-    (clone / "tests" / "test_it.py").write_text("def test_it(): assert 1\n")
-    done = command("lessons", "test", "tests/test_it.py")
-    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
-    (clone / "tests" / "test_it.py").write_text("def test_it(): assert 0\n")
+def test_the_tests_run(command, clone):
+    """With README's lines for Windows."""
+    spread = "-n", "auto", "--dist", "loadfile"
+    done = command("-m", "pytest", *spread, "tests/test_rope.py")
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout
     notebook = "notebooks/index.ipynb"
-    done = command("lessons", "test", "tests/test_it.py", notebook)
-    assert done.returncode == 1 and "1 failed" in done.stdout
-    assert "index.ipynb" not in done.stdout
+    done = command("-m", "pytest", *spread, "--nbval", notebook)
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout
 
 
 def test_a_notebook_is_executed_and_compared(command, clone):
-    import nbformat
-
     source = "from llamalib.load import ROOT\nprint(ROOT.name)"
     cells = [nbformat.v4.new_code_cell(source)]
     path = clone / "mein Heft.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    done = command("lessons", "notebooks", str(path))
+    done = command(
+        "-m", "nbconvert", "--config", ".ci/execute.json", str(path)
+    )
     assert done.returncode == 0, done.stderr
     (cell,) = nbformat.read(path, as_version=4).cells
     assert cell.outputs[0]["text"] == "ll ama\n"
-    done = command("lessons", "test", str(path))
+    done = command("-m", "pytest", "--nbval", str(path))
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+    text = path.read_text(encoding="utf-8").replace("ll ama", "llama")
+    path.write_text(text, encoding="utf-8")
+    done = command("-m", "pytest", "--nbval", str(path))
+    assert done.returncode == 1 and "1 failed" in done.stdout, done.stdout
 
 
 def test_lab_copies(command, clone):
     """With no --work, the copy is `work` in the project's folder."""
-    done = command("lessons", "lab", "--", "--version")
+    done = command("-m", "lessons", "lab", "--", "--version")
     assert done.returncode == 0, done.stderr
     assert (clone / "work" / "index.ipynb").is_file()
     assert (clone / "work" / "solutions" / "04_rope.py").is_file()
-
-
-@pytest.mark.parametrize(
-    "task, package, extra",
-    [
-        ("test", "pytest", "dev"),
-        ("pocket", "transformers", "dev"),
-        ("bench", "transformers", "bench"),
-        ("test-browser", "selenium", "browser"),
-    ],
-)
-def test_what_is_not_installed_is_named(
-    task, package, extra, monkeypatch, capsys
-):
-    monkeypatch.setattr(project, "find_spec", lambda name: None)
-    assert main([task]) == 1
-    more = "; it compiles llama.cpp: if that fails, take .[dev]"
-    more *= extra == "bench"
-    assert capsys.readouterr().err == (
-        f"RuntimeError: {package} is not installed here: in {ROOT} run "
-        f'`python -m pip install -c constraints.txt -e ".[{extra}]"`{more}\n'
-    )
 
 
 def test_clean_keeps_the_learners_copy(command, clone):
     (clone / "work").mkdir(exist_ok=True)
     (clone / "data" / "build").mkdir()
     (clone / ".venv").mkdir()
-    done = command("lessons", "clean")
+    script = "-I", ".ci/environment.py", ".venv", "clean"
+    done = command(*script)
     assert done.returncode == 0 and "was not made by" in done.stdout
     assert (clone / "work").is_dir() and (clone / ".venv").is_dir()
     assert not (clone / "data" / "build").exists()

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 
-import nbformat
 import pytest
 
 import lessons.__main__ as lessons

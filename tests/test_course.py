@@ -130,6 +130,17 @@ def test_a_link_to_what_is_not_handed_out_is_text(tmp_path):
 # -- points --
 
 
+def test_students_are_told_how_to_install(course):
+    """By commands that README has; the table is the exercises'."""
+    page = (course / "students.md").read_text("utf-8")
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for command in ("make lab", "py -m venv .venv", "-m lessons lab"):
+        assert command in page and command in readme
+    for stem, found in FOUND.items():
+        total = sum(each.points for each in found)
+        assert f"| {stem} | {len(found)} | {total} |" in page
+
+
 def test_points_are_the_announced_minutes(course):
     rows = json.loads((course / "points.json").read_text("utf-8"))
     assert [row["notebook"] for row in rows] == [

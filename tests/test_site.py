@@ -356,11 +356,14 @@ def test_a_failed_build_leaves_the_last_site(tmp_path, monkeypatch):
 def test_the_workflow_publishes_what_make_builds():
     yaml = pytest.importorskip("yaml")
     text = (ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8")
-    steps = yaml.safe_load(text)["jobs"]["site"]["steps"]
+    jobs = yaml.safe_load(text)["jobs"]
+    steps = jobs["site"]["steps"]
     build = next(i for i, s in enumerate(steps) if s.get("run") == "make site")
     uses = [step.get("uses", "") for step in steps]
     publish = next(i for i, u in enumerate(uses) if "upload-pages" in u)
-    assert build < publish and "deploy-pages" in uses[-1]
+    assert build < publish and jobs["publish"]["needs"] == "site"
+    assert "deploy-pages" in jobs["publish"]["steps"][-1]["uses"]
+    assert jobs["site"]["permissions"] == {"contents": "read"}
     assert steps[publish]["with"]["path"] == "build/site"
 
 
@@ -371,7 +374,7 @@ def test_the_workflow_publishes_what_make_builds():
 def folder(tmp_path_factory):
     """Build the site, without a network where the system lets us."""
     out = tmp_path_factory.mktemp("built") / "site"
-    command = [sys.executable, "-m", "lessons", "site", "--out", str(out)]
+    command = [sys.executable, "site/build.py", str(out)]
     if alone := no_network():
         command = [*alone, *command]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
