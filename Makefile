@@ -78,13 +78,25 @@ weights: $(VENV)/base.done ## download the real Llama 3.2-1B
 verify: $(VENV)/base.done ## compare a checkpoint with what was published: make verify FOLDER=…
 	$(PY) -m llamalib verify $(if $(FOLDER),'$(FOLDER)')
 
-ENVIRONMENT = @$(PYTHON) -I .ci/environment.py '$(VENV)'
-clean: ## remove the virtual environment and what was built
-	$(ENVIRONMENT) clean
+clean: ## remove .venv and what was built, but not work/ or build/course
+	rm -rf .venv data/build build/site
 
 # Installed once, and again when the lists of packages change.
-$(VENV)/%.done: pyproject.toml constraints.txt
-	$(ENVIRONMENT) $*
+INSTALL = $(PY) -m pip install --quiet -c constraints.txt -e
+$(VENV)/base.done: pyproject.toml constraints.txt
+	@echo 'installing into $(VENV), once: a minute or more'
+	@$(PYTHON) -m venv '$(VENV)'
+	$(INSTALL) .
+	@touch '$@'
 
-$(VENV)/dev.done $(VENV)/site.done: | $(VENV)/base.done
-$(VENV)/browser.done $(VENV)/bench.done: | $(VENV)/dev.done
+$(VENV)/dev.done $(VENV)/browser.done $(VENV)/site.done: $(VENV)/base.done
+	@echo 'installing into $(VENV) what $(@F:.done=) needs, once'
+	$(INSTALL) '.[$(@F:.done=)]'
+	@touch '$@'
+
+# Without llama.cpp the others are measured, and the next run tries again.
+$(VENV)/bench.done: $(VENV)/dev.done
+	@echo 'installing llama.cpp into $(VENV), which compiles for minutes'
+	$(INSTALL) '.[bench]' && touch '$@' || echo 'llama.cpp is not measured'
+
+$(VENV)/browser.done: | $(VENV)/dev.done

@@ -20,8 +20,6 @@ import re
 import tomllib
 from collections import defaultdict
 from dataclasses import dataclass
-from importlib import import_module
-from inspect import getsource
 from itertools import chain
 from pathlib import Path
 from posixpath import dirname, join, normpath
@@ -29,14 +27,15 @@ from tempfile import TemporaryDirectory
 
 from nbformat import v4, writes
 
-from llamalib.load import ROOT
-
 from . import frame as series
 from .counts import reading
 from .lab import update_copy
 from .notebooks import NOTEBOOKS, all_notebooks, read_notebook, write
 
-SOLUTIONS, MISTAKES = NOTEBOOKS / "solutions", ROOT / "tests" / "mistakes"
+SOLUTIONS = NOTEBOOKS / "solutions"
+MISTAKES = tomllib.loads(
+    Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8")
+)
 WORDS = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 TEXTS = tomllib.loads(WORDS)
 TAG = re.compile(r"(exercise|check)-(\d+)")
@@ -122,20 +121,23 @@ def sections(file: Path) -> list[tuple[int, str, str]]:
     return list(zip(map(int, parts[1::3]), parts[2::3], sources))
 
 
-def sentence(stem: str, number: int, words: str) -> str:
-    """Return the whole text of an exercise's check that holds some words."""
-    checks = import_module(f".n{stem}", __package__)
-    own = texts(getattr(checks, f"check_{number}"), words)
-    return max(own or texts(checks, words), key=len, default="")
+def mistakes(stem: str) -> list[tuple[int, str, str]]:
+    """Return (exercise, words of the check, source) of the known mistakes.
 
-
-def texts(thing, words: str) -> list[str]:
-    """Return the plain texts in a function's source that hold some words."""
-    nodes = list(ast.walk(ast.parse(getsource(thing))))
-    skip = [v for n in nodes if isinstance(n, ast.JoinedStr) for v in n.values]
-    skip += [n.value for n in nodes if isinstance(n, ast.Expr)]  # docstrings
-    found = [n for n in nodes if isinstance(n, ast.Constant) and n not in skip]
-    return [n.value for n in found if words in str(n.value)]
+    Each is the solution with one text replaced, as mistakes.toml has it.
+    ValueError: for a text that is not in the solution exactly once.
+    """
+    solutions = {n: s for n, _, s in sections(SOLUTIONS / f"{stem}.py")}
+    found = []
+    for number, replaced in MISTAKES.get(stem, {}).items():
+        solution = solutions[int(number)]
+        for old, new, words in replaced:
+            if solution.count(old) != 1:
+                where = f"exercise {number} of {stem}"
+                raise ValueError(f"{old!r} is not once in {where}")
+            source = solution.replace(old, new)
+            found.append((int(number), words, source))
+    return found
 
 
 def write_course(notebooks: list[str], out: Path) -> None:
@@ -224,11 +226,8 @@ def changed(path: Path, file: str, found: list[Exercise], version: str):
 def gaps_of(each: Exercise, stem: str) -> dict[str, str | int]:
     """Return what fills the gaps of the texts for one exercise."""
     rows = [
-        TEXTS["row"].format(
-            words=html.escape(sentence(stem, n, words) or words),
-            source=html.escape(code),
-        )
-        for n, words, code in sections(MISTAKES / f"{stem}.py")
+        TEXTS["row"].format(words=html.escape(words), source=html.escape(code))
+        for n, words, code in mistakes(stem)
         if n == each.number
     ]
     return vars(each) | dict(

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from llamalib.load import ROOT
 
-from .assignments import MISTAKES, exercises, sections, sentence
+from .assignments import exercises
+from .assignments import mistakes as known_mistakes
 from .counts import reading, table
 from .frame import SERIES
 from .notebooks import NOTEBOOKS, read_notebook
@@ -66,11 +67,9 @@ def facts(stem: str) -> str:
 
 
 def mistakes(stem: str) -> dict[int, str]:
-    """Return by exercise what its check says of the mistakes in the tests."""
+    """Return by exercise what its check says of the known mistakes."""
     found = {}
-    for n, words, _ in sections(MISTAKES / f"{stem}.py"):
-        whole = sentence(stem, n, words)
-        safe = re.sub(r"([\\`*_$<>[\]{}|])", r"\\\1", whole)
-        if whole:  # otherwise it is no named mistake
-            found.setdefault(n, {})[f"“{safe}”"] = None
+    for n, words, _ in known_mistakes(stem):
+        safe = re.sub(r"([\\`*_$<>[\]{}|])", r"\\\1", words)
+        found.setdefault(n, {})[f"“{safe}”"] = None
     return {n: " · ".join(named) for n, named in found.items()}

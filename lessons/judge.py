@@ -264,7 +264,17 @@ def difference(found, expected, what: str) -> str:
         return f"{what} is {describe(found)}; expected numbers {shape}"
     if a.shape != b.shape:
         return f"{what} has shape {tuple(a.shape)}; expected {shape}"
-    return f"{what}: a value is {(a - b).abs().max():.3g} off"
+    for name, (here, there) in {
+        "nan": (a.isnan(), b.isnan()),
+        "-inf": (a == -torch.inf, b == -torch.inf),
+        "inf": (a == torch.inf, b == torch.inf),
+    }.items():
+        if not torch.equal(here, there):
+            n, m = int(here.sum()), int(there.sum())
+            right = f"expected {m}" if n != m else "expected other places"
+            return f"{what} is {name} at {n} places; {right}"
+    finite = b.isfinite()
+    return f"{what}: a value is {(a - b)[finite].abs().max():.3g} off"
 
 
 def kind(value) -> str:

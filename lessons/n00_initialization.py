@@ -233,7 +233,10 @@ def settings(c) -> dict:
     D, L, V, F = c.dim, c.n_layers, c.vocab_size, c.hidden_dim
     last = int(max(map(str, range(L))))  # "9" is after "15"
     text = "n_layers: as strings '9' is after '15'; compare ints"
+    digit = "n_layers: a layer's number may have two digits"
+    first = len({str(layer)[0] for layer in range(L)})  # 1 and 15: the same
     other = "is the other size: a matrix (n, m) maps m numbers to n"
+    both = f"{text}. Or: {digit.split(': ')[1]}" if first == last + 1 else text
     count_from_0 = "n_layers is the last number, but layers count from 0"
     group = "group_size: rows of wq over rows of wk, not under"
     group_size = c.n_heads // c.n_kv_heads
@@ -241,8 +244,8 @@ def settings(c) -> dict:
     return dict(
         dim=(D, (f"dim {other}", V), (f"dim {other}", F)),
         n_layers=(
-            *(L, (count_from_0, L - 1), (text, last), (text, last + 1)),
-            (tensors, 9 * L + 3),
+            *(L, (count_from_0, L - 1), (text, last)),
+            *((both, last + 1), (digit, first), (tensors, 9 * L + 3)),
         ),
         vocab_size=(V, (f"vocab_size {other}", D)),
         hidden_dim=(F, (f"hidden_dim {other}", D)),
@@ -274,7 +277,9 @@ def budgets():
             for n_layers in vary((1, 2, 7, 33), (2, 5, 8, 21), (3, 1, 17, 4)):
                 layer, around = weigh(c, 2 - tied)
                 exact = (n_layers * layer + around) * dtype.itemsize
-                for budget in (exact - 1, exact, exact + layer):
+                norm = c.dim * dtype.itemsize
+                short = exact - n_layers * norm  # a norm a layer is left out
+                for budget in (exact - 1, exact, exact + layer, short):
                     yield c, budget, dtype, tied
 
 
@@ -286,9 +291,12 @@ def weigh(c, matrices: int) -> tuple[int, int]:
     return layer, (matrices * c.vocab_size + 1) * c.dim
 
 
-def fit(c, budget, dtype, tied, size=0, n=0, around=1, up=0, less=0) -> int:
+def fit(
+    c, budget, dtype, tied, size=0, n=0, around=1, up=0, less=0, norms=2
+) -> int:
     """Return how many layers fit, or what one of the mistakes gives."""
     layer, rest = weigh(c, n or 2 - tied)
+    layer -= (2 - norms) * c.dim
     left = budget // (size or dtype.itemsize) - around * (rest - less * c.dim)
     return max((left + up * (layer - 1)) // layer, 0)
 
@@ -298,6 +306,7 @@ LAYERS = (
     ("a tied output is not counted", dict(n=2)),
     ("an output that is not tied is counted", dict(n=1)),
     ("the last norm has parameters, too", dict(less=1)),
+    ("a layer has two norms", dict(norms=1)),
     ("the last layer must fit whole: round down", dict(up=1)),
     ("the dtype says how many bytes a number has", dict(size=2)),
     ("the budget is in bytes, not in numbers", dict(size=1)),

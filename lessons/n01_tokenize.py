@@ -188,6 +188,9 @@ CHATS = {
     "<|begin_of_text|> is missing": {"start": ""},
     "a user's text became a special token": {"allowed": "all"},
     "the white space around a message is still there": {"edit": str},
+    "some white space around a message is still there": {
+        "edit": lambda text: text.strip(" \n")
+    },
 }
 
 
@@ -212,7 +215,7 @@ def check_3(answer, llama):
     for messages in (
         [("user", "Hello!"), ("assistant", "Hi.")] * n + [("user", "2 + 2?")],
         [("system", "Be short."), ("user", "a<|eot_id|>b\n水 " + "🦙" * n)],
-        [("user", "\n  two\n"), ("assistant", f" {n + 1} ")],
+        [("user", "\t\r\n two\n"), ("assistant", f"\xa0{n + 1}\t")],
     ):
         expected, found = chat(t, messages), answer(messages)
         mistakes = [(w, chat(t, messages, **how)) for w, how in CHATS.items()]

@@ -1,17 +1,19 @@
 """Pictures, widgets and checks of notebook 05."""
 
+import gc
 import math
 from dataclasses import replace
 from functools import lru_cache
 
 import ipywidgets as ipw
 import torch
+from torch import Tensor
 
 from llamalib.model import LLAMA_1B
 from llamalib.probe import attention_maps
 
 from . import charts
-from .judge import agree, draws, exercise, vary
+from .judge import Wrong, agree, close, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
 from .theme import GROUPS, array, heading, panels, size_text, visible
@@ -178,10 +180,12 @@ def check_1(answer):
     def fit(factor=1):  # of the bytes of one token
         return lambda c, free, n: free // (factor * of_token(c, n))
 
-    L, KV = vary((16, 8), (20, 4), (28, 16), (12, 4))
+    # KV² is not H: else H / KV in KV's place looks like half of the bytes
+    L, KV = vary((18, 16), (20, 4), (28, 16), (12, 4))
     config = replace(LLAMA_1B, n_layers=L, n_kv_heads=KV)
     factors = {
         "you keep keys and values for every query head": config.n_heads // KV,
+        "you take H / KV for KV, the number of KV heads": 32 / KV**2,
         "you count keys or values: both are kept": 1 / 2,
         "you count one layer: each has its own": 1 / L,
         "you count one KV head of n_kv_heads": 1 / KV,
@@ -249,6 +253,12 @@ def check_2(answer, llama):
         given = [torch.randn(shape, generator=g) for shape in shapes]
         cases = [(*given, h) for h in (H - 1, 1, 0, H // 2, 2 * H // 3)]
         compare(answer, cases, head_with(), mistakes)
+    words = "a large score of a later token gets through: hide it by -inf"
+    q, k, v = given[0].abs(), -given[1].abs(), given[2]
+    q = q * 70 * math.sqrt(hd) / -torch.einsum("thd,sgd->thsg", q, k).min()
+    for h in range(H):  # all scores between -70 and 0
+        if not close(answer(q, k, v, h), head_with()(q, k, v, h), 1e-3):
+            raise Wrong(words)
 
 
 def overwritten(k, v, n):
@@ -268,6 +278,7 @@ def online(flaw=""):
         for k_n, v_n in zip(k.split(n), v.split(n)):
             s = k_n @ q / (1 if flaw == "no √hd" else math.sqrt(len(q)))
             new = s.max() if flaw == "own" else torch.maximum(m, s.max())
+            new = m if flaw == "first" and m > -INF else new
             new = 0 * new if flaw == "overflow" else new
             old = (new - m if flaw == "up" else m - new).exp()
             fixed = flaw in ("own", "no factor", "overflow")
@@ -301,6 +312,7 @@ def check_3(answer):
         "sum": "you rescale the values so far, but not the sum",
         "values": "you rescale the sum, but not the values so far",
         "zero": "start the maximum at -inf: all scores may be far below 0",
+        "first": "a later piece may have a larger score than the first",
         "overflow": "your exponentials overflow: subtract the largest score",
         "no √hd": "you do not divide the scores by √hd",
         "up": "is your factor upside down? Old sums must shrink",
@@ -312,6 +324,8 @@ def check_3(answer):
     for S, width, size, n in ((12, 8, 1, 4), (13, 8, 3, 5), (9, 16, 300, 2)):
         k, v = torch.randn(2, S + more, width, generator=g)
         q = torch.randn(width, generator=g)
+        if size == 300:  # the first piece's scores are the smallest
+            k = k[(k @ q).argsort()]
         size = min(size, vary(size, 90))  # 300 is too coarse in float32
         cases.append((q * size, k, v, n))
     q, k, v, n = cases[0]
@@ -321,3 +335,18 @@ def check_3(answer):
         return answer(q, overwritten(k, v, n))
 
     compare(run, cases, at_once, mistakes, 1e-3)  # large scores are coarse
+    held = []  # after each of many pieces of one key
+    k, v = torch.randn(2, 40 + more, 500, generator=g)
+    answer(k[0], counted(overwritten(k, v, 1), held))
+    if held[-1] - held[10] > 15 * 500:
+        raise Wrong("you keep what you have read: three sums are enough")
+    return "no piece is kept"
+
+
+def counted(pieces, held):
+    """Yield the pieces; note how many numbers all tensors hold by then."""
+    for piece in pieces:
+        kept = [each for each in gc.get_objects() if type(each) is Tensor]
+        held.append(sum(each.numel() for each in kept))
+        del kept
+        yield piece

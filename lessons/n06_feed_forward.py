@@ -178,6 +178,12 @@ def check_2(answer):
     mistakes = [(words, f(*cases[0])) for words, f in FORMULAS.items()]
     for y, (x, a, b, c) in zip(found, cases):
         agree(y, silu(x @ a) * (x @ b) @ c, mistakes)
+    x, *weights = cases[0]
+    z, up = (80 * x @ each for each in weights[:2])  # z is up to some hundreds
+    words = "exp(z) overflows for a large z: divide z by 1 + exp(-z)"
+    found, e = answer(80 * x, *weights), z.exp()
+    too_large = (z * e / (1 + e) * up) @ weights[2]
+    agree(found, silu(z) * up @ weights[2], [(words, too_large)])
 
 
 @exercise(3)

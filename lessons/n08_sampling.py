@@ -178,7 +178,9 @@ def check_1(answer):
     small, large = random_logits(n), random_logits(3000, spread=3)
     tied = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0, 0.0]).roll(steps)
     cases = [(small, k), (large, 3 * k - 1), (small, 1), (small, n)]
-    for z, k in [*cases, (tied, 3), (tied, 1)]:
+    # torch.sort keeps the order of short rows even where it need not
+    levels = torch.randint(3, (100,), generator=draws(1)).float()
+    for z, k in [*cases, (tied, 3), (tied, 1), (levels, n)]:
         found = answer(z, k)
         expected, mistakes = judged_1(z, k, as_tensor(found))
         agree(found, expected, mistakes, what=f"k = {k}: the result")
@@ -200,8 +202,14 @@ def judged_1(z: Tensor, k: int, found: Tensor | None) -> tuple:
     mistakes = {words: each.softmax(-1) for words, each in mistakes.items()}
     mistakes["you did not renormalize"] = z.softmax(-1) * kept.isfinite()
     mistakes["these are still logits: the softmax is missing"] = kept
+    zeros = torch.where(kept > -INF, z, 0)
+    mistakes["these are logits: the softmax is missing"] = zeros
     if found is not None and found.shape == z.shape:
-        n = (found > 0).sum().item()
+        n, ids = (found > 0).sum().item(), found > 0
+        right = kept > -INF
+        if torch.equal(z[ids].sort().values, z[right].sort().values):
+            if not torch.equal(ids, right):
+                mistakes["of tied logits keep the first ids"] = found
         if n != k:
             mistakes[f"you kept {n} tokens, for k = {k}"] = found
     return kept.softmax(-1), mistakes.items()
@@ -218,12 +226,21 @@ def check_2(answer):
                 divided: p,
                 f"{divided}, and did not renormalize": p / T,
                 "you took the softmax of probabilities": (p / T).softmax(-1),
-                "you took the power T: it is 1/T": p**T / (p**T).sum(),
+                "you took the power T: it is 1/T": retempered(p, 1 / T),
                 "these are logits: the softmax is missing": p.log() / T,
                 "not normalized: the sum is not 1": p ** (1 / T),
+                "not normalized: divide by the sum": (p / p.max()) ** (1 / T),
             }
             agree(answer(p, T), expected, mistakes.items())
+    z, T = random_logits(3000), vary(0.02, 0.018, 0.015, 0.025)
+    p, expected = z.softmax(-1), (z.double() / T).softmax(-1)
+    words = f"p to the power {1 / T:.0f} is 0: divide p by its largest first"
+    agree(answer(p, T), expected, [(words, retempered(p, T))])
     return "the power 1/T, renormalized"
+
+
+def retempered(p: Tensor, T: float) -> Tensor:
+    return p ** (1 / T) / (p ** (1 / T)).sum()
 
 
 @exercise(3, "logits")

@@ -139,12 +139,12 @@ def check_1(answer):
 @exercise(2, "ids, one at a time")
 def check_2(answer, llama):
     """Judge my_generate(llama, ids, n, stop)."""
-    answer.function = collect(answer.function)
+    written, answer.function = answer.function, collect(answer.function)
     n, land = vary((6, "France"), (5, "Japan"), (8, "Italy"), (7, "Spain"))
     for text in (f"The capital of {land} is", "Once upon a time there was a"):
         ids = llama.tokenizer.encode(text, bos=True, eos=False)
         whole = list(generate(llama, ids, max_new_tokens=n, stop=()))
-        found, ran = count_positions(answer, llama, ids, n)
+        found, ran = count_positions(llama, answer, ids, n, set())
         mistakes = [("the prompt's ids are given out too", ids + whole)]
         if isinstance(found, list) and found[:n] == whole:
             mistakes += [(f"{len(found)} ids; expected {n} at most", found)]
@@ -165,13 +165,25 @@ def check_2(answer, llama):
                 "it does not stop at an id of stop": whole,
                 "the id that ends the text is given out too": whole[: end + 1],
             }.items()
-            found = answer(llama, ids, n, {last})
+            found, ran = count_positions(llama, answer, ids, n, {last})
             agree(found, whole[:end], mistakes, 1e-9, "with a stop: the list")
+            if ran > len(ids) + end:
+                raise Wrong("positions run after the end: first test the id")
+        given, ran = count_positions(llama, written, ids, n, set(), take=first)
+        if given is None:
+            raise Wrong("it returns all ids at once: yield each one")
+        if ran > len(ids):
+            raise Wrong("the first id is known after the prompt: yield it")
     return "the ids of llamalib.generate, each position run once"
 
 
-def count_positions(answer, llama, ids: list, n: int) -> tuple:
-    """Return the answer's n ids and how many positions ran."""
+def first(result):
+    """Return the first id that an iterator gives, or None for a list."""
+    return next(result) if isinstance(result, Iterator) else None
+
+
+def count_positions(llama, answer, *given, take=lambda ids: ids) -> tuple:
+    """Return what is taken of the answer's ids, and how many positions ran."""
     ran = []
 
     def note(module, args, options):
@@ -179,7 +191,7 @@ def count_positions(answer, llama, ids: list, n: int) -> tuple:
 
     handle = llama.register_forward_pre_hook(note, with_kwargs=True)
     try:
-        return answer(llama, ids, n, ()), sum(ran)
+        return take(answer(llama, *given)), sum(ran)
     finally:
         handle.remove()
 
@@ -188,8 +200,12 @@ def count_positions(answer, llama, ids: list, n: int) -> tuple:
 def check_3(answer, llama):
     """Judge my_limit(bandwidth, P, config, n, size)."""
     wide = replace(LLAMA_1B, head_width=3 * LLAMA_1B.head_dim)
-    P, speed, m = vary((10**6, 10**9, 1000), (98765, 10**8, 90), (777, 99, 60))
-    cases = (LLAMA_1B, m, 2), (wide, m, 4), (llama.config, m // 20, 2)
+    P, speed, m = vary(
+        (10**6, 10**9, 1000), (98765, 10**8, 90), (777, 10**9, 60)
+    )
+    # with 2 or 4 bytes, other mistakes would give the same numbers
+    cases = (LLAMA_1B, m, 3), (wide, m, 8), (llama.config, m // 20, 2)
+    of_cache = "a number in the cache has `size` bytes, too"
     for c, n, size in (*cases, (LLAMA_1B, 0, 1)):
         cache = 2 * c.n_layers * c.n_kv_heads * c.head_dim * n
         right = speed / size / (P + cache)
@@ -205,6 +221,7 @@ def check_3(answer, llama):
             for words, factor in factors.items()
         ]
         mistakes += [
+            *((of_cache, speed / (size * P + b * cache)) for b in (1, 2)),
             ("a number takes more than one byte: see size", right * size),
             ("this is the time of a step; expected steps a second", 1 / right),
         ]

@@ -100,14 +100,3 @@ def test_lab_copies(command, clone):
     assert done.returncode == 0, done.stderr
     assert (clone / "work" / "index.ipynb").is_file()
     assert (clone / "work" / "solutions" / "04_rope.py").is_file()
-
-
-def test_clean_keeps_the_learners_copy(command, clone):
-    (clone / "work").mkdir(exist_ok=True)
-    (clone / "data" / "build").mkdir()
-    (clone / ".venv").mkdir()
-    script = "-I", ".ci/environment.py", ".venv", "clean"
-    done = command(*script)
-    assert done.returncode == 0 and "was not made by" in done.stdout
-    assert (clone / "work").is_dir() and (clone / ".venv").is_dir()
-    assert not (clone / "data" / "build").exists()

@@ -111,17 +111,6 @@ def test_the_kept_cache_gives_what_a_fresh_one_gives(capsys):
     assert chat.messages == messages
 
 
-def test_white_space_around_an_answer():
-    """It is stripped in the next prompt, so the cache goes back."""
-    script = said("\n\nYes. ", TOKENIZER.eot_id, TOKENIZER.eot_id)
-    chat = conversation(script)
-    chat.reply("a")
-    chat.reply("b")
-    messages = [user("a"), assistant("Yes."), user("b")]
-    assert chat.ids == TOKENIZER.encode_chat(messages)
-    assert chat.cache.length == len(chat.ids) > len(chat.llama.runs[-1])
-
-
 # -- what ends an answer ------------------------------------------------------
 
 
@@ -129,13 +118,6 @@ def test_white_space_around_an_answer():
 def test_a_stop_token_ends_an_answer(name, capsys):
     conversation(said("Yes", getattr(TOKENIZER, name))).reply("a")
     assert capsys.readouterr().out == "Yes\n"
-
-
-def test_a_long_answer(capsys):
-    chat = conversation(said("z" * 9), most=4)
-    chat.reply("a")
-    assert capsys.readouterr().out == "zzzz [4 tokens]\n"
-    assert chat.messages[-1] == assistant("zzzz")
 
 
 def test_a_full_context(capsys):
@@ -281,13 +263,6 @@ def test_a_message_that_does_not_fit(talk):
     assert "left out" not in out
 
 
-@pytest.mark.parametrize("positions, capacity", [(300, 300), (9000, 4096)])
-def test_without_context_the_cache_holds(positions, capacity):
-    llama = instruct(small_config(context_length=positions))
-    chat = Chat(llama, None, [TOKENIZER.bos_id], 8)
-    assert chat.cache.max_seq_len == capacity
-
-
 def test_dates(talk, monkeypatch):
     """Today's, from Llama 3.1 on; --date says another, or none."""
     dates = []
@@ -307,13 +282,6 @@ def test_dates(talk, monkeypatch):
     assert dates[1:] == ["", DATE, ""]
 
 
-def test_a_seed(talk):
-    def run(seed):
-        return talk("More\nMore\n", "--temperature", "1", "--seed", seed)[1]
-
-    assert run("1") == run("1") != run("2")
-
-
 @pytest.mark.parametrize(
     "options, said",
     [
@@ -327,14 +295,6 @@ def test_a_seed(talk):
 def test_wrong_options(talk, options, said):
     status, _, err = talk("Hi\n", *options)
     assert status == 1 and said in err
-
-
-def test_a_closed_input(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", None)
-    assert main(["chat"]) == 1
-    assert capsys.readouterr().err == (
-        "ValueError: standard input must be a terminal, a file or a pipe\n"
-    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such signal")

@@ -57,17 +57,6 @@ def test_a_wrong_command_is_told_the_right_one(package, word, said, capsys):
     assert said in err and err.count("\n") == 1 and out == ""
 
 
-@pytest.mark.parametrize("words", [[], ["help"], ["--help"]])
-def test_help_lists_the_commands(words, capsys):
-    for package in (library, lessons):
-        try:
-            assert package.main(words) == 0
-        except SystemExit as ended:  # --help is argparse's own
-            assert ended.code == 0
-        out = capsys.readouterr().out
-        assert all(f"    {name}" in out for name in package.parser().commands)
-
-
 def test_export_needs_nothing_but_the_standard_library(tmp_path):
     """So it repairs a model.py that does not run."""
     for folder in ("lessons", "llamalib", "notebooks"):
@@ -122,15 +111,6 @@ def test_a_failure_is_one_line(capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
     assert err.startswith("FileNotFoundError: nowhere is no folder")
-
-
-@needs_shell
-def test_a_closed_output_is_named():
-    done = shell("llamalib run >&-")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "RuntimeError: standard output is closed: open it to read\n"
-    )
 
 
 @needs_shell

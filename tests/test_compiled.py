@@ -1,6 +1,4 @@
-import copy
 import gc
-import json
 import os
 import shutil
 import subprocess
@@ -158,18 +156,6 @@ def test_a_product_as_sums(B, dtype):
     assert (linear(x).float() - expected).abs().max() < 0.02
 
 
-@torch.inference_mode()
-def test_angles_are_the_caches(uncompiled):
-    """As for a text whose positions are interpolated."""
-    llama, cache = random_llama(), new_cache(random_llama(), 20)
-    cache.freqs_cis = llamalib.precompute_freqs_cis(8, 20, 10000.0)
-    step, mine = compile_step(llama, cache)
-    for token in random_ids(9, 1):
-        found = step(llama, token, mine)
-        expected = llamalib.decode_one(llama, token, cache)
-        assert (found - expected).abs().max() < 1e-5
-
-
 def test_static_size():
     """At least as many columns, in few sizes, and not many more if many."""
     sizes = {n: static_size(n) for n in range(1, 2**17 + 1)}
@@ -210,20 +196,6 @@ def test_no_number_of_an_old_text_is_seen(uncompiled):
     assert FREE[llama] is idle
 
 
-@torch.inference_mode()
-def test_what_is_not_yet_written_is_not_seen(uncompiled):
-    llama = random_llama()
-    cache = new_cache(llama, 20)
-    llamalib.prefill(llama, random_ids(1, 5), cache)
-    step, mine = compile_step(llama, cache)
-    for layer in mine.layers:
-        layer.k[:, :, 5:] = 1e4
-        layer.v[:, :, 5:] = 1e4
-    token = torch.tensor([7])
-    expected = llamalib.decode_one(llama, token, cache)
-    assert (step(llama, token, mine) - expected).abs().max() < 1e-5
-
-
 def test_the_model_stays_as_it_is(uncompiled):
     llama = random_llama()
     before = {n: w.clone() for n, w in llama.state_dict().items()}
@@ -237,21 +209,6 @@ def test_the_model_stays_as_it_is(uncompiled):
     assert modules == {n: type(each) for n, each in llama.named_modules()}
     llama.requires_grad_()
     llama(torch.tensor([1, 2])).sum().backward()  # can still be trained
-
-
-def test_the_memory_is_used_again(uncompiled):
-    llama = random_llama()
-    greedy(llama, [1], 3, compile=True)
-    first = FREE[llama]
-    greedy(llama, [1, 2], 200, compile=True)
-    assert FREE[llama] is first
-    greedy(llama, [1], 300, compile=True)  # does not fit
-    assert FREE[llama] is not first
-    other = copy.deepcopy(llama)
-    assert other not in FREE
-    expected = greedy(llama, [1], 20)
-    assert greedy(other, [1], 20, compile=True) == expected
-    assert FREE[other] is not FREE[llama]
 
 
 @pytest.mark.parametrize("how", ["all", "closed", "dropped", "stopped"])
@@ -357,18 +314,6 @@ def test_two_at_a_time_do_not_mix(uncompiled):
     assert [list(ids) for ids in zip(*zip(*both))] == expected
 
 
-def test_nothing_keeps_an_old_model(uncompiled):
-    llama = random_llama()
-    greedy(llama, [1], 3, compile=True)
-    gone = weakref.ref(llama)
-    gc.disable()
-    try:
-        del llama
-        assert gone() is None
-    finally:
-        gc.enable()
-
-
 def test_nothing_keeps_old_weights(uncompiled):
     """Each matrix is an array's memory, so that one can see it go."""
     llama, arrays = random_llama(), []
@@ -446,24 +391,6 @@ def test_without_a_compiler_one_sentence_says_what_to_install():
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("RuntimeError: compile=True on a CPU needs a C++")
     assert "apt install g++" in last and "CXX" in last
-
-
-SEEDED = """
-import json
-import llamalib
-from tests import helpers
-llama = helpers.random_llama()
-ids = llamalib.generate(
-    llama, [1, 2, 3], max_new_tokens=40, temperature=1.0, seed=7, stop=()
-)
-print(json.dumps(list(ids)))
-"""
-
-
-def test_a_seed_gives_the_same_text_in_two_processes():
-    found = [in_a_process(SEEDED) for _ in range(2)]
-    assert found[0].returncode == 0, found[0].stderr
-    assert json.loads(found[0].stdout) == json.loads(found[1].stdout)
 
 
 IMPORTED = """

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -14,7 +13,7 @@ import yaml
 
 from lessons import assignments
 from lessons.__main__ import main
-from lessons.assignments import exercises, sections
+from lessons.assignments import exercises, mistakes
 from lessons.notebooks import NOTEBOOKS, all_notebooks
 from llamalib.load import ROOT
 from tests.helpers import executed
@@ -191,19 +190,10 @@ def test_a_hidden_check_draws_otherwise(course):
 
 def test_teachers_see_every_mistake(course, path):
     text = nbformat.writes(read(course, "teacher", path))
-    mistakes = sections(ROOT / "tests" / "mistakes" / f"{path.stem}.py")
-    assert len(mistakes) == text.count("<tr><td>") > 0
+    assert len(mistakes(path.stem)) == text.count("<tr><td>") > 0
     for each in FOUND[path.stem]:
         cell = tagged(read(course, "teacher", path), f"exercise-{each.number}")
         assert cell.source == each.solution
-
-
-def test_a_table_has_no_empty_line():
-    """An empty line would end the table in Markdown."""
-    for path in PATHS:
-        for each in FOUND[path.stem]:
-            rows = assignments.gaps_of(each, path.stem)["mistakes"]
-            assert rows and "" not in map(str.strip, rows.split("\n"))
 
 
 # -- what otter-grader gets --
@@ -245,22 +235,6 @@ def test_otters_tests_fail_with_the_checks_words(course, path):
                     test(**stub)
 
 
-def test_otter_hands_out_the_stub(course, path):
-    """Its rule for what is between the marks of the solution's cell."""
-    for each in FOUND[path.stem]:
-        cell = tagged(read(course, "otter", path), f"exercise-{each.number}")
-        prompt, solution = re.fullmatch(
-            r'""" # BEGIN PROMPT\n(.*)\n"""; # END PROMPT\n'
-            r"# BEGIN SOLUTION NO PROMPT\n(.*)\n# END SOLUTION",
-            cell.source,
-            re.S,
-        ).groups()
-        assert (prompt, solution) == (each.stub, each.solution)
-        names = {}
-        exec("import torch, math\n" + cell.source, names)
-        assert each.name in names
-
-
 @pytest.mark.skipif(
     not importlib.util.find_spec("otter"),
     reason="needs otter-grader: pip install -c constraints.txt -e .[course]",
@@ -276,7 +250,7 @@ def test_otter_grades_the_solution_the_stub_and_a_mistake(course, tmp_path):
     (tests,) = (folder / "autograder").glob("*.zip")
     solved = folder / "autograder" / master.name
     mistake = nbformat.read(solved, 4)
-    words, source = sections(ROOT / "tests/mistakes/G_speed.py")[0][1:]
+    words, source = mistakes("G_speed")[0][1:]
     tagged(mistake, "exercise-1").source = source
     nbformat.write(mistake, tmp_path / "mistake.ipynb")
     hand_ins = solved, folder / "student" / master.name, "mistake.ipynb"
@@ -289,18 +263,6 @@ def test_otter_grades_the_solution_the_stub_and_a_mistake(course, tmp_path):
 
 
 # -- the files --
-
-
-def contents(folder):
-    files = sorted(f for f in Path(folder).rglob("*") if f.is_file())
-    return {f.relative_to(folder).as_posix(): f.read_bytes() for f in files}
-
-
-def test_building_twice_gives_the_same_bytes(tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    for out in (one, two, two):
-        assert main(["course", *FEW, "--out", str(out)]) == 0
-    assert contents(one) == contents(two)
 
 
 def test_an_edited_file_is_kept(tmp_path, monkeypatch, capsys):
@@ -343,22 +305,3 @@ def test_a_folder_that_cannot_be_written(tmp_path, capsys):
         said = failed(capsys, "03", "--out", str(out))
         assert str(out) in said and "--out mine" in said
     assert file.read_text() == "mine"
-
-
-@pytest.mark.parametrize("missing", ["solution", "check", "text"])
-def test_an_exercise_that_lacks_a_part(tmp_path, monkeypatch, missing):
-    notebook = nbformat.read(NOTEBOOKS / "03_rmsnorm.ipynb", 4)
-    solutions = (NOTEBOOKS / "solutions" / "03_rmsnorm.py").read_text("utf-8")
-    if missing == "solution":
-        solutions = solutions.replace("%% exercise 2", "%% exercise two")
-    elif missing == "check":
-        tagged(notebook, "check-2").metadata["tags"] = []
-    else:
-        (text,) = (c for c in notebook.cells if "**Exercise 2**" in c.source)
-        text.source = text.source.replace("15 minutes", "a while")
-    path = tmp_path / "03_rmsnorm.ipynb"
-    nbformat.write(notebook, path)
-    (tmp_path / "03_rmsnorm.py").write_text(solutions, encoding="utf-8")
-    monkeypatch.setattr(assignments, "SOLUTIONS", tmp_path)
-    with pytest.raises(ValueError, match=f"exercise 2 .* has no {missing};"):
-        exercises(path)

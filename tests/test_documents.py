@@ -9,16 +9,14 @@ import re
 from pathlib import Path
 from textwrap import indent
 
-import numpy as np
 import pytest
 import torch
 
-from lessons import nH_documents as nbH
 from lessons.frame import NOTEBOOKS
-from lessons.nH_documents import DOCUMENTS, shortest
+from lessons.nH_documents import DOCUMENTS
 from llamalib import precompute_freqs_cis, scale_frequencies
 from llamalib.load import ROOT
-from llamalib.tokenizer import SPLIT_PATTERN, read_ranks
+from llamalib.tokenizer import SPLIT_PATTERN
 from tests.helpers import code_cells
 
 H = NOTEBOOKS / "appendix" / "H_documents.ipynb"
@@ -51,13 +49,6 @@ def test_every_row_of_the_concordance_leads_to_a_section():
     problems = {row[:2]: problem(*row[2:]) for row in PLACES}
     assert {row: words for row, words in problems.items() if words} == {}
     assert len(problems) == len(PLACES) > 100  # no row is there twice
-
-
-def test_a_section_that_is_gone_is_found():
-    assert problem("04_rope", "7 · Three forms") is None
-    assert problem("04_rope", "7 · Four forms") is not None
-    assert problem("04_rope", "Exercises") is None
-    assert problem("10_rope", "7 · Three forms") == "10_rope does not exist"
 
 
 def test_document_003_is_covered_by_number():
@@ -102,16 +93,6 @@ def test_every_slip_has_a_number_in_the_saved_tables():
         (line,) = (line for line in lines if line.startswith(start))
         by = line.removeprefix(start)
         assert re.search(r"\d|Error|False|identity|'", by), name
-
-
-def test_rows_fit_a_table():
-    """A bar would end a cell of a Markdown table."""
-    rows = [row[1:] for row in PLACES] + list(DOCUMENTS["slips"].values())
-    rows += DOCUMENTS["without"] + DOCUMENTS["changes"]
-    assert not [row for row in rows if "|" in "".join(row)]
-    widths = {len(row) for row in DOCUMENTS["slips"].values()}
-    widths |= {len(row) for row in DOCUMENTS["without"]}
-    assert widths == {3}
 
 
 def listings(document: str) -> list[str]:
@@ -240,33 +221,4 @@ def test_the_notebooks_special_names_are_those_of_003():
     assert names["names"] == eval(printed)
 
 
-def test_bpe_takes_more_tokens_than_needed(pocket, pocket_folder):
-    """As exercise 2 says of one word."""
-    ranks = read_ranks(pocket_folder / "tokenizer.model")
-    ids = pocket.tokenizer.encode(" gaitrar", bos=False, eos=False)
-    assert len(ids) == 4 and shortest(b" gaitrar", ranks) == 3
-
-
 # -- the widget
-
-
-def test_only_the_right_form_keeps_the_length():
-    angles = np.arange(0, 361, 5)
-    for right in (True, False):
-        lengths = np.hypot(*nbH.rotated((3.0, 4.0), angles, right))
-        kept = np.isclose(lengths, 5)
-        assert kept.all() == right
-        assert right or set(angles[kept]) == {0, 90, 180, 270, 360}
-    # 0.6 and 0.8, as in the example by hand
-    degrees = np.degrees(np.arctan2(0.8, 0.6))
-    assert np.allclose(nbH.rotated((3, 4), degrees, True), (-1.4, 4.8))
-    assert np.allclose(nbH.rotated((3, 4), degrees, False), (-0.6, 5.6))
-
-
-def test_the_widget_follows_its_angle():
-    play = nbH.last_pair()
-    first = play.picture.value
-    assert repr(play) == "Play(degrees=53)" and first
-    play.controls["degrees"].value = 90
-    assert play.picture.value != first and not play.message.value
-    assert play._repr_mimebundle_()[0]["text/html"]

@@ -2,7 +2,6 @@
 
 import ast
 import sys
-import types
 
 import pytest
 import torch
@@ -155,34 +154,6 @@ def test_a_cpu_keeps_the_files_dtype(tmp_path):
     assert describe(small).endswith(f", int8 for {BF16}, cpu")
 
 
-def load_as_if_on(device, folder, monkeypatch, **options):
-    """Run `load` with a fake device; the tensors stay on the CPU."""
-    join = module.join
-
-    def join_here(name, parts, device, dtype):
-        return join(name, parts, CPU, dtype)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "join", join_here)
-        return llamalib.load(folder, device=device, **options)
-
-
-def test_the_description_says_why(tmp_path, monkeypatch, cuda):
-    folder = write_checkpoint(tmp_path / "model")
-    cuda(7, 5)
-    t4 = load_as_if_on(None, folder, monkeypatch)
-    assert {w.dtype for w in t4.parameters()} == {F16}
-    assert "torch.float16 (this GPU has no bfloat16), " in describe(t4)
-    asked = load_as_if_on(None, folder, monkeypatch, dtype=BF16)
-    assert "torch.bfloat16, " in describe(asked)
-    cuda(8, 0)
-    a100 = load_as_if_on("cuda", folder, monkeypatch)
-    assert "torch.bfloat16, " in describe(a100)
-    assert {w.dtype for w in a100.parameters()} == {BF16}
-    # the words are of the dtype and device that it was loaded for
-    assert "torch.float32, cpu" in describe(t4.float())
-
-
 def test_notebooks_name_their_dtype():
     """So their answers are the same on every device."""
     calls = []
@@ -197,51 +168,7 @@ def test_notebooks_name_their_dtype():
         assert "dtype" in {k.arg for k in call.keywords}, name
 
 
-def test_a_pytorch_without_onednn(tmp_path, monkeypatch):
-    """On Apple's chips PyTorch is built without oneDNN's operators."""
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace())
-    llama = llamalib.load(write_checkpoint(tmp_path / "model"), device="cpu")
-    assert llama(random_ids(5)).isfinite().all()
-
-
 # -- float16: 65,504 at most --
-
-
-@pytest.fixture(scope="module")
-def halves(pocket_folder):
-    """Return the pocket in float16 and in bfloat16."""
-    load = llamalib.load
-    return [load(pocket_folder, device="cpu", dtype=d) for d in (F16, BF16)]
-
-
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_float16_rounds_less_than_bfloat16(pocket, halves, prompt):
-    ids = torch.tensor(pocket.tokenizer.encode(prompt, bos=True, eos=False))
-    exact = pocket(ids)
-    far, farther = ((llama(ids) - exact).abs().max() for llama in halves)
-    # its significand has 11 bits, bfloat16's 8
-    assert 0 < far < farther / 3
-    assert far < 4 * torch.finfo(F16).eps * exact.abs().max()
-
-
-@pytest.mark.parametrize("prompt", PROMPTS)
-def test_float16_gives_the_same_text(pocket, halves, prompt):
-    """It may part only where float32's two largest logits nearly tie."""
-    ids = pocket.tokenizer.encode(prompt, bos=True, eos=False)
-    texts = [
-        list(llamalib.generate(llama, ids, max_new_tokens=30))
-        for llama in (pocket, halves[0])
-    ]
-    same = 0
-    for a, b in zip(*texts):
-        if a != b:
-            logits = pocket(torch.tensor(ids + texts[0][:same]))[-1]
-            rounding = 2 * torch.finfo(F16).eps * logits.abs().max()
-            assert logits[a] - logits[b] < rounding
-            return
-        same += 1
-    assert len(texts[0]) == len(texts[1]) and same > 5
 
 
 def new_cache(llama, *sizes, padding=None):
@@ -288,15 +215,6 @@ def test_large_activations_in_float16(size):
     last = prefill(half, ids, cache)
     assert (last - logits[:, -1]).norm() < 0.05 * last.norm()
     assert decode_one(half, ids[:, 0], cache).isfinite().all()
-
-
-def test_the_stream_bounds_float16():
-    llama, ids = with_outlier(100_000)
-    assert stream(llama, ids) > 65_504
-    assert llama(ids).isfinite().all()
-    assert not llama.half()(ids).isfinite().all()
-    llama, ids = with_outlier(100_000)
-    assert llama.bfloat16()(ids).isfinite().all()
 
 
 def test_large_scores_in_float16():

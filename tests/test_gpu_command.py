@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter
 
 import pytest
 import torch
@@ -189,25 +188,3 @@ def test_as_a_script_it_needs_the_standard_library_alone(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "--minutes" in done.stdout and "--rehearse" not in done.stdout
-
-
-def test_what_is_missing_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert gpu.run_gpu(parts=["tests"], rehearse=tmp_path) == 1
-    said = parts_of(tmp_path)["tests"]["outcome"]
-    assert said == "left out: without matplotlib"
-
-
-def test_a_failed_test_is_named(tmp_path, one_test):
-    one_test.write_text(TESTS)
-    assert gpu.run_gpu(parts=["tests"], rehearse=tmp_path) == 1
-    found = parts_of(tmp_path)["tests"]
-    assert found["outcome"] == "failed with exit status 1"
-    assert [name.split("::")[1] for name in found["bad"]] == ["test_fails"]
-    assert Counter(found["tests"]) == Counter(passed=1, failed=1, skipped=1)
-
-
-def test_files_with_tests_for_a_gpu():
-    """Those that use the mark, and none that only names it."""
-    found = {file.name for file in gpu.test_files()}
-    assert {"test_compiled.py", "test_model.py"} <= found

@@ -15,7 +15,6 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
-from lessons import export
 from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
 from tests.helpers import (
@@ -173,10 +172,6 @@ def plain_text(output):
     return "".join(output.get("data", {}).get("text/plain", ""))
 
 
-def test_size(path):
-    assert path.stat().st_size < 2_000_000
-
-
 # -- a cell tagged `llamalib:…` is exported to the library (test_export); a
 # function that one notebook alone uses is in a cell tagged `taught`.
 
@@ -268,34 +263,6 @@ def globals_of(code):
             yield from globals_of(inner)
 
 
-def test_an_exported_name_is_written_out_once():
-    """No other tagged cell of any notebook defines it again."""
-    exported_names, taught = [], set()
-    for path in NOTEBOOKS:
-        for cell in code(cells_of(path)):
-            names = export.defined("".join(cell["source"]))
-            if any(tag.startswith("llamalib:") for tag in tags(cell)):
-                exported_names += names
-            elif "taught" in tags(cell):
-                taught |= set(names)
-    assert sorted(exported_names) == sorted(set(exported_names))
-    assert not taught & set(exported_names)
-
-
-# Public names without a cell of their own: they open and write folders.
-NOT_TAUGHT = {"Tokenizer", "find_checkpoint", "load", "save"}
-
-
-def test_every_public_name_is_written_out_in_a_notebook():
-    written = {
-        name
-        for path in NOTEBOOKS
-        for source in exported(path)
-        for name in export.defined(source)
-    }
-    assert set(llamalib.__all__) - NOT_TAUGHT <= written
-
-
 # Lines under 80 columns fit on a slide.
 
 
@@ -321,9 +288,3 @@ def test_opens_with_the_map_and_ends_with_exercises(path, cells):
         )
     ]
     assert order == sorted(order)
-
-
-def test_public_names_are_there():
-    for name in llamalib.__all__:
-        assert getattr(llamalib, name).__doc__, name
-        assert name in dir(llamalib) or name in ("find_checkpoint", "save")

@@ -350,13 +350,6 @@ def test_another_llama(opened, server, pocket, heads):
     assert (found - expected).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("ids", [[], [3072, 3328], [-1], [1.5], [None]])
-def test_ids_that_do_not_exist(opened, ids):
-    code = "const m = await llama.load(); return await m.logits(given[0])"
-    with pytest.raises(AssertionError, match="expected one or more whole"):
-        call(opened, code, ids)
-
-
 GENERATE = """
 const m = await llama.load(), ids = [], options = given[1];
 if (options.stop) options.stop = new Set(options.stop);
@@ -396,23 +389,6 @@ def test_distributions(opened, pocket):
             expected = next_token_probs(logits, *setting)
             assert (probs - expected).abs().max() < 1e-4, setting
             assert torch.equal(probs > 0, expected > 0), setting
-
-
-def test_ties_with_the_kth_are_kept(opened):
-    code = "return Array.from(llama.next_token_probs("
-    code += "Float32Array.of(1, 3, 1, 0, -2), 1, given[0]))"
-    logits = torch.tensor([1.0, 3.0, 1.0, 0.0, -2.0])
-    for k in range(1, 7):
-        found = torch.tensor(call(opened, code, k), dtype=torch.float32)
-        assert torch.allclose(found, next_token_probs(logits, 1, k))
-
-
-def test_logits_may_be_an_array(opened):
-    code = "return [...llama.next_token_probs([10, 9, 1, -5], 1, given[0])]"
-    for k in (1, 2, 3, None):
-        expected = next_token_probs(torch.tensor([10.0, 9, 1, -5]), 1, k)
-        found = call(opened, code, k)
-        assert found == pytest.approx(expected.tolist(), abs=1e-6)
 
 
 def test_settings_out_of_range(opened):
@@ -654,161 +630,6 @@ def test_a_text_grows(opened, pocket):
     assert PROMPT + aloud.get_attribute("textContent") == expected
 
 
-def test_without_a_seed_each_text_is_another(opened):
-    """As the notebook says of its own widget; with a seed, the same text."""
-    fill(opened, "generate", "2", "temperature")
-    fill(opened, "generate", "1", "top-p")
-    fill(opened, "generate", "20", "new tokens")
-    texts = {"": [], "3": []}
-    for seed in ("", "3", "", "3"):
-        fill(opened, "generate", seed, "seed")
-        submit(opened, "generate")
-        said(opened, "generate", r"End of the text: .*\. \d+ new")
-        (text,) = inside(opened, "generate", ".llama-text")
-        texts[seed].append(text.text)
-    assert texts[""][0] != texts[""][1] and texts["3"][0] == texts["3"][1]
-
-
-def test_a_text_ends_with_the_positions(opened):
-    fill(opened, "generate", "word " * 170)
-    fill(opened, "generate", "512", "new tokens")
-    call(opened, "(await llama.load_tokenizer()).stop_tokens.clear()")
-    submit(opened, "generate")
-    said(opened, "generate", "the page keeps 512 positions")
-    ids = call(
-        opened,
-        "const m = await llama.load(), ids = []; for await (const id of "
-        "m.generate(Array(510).fill(300), {stop: new Set()})) ids.push(id);"
-        "return ids",
-    )
-    assert len(ids) == 3  # the last one is returned, but has no position
-
-
-def test_a_newer_text_ends_the_run_of_the_older(opened):
-    """After a change, no more than a piece of 32 tokens is computed."""
-    submit(opened, "next")
-    said(opened, "next", DONE["next"])
-    code = """
-    const m = await llama.load(), forward = m.forward;
-    const field = document.querySelector("[data-part=next] [type=text]");
-    const type = (text) => { field.value = text;
-      field.dispatchEvent(new Event("input", {bubbles: true})); };
-    window.pieces = [];
-    m.forward = function (ids, ...rest) {
-      pieces.push(ids.length);
-      if (pieces.length === 2) type("Monday,");
-      return forward.call(this, ids, ...rest);
-    };
-    type("word ".repeat(100));
-    """
-    call(opened, code)
-
-    def words():
-        (caption,) = inside(opened, "next", "caption")
-        return caption.text
-
-    wait_for("the new text", lambda: "Monday" in words(), 40)
-    assert active(opened, "pieces")[:2] == [32, 32]
-    assert len(active(opened, "pieces")) == 3
-    fill(opened, "next", "word " * 100)  # the text of the run that ended
-    wait_for("the old text", lambda: "word word" in words(), 40)
-    assert len(active(opened, "pieces")) > 6
-
-
-def test_a_removed_part_ends(opened):
-    fill(opened, "generate", "Once upon a time there was a")
-    call(opened, "(await llama.load_tokenizer()).stop_tokens.clear()")
-    submit(opened, "generate")
-    said(opened, "generate", "growing")
-    code = """
-    const m = await llama.load(), forward = m.forward;
-    document.querySelector("[data-part=generate]").remove();
-    window.after = 0;
-    m.forward = (...given) => { after++; return forward.apply(m, given); };
-    """
-    call(opened, code)
-    time.sleep(0.5)
-    assert active(opened, "after") <= 1
-
-
-def test_stop_while_the_model_loads(opened):
-    (stop,) = inside(opened, "generate", "[type=button]")
-    assert stop.get_attribute("aria-disabled") == "true"
-    (start,) = inside(opened, "generate", "[type=submit]")
-    states = call(
-        opened,
-        "given[0].click(); const a = given[1].ariaDisabled;"
-        "given[1].click(); return a",
-        start,
-        stop,
-    )
-    assert states == "false"
-    said(opened, "generate", "you stopped it. 0 new tokens")
-    assert stop.get_attribute("aria-disabled") == "true"
-    fill(opened, "generate", "")
-    submit(opened, "generate")
-    said(opened, "generate", "empty")
-    assert stop.get_attribute("aria-disabled") == "true"
-    fill(opened, "generate", "Hello")
-    (message,) = inside(opened, "generate", "[role=status]")
-    assert message.text == ""
-
-
-def test_draws_are_neither_lost_nor_invented(opened):
-    (button,) = inside(opened, "sampling", "[type=button]")
-    assert button.get_attribute("aria-disabled") == "true"
-    button.click()  # does not load 13 MB
-    submit(opened, "sampling")
-    said(opened, "sampling", "far: 0")
-    press_thrice = "for (const _ of 'abc') given[0].click()"
-    fill(opened, "sampling", "word " * 100)
-    call(opened, press_thrice, button)
-    said(opened, "sampling", "far: 60")
-    fill(opened, "sampling", "")
-    call(opened, press_thrice, button)
-    said(opened, "sampling", "empty")
-    fill(opened, "sampling", "Monday,")
-    said(opened, "sampling", "far: 0")
-    for seed in ("", "2.7", "-1", "4294967296"):
-        fill(opened, "sampling", seed, "seed")
-        said(opened, "sampling", "seed: expected a whole number from 0 to")
-    fill(opened, "sampling", "3", "seed")
-    said(opened, "sampling", "far: 0, with seed 3")
-
-
-def test_cut_off_is_said_of_what_is_cut_off(opened):
-    submit(opened, "sampling")
-    fill(opened, "sampling", "0.05", "temperature")
-    fill(opened, "sampling", "1", "top-p")
-    said(
-        opened, "sampling", "^3,328 of 3,328 tokens can be drawn; entropy 0.0"
-    )
-    rows = cells(opened, "sampling")
-    assert [row[2] for row in rows].count("cut off") == 0
-    assert rows[-1][0] == "3,317 others" and rows[-1][2] == "<0.0001"
-    fill(opened, "sampling", "2", "top-k")
-    said(opened, "sampling", "^2 of 3,328 tokens can be drawn")
-    assert [r[2] for r in cells(opened, "sampling")].count("cut off") == 10
-
-
-@pytest.mark.parametrize("part", PARTS)
-def test_a_part_says_which_model_it_is(opened, part, pocket):
-    submit(opened, part)
-    said(opened, part, DONE[part])
-    (about,) = inside(opened, part, ".llama-about")
-    size = sum(w.numel() for w in pocket.parameters())
-    own = f"{size:,} parameters, 6 layers, 8 heads, " * (part != "tokens")
-    assert about.text.startswith(f"Pocket Llama: {own}3,328 tokens. Llama 3.2")
-    assert "128,256" in about.text
-
-
-def test_a_part_that_is_hidden(opened):
-    hide = "arguments[0].style.display = arguments[1]"
-    opened.execute_script(hide, section(opened, "attention"), "none")
-    submit(opened, "attention")
-    wait_for("the map", lambda: inside(opened, "attention", ".llama-map"), 40)
-
-
 # -- files and errors --------------------------------------------------------
 
 
@@ -864,21 +685,6 @@ def test_a_second_use_after_an_error_works(
     assert not inside(opened, "next", ".llama-error")
 
 
-def test_a_server_that_is_gone(server, driver):  # noqa: F811
-    driver.get(f"{server.address}/index.html")
-    driver.execute_cdp_cmd("Network.enable", {})
-    gone = dict(latency=0, downloadThroughput=0, uploadThroughput=0)
-    how = "Network.emulateNetworkConditions"
-    driver.execute_cdp_cmd(how, dict(offline=True, **gone))
-    submit(driver, "attention")
-    said(driver, "attention", "the server gave no answer")
-    gone = dict.fromkeys(("downloadThroughput", "uploadThroughput"), -1)
-    driver.execute_cdp_cmd(how, dict(offline=False, latency=0, **gone))
-    submit(driver, "attention")
-    said(driver, "attention", DONE["attention"])
-    assert len(inside(driver, "attention", ".llama-map rect")) > 20
-
-
 @pytest.mark.parametrize("part", PARTS)
 def test_texts_that_do_not_fit(opened, part):
     submit(opened, part)
@@ -900,19 +706,6 @@ def test_texts_that_do_not_fit(opened, part):
     fill(opened, part, PROMPT)
     submit(opened, part)
     said(opened, part, DONE[part] + "(?!.*Only)")
-
-
-def test_a_page_that_is_opened_as_a_file(folder, driver):  # noqa: F811
-    driver.get((folder / "index.html").as_uri())
-    for part in ("tokens", "generate"):
-        submit(driver, part)
-        said(driver, part, "opened as a file .*python -m http.server")
-
-
-def test_an_unknown_part(opened, server):
-    server.broken["unknown.html"] = 200, page(["song"]).encode()
-    opened.get(f"{server.address}/unknown.html")
-    assert "no part named song" in section(opened, "song").text
 
 
 def test_without_the_script(server, folder, driver):  # noqa: F811
@@ -998,18 +791,6 @@ def test_names_for_screen_readers(opened):
         (caption,) = inside(opened, part, "caption")
         words = caption.get_attribute("textContent")
         assert words and inside(opened, part, "th[scope=row]")
-
-
-@pytest.mark.parametrize("wish", ["reduce", "no-preference"])
-def test_motion(opened, wish):
-    features = [{"name": "prefers-reduced-motion", "value": wish}]
-    how = {"features": features}
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", how)
-    submit(opened, "next")
-    said(opened, "next", DONE["next"])
-    (bar, *_) = inside(opened, "next", ".llama-fill")
-    duration = bar.value_of_css_property("transition-duration")
-    assert (duration == "0s") == (wish == "reduce")
 
 
 def test_texts_are_never_markup(opened):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -15,7 +14,6 @@ from lessons import rooms
 from llamalib.load import ROOT
 
 ADDRESS = "https://github.com/someone/some-name"
-CPU_BUILD = "https://download.pytorch.org/whl/cpu"
 SETUP = ROOT / rooms.SETUP
 
 
@@ -26,74 +24,7 @@ def read(name):
 # -- the dev container --------------------------------------------------------
 
 
-def test_the_dev_container():
-    """Its commands are the Makefile's, and the files that it opens exist."""
-    found = json.loads(read(".devcontainer/devcontainer.json"))
-    version = re.search(r":(\d+)\.(\d+)$", found["image"]).groups()
-    required = tomllib.loads(read("pyproject.toml"))["project"]
-    least = required["requires-python"].removeprefix(">=").split(".")
-    assert tuple(map(int, version)) >= tuple(map(int, least))
-    assert found["containerEnv"] == {"PIP_EXTRA_INDEX_URL": CPU_BUILD}
-    # the reader's own copy is made before it is opened
-    first, second = found["postCreateCommand"].split(" && ")
-    assert found["waitFor"] == "postCreateCommand" and first == "make run"
-    parts = found["customizations"]
-    assert parts["codespaces"]["openFiles"] == ["work/index.ipynb"]
-    settings = parts["vscode"]["settings"]
-    python = settings["python.defaultInterpreterPath"]
-    (venv,) = re.findall(r"^VENV \?= (.*)", read("Makefile"), re.M)
-    assert python == f"${{containerWorkspaceFolder}}/{venv}/bin/python"
-    assert f"`{second}`" in read("README.md")
-    assert second.startswith(f"{venv}/bin/python -m lessons lab ")
-    assert "ms-toolsai.jupyter" in parts["vscode"]["extensions"]
-
-
 # -- Binder -------------------------------------------------------------------
-
-
-@pytest.fixture
-def bin_folder(tmp_path):
-    """A PATH whose python notes its arguments, but knows sys.prefix."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    python = folder / "python"
-    python.write_text(
-        "#!/bin/sh\n"
-        f'if [ "$1" = -c ]; then echo "{tmp_path}/prefix"; exit; fi\n'
-        f'echo "$PIP_EXTRA_INDEX_URL" "$@" >> "{tmp_path}/calls"\n'
-    )
-    python.chmod(0o755)
-    return folder
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Binder runs Linux")
-def test_binder_installs_what_the_readme_does(tmp_path, bin_folder):
-    """The CPU build of torch, the constraints, our settings of JupyterLab."""
-    script = ROOT / ".binder" / "postBuild"
-    assert os.access(script, os.X_OK)
-    subprocess.run(
-        [script],
-        cwd=ROOT,
-        check=True,
-        env={"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"},
-    )
-    (line,) = (tmp_path / "calls").read_text().splitlines()
-    index, *words = shlex.split(line)
-    assert index == CPU_BUILD
-    install = "-c constraints.txt -e ."
-    assert install in read("README.md") + read("Makefile")
-    expected = f"-m pip install --no-cache-dir {install}"
-    assert words == expected.split()
-    settings = tmp_path / "prefix/share/jupyter/lab/settings/overrides.json"
-    ours = json.loads(settings.read_text())
-    assert ours["@jupyter-widgets/jupyterlab-manager:plugin"]["saveState"]
-
-
-def test_binders_python():
-    name, _, version = read(".binder/runtime.txt").strip().partition("-")
-    image = json.loads(read(".devcontainer/devcontainer.json"))["image"]
-    assert name == "python" and image.endswith(f":{version}")
-    assert not (ROOT / "binder").exists()  # Binder refuses both
 
 
 # -- Colab and Kaggle ---------------------------------------------------------
@@ -215,19 +146,6 @@ def test_a_wrong_address_is_one_sentence(tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"No project came from {wrong} (")
         assert done.stdout.endswith("): correct ADDRESS.\n")
-
-
-@pytest.mark.parametrize("torch", ["2.9.1+cu126", "2.10.0", "3.0"])
-def test_the_machines_torch(tmp_path, archive, torch):
-    """The least one is pyproject.toml's."""
-    least = re.search(r'"torch>=([\d.]+)', read("pyproject.toml"))[1]
-    first = "import importlib.metadata as m\n"
-    first += f"m.version = lambda name: {torch!r}"
-    cell = with_address(setup_cells()[0], archive)
-    done = run_cells(tmp_path / "content", first, cell)
-    said = f"torch {torch} is too old: {least} or newer is needed.\n"
-    assert done.returncode == 0, done.stderr
-    assert (said in done.stdout) == (torch == "2.9.1+cu126")
 
 
 # -- the address --------------------------------------------------------------

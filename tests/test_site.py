@@ -68,15 +68,6 @@ def test_names_in_code(code, found):
     assert places["c0"] == found
 
 
-def test_a_name_of_the_notebooks_own_is_no_link():
-    first = "from llamalib import rms_norm, attention"
-    shadowed = "def f(rms_norm):\n    return rms_norm(attention)"
-    places, words = found_in(first, shadowed, "rms_norm = 3\nrms_norm")
-    assert places["c1"] == [(2, 20, "llamalib.model.attention")]
-    assert places["c2"] == [] and "rms_norm" not in words
-    assert words["attention"].module == "llamalib.model"
-
-
 def test_a_taught_name_leads_to_its_cell():
     define = "def rms_norm(x):\n    return x"
     _, words = found_in(define, "rms_norm(1)", tags=["llamalib:model"])
@@ -121,15 +112,6 @@ CELL = '<div class="cell_input docutils container">\n'
 CELL += '<div class="highlight-python"><div class="highlight"><pre>{}</pre>'
 
 
-def test_a_page_that_shows_other_code_is_found():
-    page, shown = CELL.format("x = 1\n"), {"c0": ("x = 1", [])}
-    links = names.Links(shown, {})
-    assert 'id="c0"' in marks.linked_page(page, links, "")
-    for cells in ({"c0": ("x = 2", [])}, shown | {"c1": ("y", [])}, {}):
-        with pytest.raises(ValueError, match="no code of cell"):
-            marks.linked_page(page, names.Links(cells, {}), "")
-
-
 def test_names_in_the_text():
     """But none in a heading, in another link or with another word."""
     word = '<code class="docutils literal notranslate"><span class="pre">'
@@ -154,12 +136,6 @@ def test_formulas():
     assert "form" not in maths.mathml("(y)-x")
     assert "mspace" in maths.mathml(r"\ln p")
     assert "mspace" not in maths.mathml(r"\ln(p)")
-
-
-@pytest.mark.parametrize("tex", [r"\nosuch{x}", r"\sqrt[", r"a & b"])
-def test_a_formula_that_is_not_set(tex):
-    with pytest.raises(ValueError, match="in '"):
-        maths.mathml(tex)
 
 
 # -- the map --
@@ -243,15 +219,6 @@ def test_a_page_leads_to_the_project(tmp_path, monkeypatch):
 APPENDIX = "appendix/F_heads.ipynb"
 
 
-def test_a_saved_widget_leads_to_the_live_part(tmp_path):
-    made = pages.Pages(tmp_path)
-    for file in pages.NOTEBOOKS:
-        text = json.dumps(made.page(file), ensure_ascii=False)
-        assert ("Below is a live one" in text) == (file in pages.PARTS), file
-        run = "Run the notebook up to here" in text
-        assert not (run and file in pages.PARTS), file
-
-
 def test_links_lead_into_the_site(tmp_path):
     made, start = pages.Pages(tmp_path), "notebooks/appendix/A_training.ipynb"
     for link, page in (
@@ -331,13 +298,6 @@ def test_a_script_that_fetches_from_elsewhere_is_found(built):
 # -- the command --
 
 
-def test_a_folder_of_something_else_stays(tmp_path):
-    (tmp_path / "thesis.txt").touch()
-    with pytest.raises(FileExistsError, match="name a new folder"):
-        site.build_site(tmp_path)
-    assert [f.name for f in tmp_path.iterdir()] == ["thesis.txt"]
-
-
 def test_a_failed_build_leaves_the_last_site(tmp_path, monkeypatch):
     mark = tmp_path / "out" / "_static" / "pocket" / "model.safetensors"
     mark.parent.mkdir(parents=True)
@@ -351,20 +311,6 @@ def test_a_failed_build_leaves_the_last_site(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError):
         site.build_site(tmp_path / "out")
     assert mark.exists() and [f.name for f in tmp_path.iterdir()] == ["out"]
-
-
-def test_the_workflow_publishes_what_make_builds():
-    yaml = pytest.importorskip("yaml")
-    text = (ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8")
-    jobs = yaml.safe_load(text)["jobs"]
-    steps = jobs["site"]["steps"]
-    build = next(i for i, s in enumerate(steps) if s.get("run") == "make site")
-    uses = [step.get("uses", "") for step in steps]
-    publish = next(i for i, u in enumerate(uses) if "upload-pages" in u)
-    assert build < publish and jobs["publish"]["needs"] == "site"
-    assert "deploy-pages" in jobs["publish"]["steps"][-1]["uses"]
-    assert jobs["site"]["permissions"] == {"contents": "read"}
-    assert steps[publish]["with"]["path"] == "build/site"
 
 
 # -- the whole site, built once and opened in Chromium --
@@ -498,24 +444,6 @@ def test_every_width(address, driver):
 
 
 @pytest.mark.browser
-def test_a_box_wider_than_a_phone_is_found(address, driver):
-    """But none that scrolls."""
-    show(driver, f"{address}/03_rmsnorm.html", 390)
-    add = """const box = document.createElement("div"), inner =
-      document.createElement("p")
-    inner.style.width = "2000px"
-    box.style.overflowX = arguments[0]
-    box.append(inner)
-    document.querySelector("article section").append(box)"""
-    driver.execute_script(add, "auto")
-    assert driver.execute_script(WIDE) == []
-    for overflow in ("visible", "hidden"):
-        driver.execute_script(add, overflow)
-        assert "2000px" in "".join(driver.execute_script(WIDE))
-        driver.refresh()
-
-
-@pytest.mark.browser
 def test_every_link_within_the_site_answers(folder, address):
     asked = set()
     for name, page in check.read_pages(folder).items():
@@ -574,38 +502,8 @@ def test_copy_buttons_copy_the_code(address, driver):
 
 
 @pytest.mark.browser
-def test_the_theme_changes(address, driver):
-    show(driver, f"{address}/index.html")
-    background = "return getComputedStyle(document.body).backgroundColor"
-    seen = set()
-    for _ in range(3):  # automatic, light, dark
-        seen.add(driver.execute_script(background))
-        button = ".theme-toggle-content .theme-toggle"
-        driver.find_element("css selector", button).click()
-    assert len(seen) == 2
-
-
-@pytest.mark.browser
 def test_names_lead_to_where_they_are_taught(folder):
     book = check.read_pages(folder)
     assert "03_rmsnorm.html#c11" in book["05_attention.html"].links
     training = book["appendix/A_training.html"].links
     assert "../05_attention.html#5a2af6f9" in training  # attention_weights
-
-
-@pytest.mark.browser
-def test_the_site_is_small(folder):
-    """Less than 40 MB, of which the pocket Llama is 13."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    assert 13e6 < sum(path.stat().st_size for path in files) < 40e6
-
-
-@pytest.mark.browser
-def test_each_page_has_its_part_of_the_llama(folder):
-    book = check.read_pages(folder)
-    found = {name: page.parts for name, page in book.items() if page.parts}
-    expected = {
-        file.replace(".ipynb", ".html"): [part]
-        for file, (_, part) in pages.PARTS.items()
-    }
-    assert found == expected

@@ -1,18 +1,14 @@
 """Files of text, the project's own text, and packed rows."""
 
-import sys
-
 import pytest
 
 from lessons import texts as text
 from lessons.texts import (
     find_text,
-    load_corpus,
     own_documents,
     pack_rows,
     read_documents,
 )
-from llamalib.load import ROOT
 from tests.conftest import published
 from tests.taught import taught
 
@@ -85,14 +81,6 @@ def test_read_documents(tmp_path, data):
     assert "\r" not in "".join(found) and "<|" not in "".join(found)
 
 
-def test_a_long_text_is_read_from_its_beginning(tmp_path):
-    whole = [f"é{i:03d}" for i in range(100)]
-    file = written(tmp_path, "\n\n".join(whole).encode())
-    assert read_documents(file) == whole
-    for most in range(190, 210):  # some end between é's two bytes
-        assert read_documents(file, most) == whole[: most // 7]
-
-
 @pytest.mark.parametrize(
     "data, said",
     [
@@ -141,22 +129,6 @@ def test_own_documents():
         own_documents(1, ["gift_story", "ghost_story"])
 
 
-def test_own_documents_without_the_recipe(nowhere):
-    with pytest.raises(FileNotFoundError, match="has no corpus.py: run the"):
-        own_documents(1)
-
-
-def test_the_corpus_collides_with_no_module(monkeypatch):
-    """A reader's own words.py is not taken for the recipe's."""
-    before = list(sys.path)
-    for name in ("llamalib_recipe.corpus", "llamalib_recipe.words"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "words", None)
-    corpus = load_corpus()
-    assert corpus.__file__ == str(ROOT / "data" / "recipe" / "corpus.py")
-    assert sys.path == before and sys.modules["words"] is None
-
-
 # -- rows --------------------------------------------------------------------
 
 
@@ -173,8 +145,3 @@ def test_a_document_that_just_fills_a_row(pocket):
     document = pocket.tokenizer.encode("one two", bos=True, eos=True)
     rows = pack_rows(["one two"] * 9, pocket.tokenizer, 2, len(document))
     assert rows.tolist() == [[*document, document[0]]] * 2
-
-
-def test_too_few_documents(pocket):
-    with pytest.raises(ValueError, match="fill 1 of 2 rows"):
-        pack_rows(["one two three"] * 9, pocket.tokenizer, 2, 24)

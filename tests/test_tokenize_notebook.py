@@ -2,15 +2,13 @@
 
 import ast
 import json
-import subprocess
-import sys
 
 import pytest
 import regex
 
-from llamalib import LLAMA_1B, Tokenizer
+from llamalib import LLAMA_1B
 from llamalib.load import ROOT
-from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, read_ranks
+from llamalib.tokenizer import SPLIT_PATTERN, read_ranks
 from tests.conftest import published
 from tests.helpers import small_ranks
 
@@ -40,11 +38,6 @@ def value_of(name, **names):
         and getattr(node.targets[0], "id", "") == name
     )
     return eval(ast.unparse(found), names)
-
-
-def states(words):
-    """Return whether a text of the notebook says so, whatever its lines."""
-    return words in " ".join(" ".join(sources("markdown")).split())
 
 
 def names_of(*starts):
@@ -113,14 +106,6 @@ def test_a_space_at_the_end_with_llama_3(llama3_tokenizer):
     prompt = "The capital of France is"
     assert encode(prompt + " ") == [*encode(prompt), 220]
     assert encode(prompt + " Paris") == [*encode(prompt), 12366]
-    assert states("id 12366 in Llama 3") and states("its own, id 220")
-
-
-def test_the_embedding_is_a_fifth_of_the_1b():
-    """The notebook says 21 %, and prints the share."""
-    share = LLAMA_1B.vocab_size * LLAMA_1B.dim / 1_235_814_400
-    assert states(f"{share:.0%}".replace("%", " %") + " of the 1B's")
-    assert f"{share:.3g}" == "0.213"
 
 
 def test_llama_3_encoded_by_hand(llama3_tokenizer, languages):
@@ -131,26 +116,6 @@ def test_llama_3_encoded_by_hand(llama3_tokenizer, languages):
     for text in [*texts, "it's 1234567 LLAMAS …\r\n\n  🦙", " việc", ""]:
         expected = llama3_tokenizer.encode(text, bos=False, eos=False)
         assert names["naive_encode"](text, ranks) == expected
-
-
-def test_merging_cannot_make_588_tokens(merging):
-    """The notebook states these numbers for Llama 3's file."""
-    ranks = read_ranks(published("LLAMA3_TOKENIZER"))
-
-    def merged(token):
-        parts = [bytes([b]) for b in token]
-        while (i := merging["lowest_pair"](parts, ranks)) is not None:
-            parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        return parts
-
-    stuck = [token for token in ranks if len(merged(token)) > 1]
-    assert len(stuck) == 588 and states("588 of the tokens")
-    # none is among the first 100K, which were learned together
-    assert min(ranks[token] for token in stuck) == 100_769
-    assert " việc".encode() in stuck
-    for token in stuck:  # each is a whole piece of the pattern
-        text = token.decode("utf-8")
-        assert regex.findall(SPLIT_PATTERN, text) == [text]
 
 
 def test_merging_makes_every_token_of_the_pocket(merging, pocket_folder):
@@ -177,39 +142,3 @@ def test_the_pattern_is_llama_3s():
     names = {}
     exec(source_of("SPLIT_PATTERN = ("), names)
     assert names["SPLIT_PATTERN"] == SPLIT_PATTERN
-
-
-def test_the_special_tokens_have_the_indices_that_the_text_gives():
-    named = {0: "begin_of_text", 1: "end_of_text", 4: "finetune_right_pad_id"}
-    named |= {6: "start_header_id", 7: "end_header_id", 8: "eom_id"}
-    named |= {9: "eot_id", 10: "python_tag"}
-    for index, name in named.items():
-        assert SPECIAL_TOKENS[index] == f"<|{name}|>"
-        assert states(f"{index} `{name}`")
-    rest = (n for i, n in enumerate(SPECIAL_TOKENS) if i not in named)
-    assert all("reserved" in name for name in rest)
-
-
-def test_the_notebook_needs_no_published_file():
-    assert "environ" not in "".join(sources())
-
-
-def test_training_sentencepiece_prints_nothing(tmp_path):
-    """Not on stderr either, although its log is written in C++."""
-    program = "\n".join(
-        (source_of('TEXT = """'), "K = 60", source_of("import io\n"))
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0 and done.stderr == ""
-    assert done.stdout == "355 pieces\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_random_tokenizer_has_no_piece_with_the_space_sign():
-    t = Tokenizer(small_ranks())
-    assert t.decode(t.encode("a▁b", bos=False, eos=False)) == "a▁b"

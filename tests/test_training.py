@@ -1,7 +1,5 @@
 """The functions of appendix A: labels, mask, loss, a step, a run, LoRA."""
 
-import csv
-import json
 import math
 import sys
 
@@ -89,16 +87,6 @@ def test_labels_are_those_of_document_004s_collator():
             row[-1] = IGNORE if padding else 51
             row[len(row) - padding - 1] = 51
         assert torch.equal(next_token_labels(tokens, found, 51), theirs)
-
-
-def test_every_text_is_drawn_once_before_any_is_again():
-    drawn = draw_rows(10, 4, 10, seed=3)
-    assert drawn.shape == (10, 4)
-    rounds = drawn.flatten().view(4, 10)
-    assert rounds.sort().values.tolist() == [list(range(10))] * 4
-    assert rounds[0].tolist() != rounds[1].tolist()
-    assert torch.equal(drawn, draw_rows(10, 4, 10, seed=3))
-    assert not torch.equal(drawn, draw_rows(10, 4, 10, seed=4))
 
 
 # -- mask --------------------------------------------------------------------
@@ -326,15 +314,3 @@ def test_lora_runs_inside_the_model():
 
 
 # -- the pocket's log --------------------------------------------------------
-
-
-def test_the_log_that_ships():
-    folder = ROOT / "data" / "pocket-llama"
-    with open(folder / "training_log.csv", encoding="utf-8") as file:
-        log = list(csv.DictReader(file))
-    assert [int(row["step"]) for row in log] == list(range(1, 4001))
-    assert {int(row["tokens"]) // int(row["step"]) for row in log} == {
-        train.BATCH * train.ROW
-    }
-    figures = json.loads((folder / "figures.json").read_text())
-    assert figures["training"]["tokens"] == int(log[-1]["tokens"])

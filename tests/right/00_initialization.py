@@ -13,20 +13,6 @@ def count_by_part(shapes):
     return counts
 
 
-# %% exercise 1: counts that are tensors
-def count_by_part(shapes):
-    from collections import defaultdict
-
-    counts = defaultdict(lambda: torch.tensor(0))
-    for name, shape in shapes.items():
-        words = name.split(".")
-        while words[0] == "layers" or words[0].isdigit():
-            words.pop(0)
-        part = ".".join(words[:-1])
-        counts[part] = counts[part] + torch.tensor(shape).prod()
-    return counts
-
-
 # %% exercise 1: one layer times the number of layers, in NumPy
 def count_by_part(shapes):
     import numpy as np
@@ -57,23 +43,6 @@ def settings_of(shapes):
     }
 
 
-# %% exercise 2: a loop, and a count of norms
-def settings_of(shapes):
-    found = {"n_layers": 0}
-    for name, shape in shapes.items():
-        if name == "output.weight":
-            found["vocab_size"] = torch.tensor(shape[0])
-        if name == "norm.weight":
-            found["dim"] = torch.tensor(shape)[0]
-        if name.endswith("ffn_norm.weight"):
-            found["n_layers"] += 1
-        if name.endswith("w3.weight"):
-            found["hidden_dim"] = shape[0]
-    q = shapes["layers.1.attention.wo.weight"][1]
-    found["group_size"] = q // shapes["layers.1.attention.wk.weight"][0]
-    return found
-
-
 # %% exercise 2: by trying the numbers of layers
 def settings_of(shapes):
     L = 0
@@ -102,16 +71,6 @@ def layers_that_fit(config, budget, dtype, tied):
         if n_bytes > budget:
             return L
         L += 1
-
-
-# %% exercise 3: from two counts
-def layers_that_fit(config, budget, dtype, tied):
-    one, two = (
-        count_parameters(replace(config, n_layers=L), tied) for L in (1, 2)
-    )
-    size = torch.empty(0, dtype=dtype).element_size()
-    left = torch.tensor(budget - size * (2 * one - two))
-    return (left // (size * (two - one))).clamp(min=0)
 
 
 # %% exercise 3: bisection in NumPy

@@ -15,38 +15,12 @@ def cut_word(word, merges):
     return parts
 
 
-# %% exercise 1: text with brackets
-def cut_word(word, merges):
-    text = "".join(f"<{character}>" for character in word)
-    for left, right, _ in merges:
-        text = text.replace(f"<{left}><{right}>", f"<{left}{right}>")
-    return text[1:-1].split("><") if text else []
-
-
-# %% exercise 1: a tuple
-def cut_word(word, merges):
-    parts = tuple(word)
-    for left, right, times in merges:
-        parts = merge(parts, (left, right))
-    return parts
-
-
 # %% exercise 1: recursion
 def cut_word(word, merges):
     def cut(parts, left):
         return cut(merge(parts, left[0][:2]), left[1:]) if left else parts
 
     return [*cut(tuple(word), list(merges))]
-
-
-# %% exercise 2: a bytearray and a search for each id
-def to_text(ids, ranks):
-    data = bytearray()
-    for i in ids:
-        for token in ranks:
-            if ranks[token] == i:
-                data += token
-    return str(data, "utf-8", "replace")
 
 
 # %% exercise 2: a list in the order of the ranks
@@ -84,16 +58,3 @@ def chat_ids(messages):
         ids += control(f"<|start_header_id|>{role}<|end_header_id|>\n\n")
         ids += tuple(encode(content.strip())) + control("<|eot_id|>")
     return ids + control("<|start_header_id|>assistant<|end_header_id|>\n\n")
-
-
-# %% exercise 3: tiktoken, and an array
-def chat_ids(messages):
-    import numpy as np
-
-    ids = [t.bos_id]
-    for role, content in [*messages, ("assistant", None)]:
-        ids += header(role)
-        if content is not None:
-            ids += encoding.encode(content.strip(), disallowed_special=())
-            ids += [special_tokens["<|eot_id|>"]]
-    return np.array(ids)

@@ -23,30 +23,6 @@ def rotate_complex(x, positions, freqs):
     return np.stack((pairs.real, pairs.imag), -1).reshape(x.shape)
 
 
-# %% exercise 1: a power of one step, in complex128
-def rotate_complex(x, positions, freqs):
-    step = torch.exp(1j * freqs.double())  # (hd/2,)
-    pairs = torch.complex(x[:, 0::2].double(), x[:, 1::2].double())
-    pairs = pairs * step ** positions[:, None]
-    return torch.stack((pairs.real, pairs.imag), -1).flatten(1)
-
-
-# %% exercise 1: without complex numbers, in place on a copy
-def rotate_complex(x, positions, freqs):
-    out, angles = x.clone(), positions[:, None] * freqs
-    a, b = x[:, 0::2], x[:, 1::2]
-    out[:, 0::2].mul_(angles.cos()).sub_(b * angles.sin())
-    out[:, 1::2].mul_(angles.cos()).add_(a * angles.sin())
-    return out
-
-
-# %% exercise 2: with complex numbers
-def query_rotated_to_key(query, m, n, freqs):
-    pairs = torch.view_as_complex(query.unflatten(-1, (-1, 2)))
-    steps = torch.polar(torch.ones_like(freqs), (m - n) * freqs)
-    return torch.view_as_real(pairs * steps).flatten()
-
-
 # %% exercise 2: forward by m, back by n
 def query_rotated_to_key(query, m, n, freqs):
     return rope_matrix(n, freqs).T @ (rope_matrix(m, freqs) @ query)
@@ -71,14 +47,6 @@ def to_pairs(weight, head_dim):
         half, pair = divmod(within, head_dim // 2)
         out[head * head_dim + 2 * pair + half] = weight[row]
     return out
-
-
-# %% exercise 3: with NumPy
-def to_pairs(weight, head_dim):
-    import numpy as np
-
-    heads = weight.numpy().reshape(-1, 2, head_dim // 2, weight.shape[1])
-    return np.swapaxes(heads, 1, 2).reshape(weight.shape)
 
 
 # %% exercise 3: by an index, in float64

@@ -11,13 +11,6 @@ def tokens_that_fit(config, free, bytes_each):
     return tokens
 
 
-# %% exercise 1: a tensor with one number
-def tokens_that_fit(config, free, bytes_each):
-    shape = config.n_layers, config.n_kv_heads, 2, config.head_dim
-    numbers = torch.tensor(shape).prod()
-    return torch.tensor(free) // (numbers * bytes_each)
-
-
 # %% exercise 1: a float, rounded down
 def tokens_that_fit(config, free, bytes_each):
     cache = llamalib.KVCache(config, 1, dtype=torch.int8)
@@ -35,24 +28,6 @@ def one_head(xq, xk, xv, h):
         row = sum(p * xv[s, h // n] for s, p in zip(seen, parts))
         rows.append(row / sum(parts))
     return rows
-
-
-# %% exercise 2: in NumPy
-def one_head(xq, xk, xv, h):
-    import numpy as np
-
-    q, k, v = (x.numpy().astype(np.float64) for x in (xq, xk, xv))
-    g = h * k.shape[1] // q.shape[1]
-    scores = q[:, h] @ k[:, g].T / np.sqrt(q.shape[2])
-    parts = np.exp(scores) * np.tri(len(q), len(k), len(k) - len(q))
-    return parts / parts.sum(1, keepdims=True) @ v[:, g]
-
-
-# %% exercise 2: the library's functions, in float64
-def one_head(xq, xk, xv, h):
-    mask = causal_mask(len(xq), len(xk)).double()
-    whole = attention(xq.double(), xk.double(), xv.double(), mask)
-    return whole.unflatten(-1, xq.shape[1:])[:, h]
 
 
 # %% exercise 2: in place, -1e9 in the place of -inf
@@ -93,10 +68,3 @@ def streamed(q, pieces):
         mean = mean + (scores - new).exp() @ v.double()
         log_total = new
     return mean
-
-
-# %% exercise 3: scores and values are copied, softmax at the end
-def streamed(q, pieces):
-    kept = [(k @ q / len(q) ** 0.5, v.clone()) for k, v in pieces]
-    scores, values = (torch.cat(each) for each in zip(*kept))
-    return scores.softmax(0) @ values

@@ -2,14 +2,6 @@
 # ruff: noqa: F811, F821
 
 
-# %% exercise 1: with loops, as lists
-def my_softmax(z):
-    if z.dim() == 2:
-        return [my_softmax(row) for row in z]
-    e = [math.exp(v - max(z.tolist())) for v in z.tolist()]
-    return [v / sum(e) for v in e]
-
-
 # %% exercise 1: with NumPy
 def my_softmax(z):
     import numpy as np
@@ -19,12 +11,6 @@ def my_softmax(z):
     return e / e.sum(-1, keepdims=True)
 
 
-# %% exercise 1: with logsumexp, in float64
-def my_softmax(z):
-    z = z.double()
-    return (z - z.logsumexp(-1, keepdim=True)).exp()
-
-
 # %% exercise 1: in place, on its own tensor
 def my_softmax(z):
     z = z.clone()
@@ -32,25 +18,6 @@ def my_softmax(z):
     z.exp_()
     z /= z.sum(-1, keepdim=True)
     return z
-
-
-# %% exercise 2: with a loop
-def mean_surprisal(logits, tokens):
-    total = 0.0
-    for row, token in zip(logits, tokens[1:]):
-        z = row.tolist()
-        m = max(z)
-        total += m + math.log(sum(math.exp(v - m) for v in z)) - z[token]
-    return total / (len(tokens) - 1)
-
-
-# %% exercise 2: with NumPy, as an array
-def mean_surprisal(logits, tokens):
-    import numpy as np
-
-    z, s = logits.double().numpy(), tokens.numpy()
-    log_p = z - np.logaddexp.reduce(z, axis=-1, keepdims=True)
-    return -log_p[np.arange(len(s) - 1), s[1:]].mean()
 
 
 # %% exercise 2: with F.nll_loss
@@ -70,25 +37,6 @@ def mean_surprisal(logits, tokens):
 def bits_per_byte(llama, text):
     n = len(llama.tokenizer.encode(text, bos=False, eos=False))
     return text_loss(llama, text) * n / math.log(2) / len(text.encode())
-
-
-# %% exercise 3: with a loop and log2
-def bits_per_byte(llama, text):
-    ids = llama.tokenizer.encode(text, bos=True, eos=False)
-    p = llama(torch.tensor(ids)).double().softmax(-1).tolist()
-    bits = [-math.log2(row[i]) for row, i in zip(p, ids[1:])]
-    return sum(bits) / len(bytes(text, "utf-8"))
-
-
-# %% exercise 3: with NumPy
-def bits_per_byte(llama, text):
-    import numpy as np
-
-    ids = llama.tokenizer.encode(text, bos=True, eos=False)
-    z = llama(torch.tensor(ids)).double().detach().numpy()
-    log_p = z - np.logaddexp.reduce(z, axis=-1, keepdims=True)
-    picked = log_p[np.arange(len(ids) - 1), ids[1:]]
-    return -picked.sum() / np.log(2) / len(text.encode())
 
 
 # %% exercise 3: a tensor with one number

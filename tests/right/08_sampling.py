@@ -9,17 +9,6 @@ def top_k_probs(logits, k):
     return [exp(z[i]) / total if i in kept else 0.0 for i in range(len(z))]
 
 
-# %% exercise 1: with NumPy, in float64
-def top_k_probs(logits, k):
-    import numpy as np
-
-    z = logits.double().numpy()
-    kept = np.argsort(-z, kind="stable")[:k]
-    powers = np.zeros_like(z)
-    powers[kept] = np.exp(z[kept])
-    return powers / powers.sum()
-
-
 # %% exercise 1: one argmax after another, in place on its own copy
 def top_k_probs(logits, k):
     left = logits.clone()
@@ -42,20 +31,6 @@ def retemper(probs, T):
     powers = [p ** (1 / T) for p in probs.tolist()]
     total = sum(powers)
     return [p / total for p in powers]
-
-
-# %% exercise 2: NumPy, in float32
-def retemper(probs, T):
-    import numpy as np
-
-    powers = np.power(probs.numpy().astype(np.float32), 1 / T)
-    return powers / powers.sum()
-
-
-# %% exercise 3: with logarithms
-def keep_min_p(logits, m):
-    bar = logits.max(-1, keepdim=True).values + log(m)
-    return torch.where(logits >= bar, logits, -torch.inf)
 
 
 # %% exercise 3: row by row, in place on its own copy

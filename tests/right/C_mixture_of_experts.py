@@ -2,18 +2,6 @@
 # ruff: noqa: F811, F821
 
 
-# %% exercise 1: as a list
-def expert_sizes(D, F, L, E, k, shared):
-    each, router = 3 * D * F, E * D
-    return [L * (router + (n + shared) * each) for n in (E, k)]
-
-
-# %% exercise 1: as a tensor
-def expert_sizes(D, F, L, E, k, shared):
-    runs = torch.tensor([E + shared, k + shared])
-    return L * (3 * D * F * runs + E * D)
-
-
 # %% exercise 1: counted from the shapes of tensors
 def expert_sizes(D, F, L, E, k, shared):
     shapes = [(F, D), (D, F), (F, D)]
@@ -27,16 +15,6 @@ def expert_sizes(D, F, L, E, k, shared):
     import numpy as np
 
     return L * (E * D + 3 * D * F * np.array([E + shared, k + shared]))
-
-
-# %% exercise 2: with loops, as lists
-def expert_weights(logits, k):
-    rows = []
-    for row in logits.tolist():
-        least = sorted(row)[-k]
-        e = [math.exp(s) if s >= least else 0.0 for s in row]
-        rows.append([v / sum(e) for v in e])
-    return rows
 
 
 # %% exercise 2: with NumPy
@@ -55,23 +33,6 @@ def expert_weights(logits, k):
     weights = torch.zeros_like(logits)
     weights[torch.arange(len(logits))[:, None], chosen] = best.softmax(-1)
     return weights
-
-
-# %% exercise 2: with -inf added, in float64
-def expert_weights(logits, k):
-    z = logits.double()
-    least = z.topk(k).values[:, -1:]
-    return torch.where(z < least, -torch.inf, z).softmax(-1)
-
-
-# %% exercise 3: with loops, as a number
-def balance(logits, chosen):
-    T, E = logits.shape
-    picks, total = chosen.flatten().tolist(), 0.0
-    P = logits.softmax(-1)
-    for e in range(E):
-        total += picks.count(e) / len(picks) * P[:, e].sum().item() / T
-    return E * total
 
 
 # %% exercise 3: with NumPy, as an array

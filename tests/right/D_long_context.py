@@ -20,13 +20,6 @@ def interpolated(head_dim, length, theta, original):
     return np.arange(length)[:, None] * freqs
 
 
-# %% exercise 1: with the notebook's functions, in float64
-def interpolated(head_dim, length, theta, original):
-    last = min(length, original) * (length - 1) / length
-    positions = torch.linspace(0, last, length, dtype=torch.float64)
-    return positions[:, None] * plain_frequencies(head_dim, theta)
-
-
 # %% exercise 2: by the slowest pair, as a whole number where it is one
 def factor_for(freqs, original, length):
     wavelength = 2 * math.pi / freqs[-1].item()
@@ -39,12 +32,3 @@ def factor_for(freqs, original, length):
 def factor_for(freqs, original, length):
     needed = (original * freqs < math.tau).any()
     return torch.where(needed, max(length / original, 1.0), 1.0)
-
-
-# %% exercise 2: with a loop
-def factor_for(freqs, original, length):
-    factor = 1.0
-    for freq in freqs.tolist():
-        if original * freq < math.tau:
-            factor = max(factor, length / original)
-    return factor

@@ -25,18 +25,6 @@ def induction_score(weights, ids):
     return total / count if count else 0
 
 
-# %% exercise 1: with NumPy
-def induction_score(weights, ids):
-    import numpy as np
-
-    a, sums = weights.numpy(), []
-    for t in range(1, len(ids)):
-        earlier = np.flatnonzero(np.array(ids[:t]) == ids[t])
-        if earlier.size:
-            sums.append(a[t, earlier + 1].sum())
-    return float(np.mean(sums)) if sums else 0.0
-
-
 # %% exercise 2: with loops, without argmax over tensors
 def answer_layer(hidden, weight, output, eps):
     tops = []
@@ -53,14 +41,3 @@ def answer_layer(hidden, weight, output, eps):
     top = (rms_norm(hidden, weight, eps) @ output.T).argmax(-1)[:, -1]
     same = (top == top[-1]).flip(0).cumprod(0).sum()
     return len(top) - same
-
-
-# %% exercise 2: with NumPy
-def answer_layer(hidden, weight, output, eps):
-    import numpy as np
-
-    x = hidden[:, -1].double()
-    x = x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * weight
-    top = np.argmax((x @ output.T.double()).numpy(), axis=-1)
-    different = np.flatnonzero(top != top[-1])
-    return different[-1] + 1 if different.size else 0

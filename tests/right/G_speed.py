@@ -9,15 +9,6 @@ def my_limit(bandwidth, peak, P, config, B, n, size):
     return min(B * bandwidth / (size * P + size * cache), peak / 2 / P)
 
 
-# %% exercise 1: with the cache's shape, as a tensor
-def my_limit(bandwidth, peak, P, config, B, n, size):
-    shape = config.n_layers, B, config.n_kv_heads, n, config.head_dim
-    keys = torch.empty(shape, device="meta")
-    moved = torch.tensor(size * (P + 2.0 * keys.numel()))
-    ops = torch.tensor(2.0 * B * P)
-    return B / torch.maximum(moved / bandwidth, ops / peak)
-
-
 # %% exercise 1: by the intensity and the corner
 def my_limit(bandwidth, peak, P, config, B, n, size):
     kv_dim = config.n_kv_heads * config.dim / config.n_heads
@@ -26,14 +17,6 @@ def my_limit(bandwidth, peak, P, config, B, n, size):
     if intensity < peak / bandwidth:
         return B * bandwidth / moved
     return B * peak / (2 * B * P)
-
-
-# %% exercise 2: with loops, as lists
-def my_mask(padding, T):
-    return [
-        [[s == t or p <= s <= t for s in range(T)] for t in range(T)]
-        for p in padding.tolist()
-    ]
 
 
 # %% exercise 2: with tril, row by row
@@ -45,13 +28,6 @@ def my_mask(padding, T):
         mask.fill_diagonal_(True)
         rows.append(mask)
     return torch.stack(rows)
-
-
-# %% exercise 2: from the cache's own mask
-def my_mask(padding, T):
-    cache = llamalib.KVCache(config, T, len(padding), padding)
-    mask = cache.mask(T)  # (B, 1, T, T), 0 or -inf
-    return mask[:, 0] == 0
 
 
 # %% exercise 2: with NumPy

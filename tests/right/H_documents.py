@@ -11,16 +11,6 @@ def name_of(network):
     return list(formulas)[min(range(4), key=offs.__getitem__)]
 
 
-# %% exercise 1: one number, with math
-def name_of(network):
-    one = torch.ones(1, 1)
-    found = network(2 * one, one, one, -one).item()
-    wide = 1 / (1 + math.exp(-2))
-    by = {"right": 2 * wide * -2, "003": 2 * -2 * (1 - wide)}
-    by |= {"sigmoid": 2 * (1 - wide), "004": 2 * wide**2 * -2}
-    return min(by, key=lambda name: abs(by[name] - found))
-
-
 # %% exercise 1: the model's own weights
 def name_of(network):
     u = stream["layers.0.feed_forward.in"]
@@ -59,16 +49,3 @@ def fewest(word, ranks):
         }
         count += 1
     return count
-
-
-# %% exercise 2: with NumPy, as an array of no dimension
-def fewest(word, ranks):
-    import numpy as np
-
-    best = np.full(len(word) + 1, len(word) + 1)
-    best[0] = 0
-    for n in range(1, len(word) + 1):
-        for start in range(n):
-            if word[start:n] in ranks:
-                best[n] = min(best[n], best[start] + 1)
-    return best[-1]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from matplotlib.colors import to_hex, to_rgba
+from matplotlib.colors import to_rgba
 from pytest import approx
 
 import llamalib
@@ -20,10 +20,10 @@ from lessons import nF_heads as nbF
 from lessons import nG_speed as nbG
 from lessons.play import token_texts
 from lessons.texts import STORY
-from lessons.theme import COLOURS, GROUPS
+from lessons.theme import GROUPS
 from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
 from llamalib.probe import replaced
-from tests.helpers import random_llama, small_config, small_ranks
+from tests.helpers import random_llama, small_ranks
 
 PROMPT = "The capital of France is"
 LABELS = ["The", " cat", "\n"]
@@ -63,16 +63,6 @@ def test_heads_of_a_group_have_one_colour(H, KV):
         assert ax.spines["top"].get_edgecolor() == to_rgba(GROUPS[g])
 
 
-def test_weights_are_written_where_there_is_room():
-    labels = [f"t{i}" for i in range(81)]
-    panels = [("a", some_maps(1)[0], LABELS, 1)]
-    panels += [("b", some_maps(1, 81)[0], labels, 0)]
-    short, long, _ = nb05.attention_maps_of(panels).axes
-    assert len(short.texts) == 6  # on and below the diagonal
-    assert short.texts[0].get_color() == "white"
-    assert not long.texts and len(long.get_xticklabels()) <= 20
-
-
 @pytest.mark.parametrize("H, KV", [(8, 2), (32, 8), (1, 1)])
 def test_query_heads_share_their_groups_kv_head(H, KV):
     whole, grouped = nb05.sharing(H, {"multi-head": H, "grouped": KV}).axes
@@ -80,97 +70,6 @@ def test_query_heads_share_their_groups_kv_head(H, KV):
     ends = [tuple(line.get_xdata()) for line in grouped.lines]
     below = np.arange(H).reshape(KV, -1).mean(1)  # the middle of each group
     assert ends == [(h, below[h // (H // KV)]) for h in range(H)]
-
-
-def test_a_cache_is_compared_with_the_weights():
-    lengths = [256, 512, 1024, 2048]
-    series = {"MHA": [4 * n for n in lengths], "GQA": lengths}
-    (ax,) = nb05.cache_bytes(lengths, series, 5000).axes
-    assert [line.get_ydata()[-1] for line in ax.lines[:2]] == [8192, 2048]
-    assert set(ax.lines[2].get_ydata()) == {5000}
-    written = ["8.19 kB", "2.05 kB", "the weights: 5 kB"]
-    assert texts(ax.texts) == written
-
-
-def test_gates_of_each_layer():
-    share = torch.tensor([0.3, 0.7])
-    rows = [[-0.2, -0.1, 0.0, 0.5, 1.0], [-0.3, -0.2, -0.1, 0.1, 0.2]]
-    left, right = nb06.gate_openness(share, rows).axes
-    assert [bar.get_height() for bar in left.patches] == approx([0.3, 0.7])
-    boxes = [(bar.get_y(), bar.get_height()) for bar in right.patches]
-    assert np.allclose(boxes, [(-0.1, 0.6), (-0.2, 0.3)])
-
-
-def test_one_gate_moves_both_dots():
-    for z, up, gate in ((1.0, 2.0, 0.7311), (-5.0, -1.0, -0.0335)):
-        left, right = nb06.one_gate().draw(z, up).axes
-        assert left.lines[1].get_xydata()[0] == approx((z, gate), abs=1e-4)
-        end = gate * up, -gate * up
-        assert right.lines[1].get_xydata()[0] == approx(end, abs=1e-3)
-
-
-def test_lengths_are_coloured_by_their_logarithm():
-    norms = torch.tensor([[1.0, 2.0], [3.0, 4.0], [50.0, 1000.0]])
-    ax = nb06.stream_norms(norms, ["a", " b"]).axes[0]
-    found = ax.images[0].norm([1, 1000**0.5, 1000]).tolist()
-    assert found == approx([0, 0.5, 1])
-    rows = ["embedding", "layer 0: + attention", "layer 0: + feed-forward"]
-    assert texts(ax.get_yticklabels()) == rows
-    assert texts(ax.texts) == ["1", "2", "3", "4", "50", "1000"]
-    assert [t.get_color() for t in ax.texts] == ["black"] * 4 + ["white"] * 2
-
-
-def test_order_is_drawn_after_each_block():
-    changes = {"none": torch.zeros(3), "mask": torch.tensor([1e-7, 0.1, 0.2])}
-    (ax,) = nbF.order_by_layer(changes).axes
-    below, above = (line.get_xydata().tolist() for line in ax.lines)
-    assert np.allclose(below, [[k, 1e-9] for k in (1, 2, 3)], atol=1e-12)
-    assert np.allclose(above, [[1, 1e-7], [2, 0.1], [3, 0.2]])
-
-
-def test_each_head_has_its_number_and_its_place():
-    tables = {"a": torch.eye(16, 32), "b": torch.zeros(16, 32)}
-    left, right, _ = nbF.head_maps(tables, "layer", "weight").axes
-    assert torch.equal(torch.tensor(left.images[0].get_array()), tables["a"])
-    assert texts(left.get_xticklabels()) == [f"{h}" for h in range(0, 32, 4)]
-    assert texts(left.get_yticklabels()) == [f"{i}" for i in range(0, 16, 2)]
-    assert (left.get_ylabel(), right.get_ylabel()) == ("layer", "")
-    assert not left.texts
-    pair = {"c": torch.tensor([[0.0, 0.2], [0.2, 0.1]])}
-    ax = nbF.head_maps(pair, "and head", "loss", 0.2, 6).axes[0]
-    assert texts(ax.get_xticklabels()) == texts(ax.get_yticklabels())
-    assert texts(ax.get_xticklabels()) == ["6", "7"]
-    assert texts(ax.texts) == ["0.000", "0.200", "0.200", "0.100"]
-    inks = [text.get_color() for text in ax.texts]
-    assert inks == ["black", "white", "white", "black"]
-
-
-def test_parts_alternate_after_the_embedding():
-    fig = nbF.stream_parts({("t", "l"): torch.tensor([0.3, 0.1, 0.2, -1, 4])})
-    (ax,) = fig.axes
-    heights = [bar.get_height() for bar in ax.patches]
-    assert heights == approx([0.1, -1, 0.2, 4, 0.3])
-    tones = [to_hex(bar.get_facecolor()) for bar in ax.patches[::2]]
-    roles = ("attention", "feed-forward", "residual")
-    assert tones == [COLOURS[role].lower() for role in roles]
-
-
-def test_a_neuron_on_a_text():
-    values = [0.5, -3.0, 0.0, 1.0], [1.0, -0.1, 0.0, 2.0]
-    fig = nbF.neuron_on_text(["a", " b", "$", "c"], *values, "n", top=2)
-    (ax,) = fig.axes
-    tones = [to_hex(c) for c in ax.collections[0].get_colors()]
-    assert [tone == "#882255" for tone in tones] == [True, False, False, True]
-    assert texts(ax.texts) == ["a", "␣b", r"\$", "c"]
-    assert "␣b (-3.00)   c (+1.00)" in ax.get_title(loc="left")
-    assert fig.get_suptitle().endswith("at 2 of 4 tokens")
-
-
-def test_bars_do_not_round_to_certain_or_impossible():
-    values = [0.99999, 0.996, 0.25, 0.001, 0.00001]
-    (ax,) = nb07.next_token_bars(list("abcde"), values).axes
-    written = [">0.9999", "0.9960", "0.25", "0.0010", "<0.0001"]
-    assert texts(ax.texts) == written
 
 
 def test_the_lens_has_the_embedding_at_the_bottom():
@@ -182,45 +81,6 @@ def test_the_lens_has_the_embedding_at_the_bottom():
     assert [text.get_color() for text in ax.texts] == inks
     (_, low), (_, high) = ax.transData.transform([(0, 0), (0, 2)])
     assert low < high
-
-
-def test_words_of_the_lens_fit_into_their_cells():
-    words = [["<|begin_of_text|>"] * 8] * 17
-    fig = nbF.lens_map(words, np.ones((17, 8)), [" token"] * 8)
-    fig.canvas.draw()
-    ax = fig.axes[0]
-    widest = max(text.get_window_extent().width for text in ax.texts)
-    assert widest <= ax.get_window_extent().width / 8
-
-
-def test_the_unit_interval_is_filled():
-    names, p = ["long name", "b", "c"], [0.05, 0.01, 0.5]
-    (ax,) = nb08.unit_interval(names, p, [0.1]).axes
-    pieces = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
-    assert np.allclose(pieces[1:], [(0.05, 0.01), (0.06, 0.5), (0.56, 0.44)])
-    # upright in a narrow piece, nothing in a narrower one
-    assert [text.get_rotation() for text in ax.texts] == [90, 0]
-
-
-def test_cut_off_tokens_are_grey():
-    shapes = {"cut": ([0.6, 0.3, 0.1], [1.0, 0, 0])}
-    (ax,) = nb08.reshaped([" a", "b"], shapes, "7 others").axes
-    widths = [bar.get_width() for bar in ax.patches]
-    assert widths == [0, 0.3, 0.1, 1, 0, 0] and texts(ax.texts) == [" 1.00"]
-    assert texts(ax.get_yticklabels()) == ["␣a", "b", "7 others"]
-
-
-def test_samples_branch_where_they_differ():
-    paths = [["a", "b"], ["a", "c"], ["d"], ["a", "c"]]
-    (ax,) = nb08.sample_tree(paths, " root", "t").axes
-    found = [(text.get_text(), *text.get_position()) for text in ax.texts]
-    first = [("␣root ×4", 0, 0.75), ("a ×3", 1, 1.5), ("b", 2, 2)]
-    assert found == first + [("c ×2", 2, 1), ("d", 1, 0)]
-    widths = [line.get_linewidth() for line in ax.lines]
-    # stem and branch of a, b, c, d
-    assert widths == [4.5, 3.5, 3.5, 1.5, 3.5, 2.5, 4.5, 1.5]
-    (ax,) = nb08.sample_tree([["a"], ["a", "b"], []], "r").axes
-    assert texts(ax.texts) == ["r ×3", "a ×2", "b"]
 
 
 def test_the_roofs_meet_where_they_should():
@@ -338,12 +198,6 @@ def test_heads_shows_the_head_that_is_chosen(plays, pocket):
         assert ax.get_title(loc="left") == name
 
 
-def test_heads_shows_the_start_of_a_long_text(plays):
-    ax = drawn(plays["heads"], text="One, two, three, " * 60)[0]
-    assert ax.images[0].get_array().shape == (40, 40)
-    assert ax.get_title(loc="left").endswith("· the first 40 tokens")
-
-
 def activations(play, **values):
     (ax,) = drawn(play, **values)
     ends = [y for _, (_, y) in ax.collections[0].get_segments()]
@@ -372,16 +226,6 @@ def test_neurons_are_the_models(plays, pocket):
     assert plays["neurons"].controls["neuron"].value == largest
 
 
-def test_selective_neurons_come_first(plays):
-    def selective(place):
-        values = dict(layer=2, neuron=place, order="selective first")
-        sizes = activations(plays["neurons"], **values)[1:].abs()
-        return (sizes.max() / sizes.mean()).item()
-
-    found = [selective(place) for place in (0, 1, 2, 100, 500, 1023)]
-    assert found == sorted(found, reverse=True) and found[0] > 20
-
-
 def test_what_the_notebook_says_of_two_neurons(pocket):
     """503 of layer 0 is for " M"; 439 of layer 4 for one comma of two."""
     labels = token_texts(pocket, encode(pocket, STORY))
@@ -391,17 +235,6 @@ def test_what_the_notebook_says_of_two_neurons(pocket):
     found = every_activation(pocket)[4, :, 439].abs()
     first, second = (t for t, label in enumerate(labels) if label == ",")
     assert found.argmax() == first and found[first] > 20 * found[second]
-
-
-def test_neurons_of_other_models_and_texts(plays, pocket):
-    assert len(activations(nbF.neurons(pocket, STORY * 3))) == 100
-    with pytest.raises(ValueError, match="'' has no token"):
-        nbF.neurons(pocket, "")
-    llama = random_llama(small_config(n_layers=1, vocab_size=3328))
-    llama.tokenizer = pocket.tokenizer
-    play = nbF.neurons(llama, "One")
-    assert play.controls["layer"].max == 0
-    assert play.controls["neuron"].max == llama.config.hidden_dim - 1
 
 
 def test_next_token_shows_the_models_probabilities(plays, pocket):

@@ -1,7 +1,6 @@
 """What all pictures and widgets share: text, charts, the map, Play."""
 
 import base64
-import gc
 import io
 import warnings
 
@@ -24,10 +23,6 @@ def tick_texts(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def legend_texts(legend):
-    return [text.get_text() for text in legend.get_texts()]
-
-
 # -- base -------------------------------------------------------------------
 
 
@@ -37,26 +32,6 @@ def test_visible():
     assert theme.plain(theme.visible("$")) == r"\$"  # escaped once
     assert theme.visible("水") == "⟨6C34⟩"  # the font has no such glyph
     assert theme.visible("<|reserved_special_token_7|>") == "<|reserv…n_7|>"
-
-
-@pytest.mark.parametrize(
-    "size, text",
-    [(7, "7 bytes"), (4096, "4.1 kB"), (2.5e9, "2.5 GB"), (1e12, "1 TB")],
-)
-def test_size_text(size, text):
-    assert theme.size_text(size) == text
-
-
-@pytest.mark.parametrize("n, most", [(1, 8), (8, 8), (9, 8), (126, 8)])
-def test_spaced(n, most):
-    found = theme.spaced(n, most)
-    assert found[0] == 0 and found[-1] < n and len(found) <= most
-    assert n > most or list(found) == list(range(n))
-
-
-def test_a_colour_is_a_role_or_itself():
-    assert theme.colour("query") == theme.COLOURS["query"]
-    assert theme.colour("black") == "black"
 
 
 # -- charts -----------------------------------------------------------------
@@ -80,79 +55,6 @@ def test_dollar_signs_and_foreign_letters_are_drawn():
     assert tick_texts(left.yaxis)[1] == r"\$"
 
 
-def test_lines_share_their_places_or_have_their_own():
-    fig, ax = theme.canvas(2)
-    looks = [("key", "o-"), ("black", "--", dict(lw=5))]
-    charts.lines(ax, {"a": [1, 2], "b": [3, 4]}, looks, [7, 9], lw=3)
-    charts.lines(ax, {"c": ([1], [5])}, looks)
-    found = [line.get_xydata().tolist() for line in ax.lines]
-    assert found == [[[7, 1], [9, 2]], [[7, 3], [9, 4]], [[1, 5]]]
-    assert [line.get_linewidth() for line in ax.lines] == [3, 5, 2]
-    assert ax.lines[0].get_color() == theme.COLOURS["key"]
-
-
-def test_a_figure_s_legend_has_each_name_once():
-    fig, axes = theme.panels(2, 2)
-    for ax, names in zip(axes, ("ab", "bc")):
-        looks = [("key", "-")] * 2
-        charts.lines(ax, dict.fromkeys(names, [1, 2]), looks, [0, 1])
-        assert charts.finish(ax, legend="above") is fig
-        assert legend_texts(ax.get_legend()) == list(names)
-    charts.figure_legend(fig, "outside lower center")
-    charts.figure_legend(fig, "outside upper center", {"patch": "query"})
-    assert [legend_texts(each) for each in fig.legends] == [
-        ["a", "b", "c"],
-        ["patch"],
-    ]
-
-
-@pytest.mark.parametrize("ticks", [None, [10, 10_000]])
-def test_a_logarithmic_axis_writes_numbers_out(ticks):
-    fig, ax = theme.canvas(2)
-    charts.lines(ax, {"a": [10, 10_000]}, [("key", "-")], [1, 2])
-    charts.log_axis(ax, "y", ticks)
-    fig.canvas.draw()
-    assert {"10", "10,000"} <= set(tick_texts(ax.yaxis))
-    assert ax.get_yscale() == "log" and ax.get_xscale() == "linear"
-    assert len(ax.yaxis.get_minorticklocs()) == 0
-
-
-def test_grouped_bars_are_side_by_side_around_their_places():
-    series = {"one": [3, 1], "two": [2, 5]}
-    fig, (upright, across) = theme.panels(2, 2)
-    charts.grouped_bars(upright, series, ("key", "query"), start=1)
-    found = [(b.get_x(), b.get_y(), b.get_height()) for b in upright.patches]
-    wanted = [(-0.4, 1, 2), (0.6, 1, 0), (0, 1, 1), (1, 1, 4)]
-    assert found == [pytest.approx(bar) for bar in wanted]
-    charts.grouped_bars(across, series, ("key", "query"), across=True)
-    tops = [bar.get_y() for bar in across.patches]
-    # the first group is at the top, and in it the first name
-    assert tops[0] > tops[2] > tops[1] > tops[3]
-    assert [bar.get_width() for bar in across.patches] == [3, 1, 2, 5]
-
-
-def test_ranked_bars_begin_at_the_top():
-    fig, ax = theme.canvas(2)
-    tones = ["key", "query"]
-    charts.ranked_bars(ax, [" a", "b"], [0.7, -0.2], tones, ["0.7", "-0.2"])
-    fig.canvas.draw()
-    top, bottom = (bar.get_window_extent().y0 for bar in ax.patches)
-    assert top > bottom
-    assert tick_texts(ax.yaxis) == ["␣a", "b"]
-    assert [text.xy for text in ax.texts] == [(0.7, 0), (0, 1)]
-
-
-def test_histograms_count_every_number():
-    values = {"a": [-5, 0.5, 1.5, 99], "b": [0.5]}
-    fig, (counts, shares) = theme.panels(2, 2)
-    for ax, share in ((counts, False), (shares, True)):
-        charts.histograms(ax, values, [0, 1, 2], "bk", share=share)
-    a, b = (patch.get_data().values.tolist() for patch in counts.patches)
-    assert (a, b) == ([2, 2], [1, 0])
-    a, b = (patch.get_data().values.tolist() for patch in shares.patches)
-    assert (a, b) == ([0.5, 0.5], [1, 0])
-
-
 def test_heatmaps_have_0_where_it_belongs():
     fig, (amount, signed) = theme.panels(2, 2)
     values = [[1, -4], [2, 3]]
@@ -161,13 +63,6 @@ def test_heatmaps_have_0_where_it_belongs():
     assert image.get_clim() == (-2, 2)
     white = matplotlib.colors.to_rgba("white")
     assert image.cmap(0.5) == pytest.approx(white, abs=0.01)
-
-
-def test_of_many_tokens_every_nth_is_written():
-    fig, ax = theme.canvas(2)
-    charts.token_ticks(ax, ["a", "b"], [str(n) for n in range(41)], most=20)
-    assert tick_texts(ax.yaxis) == ["a", "b"]
-    assert tick_texts(ax.xaxis) == [str(n) for n in range(0, 41, 3)]
 
 
 @pytest.mark.parametrize("n", [0, 1, 40, 300])
@@ -260,15 +155,6 @@ def test_an_error_is_shown_and_the_picture_stays(play):
     assert play.picture.value == first
     play.controls["n"].value = 2
     assert play.message.value == ""
-
-
-def test_garbage_is_collected_after_the_picture(play):
-    seen = []
-    play.picture.observe(lambda change: seen.append(gc.isenabled()), "value")
-    play.controls["n"].value = 6
-    assert seen == [False] and gc.isenabled()
-    play.controls["n"].value = -1  # an error
-    assert gc.isenabled()
 
 
 def test_a_saved_notebook_holds_a_still_picture(play):

@@ -21,7 +21,7 @@ from llamalib import (
     rms_norm,
     scale_frequencies,
 )
-from tests.helpers import random_llama, small_config, small_ranks
+from tests.helpers import random_llama, small_ranks
 
 MAKE = {
     "tensors": (nb00.tensors, ()),
@@ -88,24 +88,6 @@ def test_every_control_changes_the_picture(plays, name, control, value):
 # -- 00 ---------------------------------------------------------------------
 
 
-def test_shares_add_up_and_small_ones_have_no_text():
-    tied = {"embedding": 25, "attention": 50, "norms": 1, "output": 24}
-    fig = nb00.shares({"a": tied, "$b": {"embedding": 3, "attention": 1}})
-    bars = [(b.get_x(), b.get_width()) for b in fig.axes[0].patches]
-    assert bars[:4] == [(0, 25), (25, 50), (75, 1), (76, 24)]
-    assert texts(fig.axes[0])[:4] == ["25.0 %", "50.0 %", "24.0 %", "0.0 M"]
-
-
-def test_parameters_by_layer():
-    layer = {"attention": 2e6, "norms": 1e6}
-    stops = [{"embedding": 5e6}, *[layer] * 126, {"norms": 1e6}]
-    (ax,) = nb00.parameters_by_layer({"t": (stops, True)}).axes
-    outline = ax.patches[-1]
-    assert outline.get_height() == 5 and outline.get_facecolor()[3] == 0
-    assert (ax.patches[2].get_y(), ax.patches[2].get_height()) == (2, 1)
-    assert len(ax.get_xticks()) < 14
-
-
 def test_a_card_describes_the_whole_tensor(pocket, plays):
     name = "layers.1.attention.wk.weight"
     weight = pocket.state_dict()[name]
@@ -119,29 +101,6 @@ def test_a_card_describes_the_whole_tensor(pocket, plays):
     assert side.patches[1].get_height() == pytest.approx(std.item())
     ax, side = drawn(plays["tensors"], name="norm.weight")
     assert not side.axison and not side.patches  # no other layers
-
-
-def test_a_large_tensor_is_sampled(pocket, monkeypatch):
-    monkeypatch.setattr(nb00, "EXACT", 65535)  # wq has one more
-    monkeypatch.setattr(nb00, "SAMPLE", 1000)
-    ax, side = drawn(nb00.tensors(pocket))
-    assert ax.patches[0].get_data().values.sum() == 1000
-    assert "1,000 of its numbers" in ax.get_title(loc="left")
-    std = pocket.state_dict()["layers.0.attention.wq.weight"].std().item()
-    assert side.patches[0].get_height() == pytest.approx(std, rel=0.1)
-
-
-def test_equal_weights_and_an_untied_output(plays):
-    tied = "the same numbers as tok_embeddings.weight"
-    ax, _ = drawn(plays["tensors"], name="output.weight")
-    assert tied in ax.get_title(loc="left")
-    llama = random_llama(small_config(), tied=False).to(torch.bfloat16)
-    llama.norm.weight.fill_(1)
-    play = nb00.tensors(llama)
-    ax, _ = drawn(play, name="norm.weight")
-    assert "from 1.000 to 1.000" in ax.get_title(loc="left")
-    ax, _ = drawn(play, name="output.weight")
-    assert tied not in ax.get_title(loc="left")
 
 
 # -- 01 ---------------------------------------------------------------------
@@ -177,11 +136,6 @@ def test_an_error_of_the_tokenizer_is_a_message(pocket):
     play = nb01.tokens(pocket)
     play.controls["text"].value = "a\ud800"
     assert "surrogate" in play.message.value
-
-
-def test_many_bytes_are_cut():
-    found = texts(nb01.token_boxes(["x" * 9], [1], [b"x" * 9]).axes[0])
-    assert found[-1] == "78 78 78 78 78 78 78 78 …"
 
 
 # -- 02 ---------------------------------------------------------------------
@@ -228,62 +182,7 @@ def test_nearest_on_another_tokenizer_and_a_row_of_zeros():
     assert counts.sum() == llama.config.vocab_size - 1
 
 
-def test_norms_are_counted_and_marked():
-    marks = {"a": torch.tensor([0.6]), "b": torch.tensor([0.5, 1.9])}
-    norms = torch.linspace(0.5, 1.5, 100), torch.tensor([1.9, 2.0])
-    (ax,) = nb02.norm_histogram(*norms, marks).axes
-    counts = [outline.get_data().values.sum() for outline in ax.patches]
-    assert counts == [100, 2]
-    ticks = [line.get_xdata().tolist() for line in ax.lines]
-    assert ticks == [m.tolist() for m in marks.values()]
-    highest = ax.patches[0].get_data().values.max()
-    assert all(line.get_ydata()[0] > highest for line in ax.lines)
-
-
-def test_sines_and_cosines_are_apart():
-    table = np.arange(12.0).reshape(2, 6) / 12
-    sines, cosines = nb02.position_table(table).axes[:2]
-    assert np.array_equal(sines.images[0].get_array(), table[:, 0::2])
-    assert np.array_equal(cosines.images[0].get_array(), table[:, 1::2])
-
-
-def test_words_of_a_map_do_not_cover_each_other():
-    points = [[0.0, 0.0], [0.01, 0.0], [1.0, 1.0], [0.0, 0.01]]
-    words, groups = [" one", " two", " Paris", " three"], list("nncn")
-    fig = nb02.word_map(points, words, groups, [0.5, 0.25])
-    fig.canvas.draw()
-    covered = [text.get_window_extent() for text in fig.axes[0].texts]
-    for i, box in enumerate(covered):
-        assert box.count_overlaps(covered[i + 1 :]) == 0
-
-
 # -- 03 ---------------------------------------------------------------------
-
-
-def test_gamma_by_norm_sorts_the_norms():
-    gammas = torch.arange(5.0)[:, None] + torch.linspace(-0.1, 0.1, 101)
-    (ax,) = nb03.gamma_by_norm(gammas).axes  # two layers and the final norm
-    found = {line.get_label(): line.get_ydata() for line in ax.lines}
-    assert np.allclose(found["before attention"], [0, 2])
-    assert np.allclose(found["before feed-forward"], [1, 3])
-    assert np.allclose(found["final"], [4])
-
-
-def test_paths_end_on_the_circle():
-    paths = {"a": [[(3, 4), (0.6, 0.8)]], "b": [[(1, 2), (0, 1), (2, 2)]]}
-    for ax, path in zip(nb03.two_norms(paths).axes, paths.values()):
-        circle, line, *moves = ax.lines
-        assert np.allclose(np.hypot(*circle.get_data()), 2**0.5)
-        assert np.allclose(np.sum(line.get_data(), 0), 0)
-        assert np.allclose(moves[0].get_xydata(), path[0])
-
-
-def test_the_first_token_is_a_line_and_the_others_a_band():
-    rms = torch.tensor([[1.0, 2, 3], [4, 5, 9], [1, 8, 7]])  # (2L + 1, T)
-    (ax,) = nb03.rms_by_norm(rms, ["a", "b", "c"]).axes
-    assert ax.lines[0].get_ydata().tolist() == [1, 4, 1]
-    band = ax.collections[0].get_paths()[0].vertices
-    assert (band[:, 1].min(), band[:, 1].max()) == (2, 9)
 
 
 def test_the_norm_s_dot_is_on_its_curve(plays):
@@ -343,19 +242,3 @@ def test_angles_are_signed_from_query_to_key():
         assert ends[1] / 0.35 == pytest.approx([-sign * y, sign * x])
     fig = nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, ([0], [1]), "")
     assert "3 full rotations and 90.0°" in fig.axes[0].get_xlabel()
-
-
-def test_clocks_draw_up_as_up():
-    vectors = torch.tensor([[[3.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [-2.0, 0]]])
-    (ax,) = nb04.clocks(vectors, [0, 1000], [0, 7], "").axes
-    expected = [[0.44, 0], [0, -0.44], [0, -0.44], [-0.44, 0]]
-    assert np.allclose(tips(ax), expected)  # the y axis points down
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1,000"]
-
-
-@pytest.mark.parametrize("log", [True, False])
-def test_by_position_marks_a_place(log):
-    series = {"a": (range(3), [1, 2, 3]), "b": ([0, 2], [5, 6])}
-    (ax,) = nb04.by_position(series, "loss", "", (2, "here"), log=log).axes
-    assert set(ax.lines[-1].get_xdata()) == {2} and "here" in texts(ax)[0]
-    assert ax.get_yscale() == ("log" if log else "linear")

@@ -20,7 +20,6 @@ from llamalib.load import tensor_shapes
 from llamalib.probe import record
 from tests.helpers import random_ids, random_llama, small_ranks
 
-MATHEMATICS = r"$HOME_$USER $\foo$"  # matplotlib cannot parse it
 TEXT = "The capital of France is Paris. 2 + 3 = 5"
 IDS = random_ids(6).tolist()
 FREQS = torch.tensor([1.0, 0.1, 0.001])
@@ -160,74 +159,6 @@ def test_every_control_changes_the_picture(plays, name, control, value):
 # -- A ----------------------------------------------------------------------
 
 
-def test_a_batch_is_grey_where_nothing_is_asked():
-    rows = [
-        (["<|begin_of_text|>", " a", "$", ""], [" a", "$", "", "<|end|>"]),
-        (["b", None, None], ["end", None, None]),
-    ]
-    (ax,) = nbA.label_rows(rows).axes
-    words = texts(ax.texts)
-    assert len(words) == len(ax.patches) == 14
-    for word, box in zip(words, ax.patches):
-        assert (fill(box) == "#eeeeee") == (word == "–")
-    assert words.count("–") == 4
-    assert {"<|beg…t|>", "␣a", r"\$", "end", "∅"} <= set(words)
-    (ax,) = nbA.label_rows([(["a"] * 30, ["b"] * 30)]).axes
-    assert len(ax.patches) == 28
-
-
-def test_running_mean():
-    assert nbA.running_mean([1, 3, 5, 7]) == [1, 2, 3, 4]
-    assert nbA.running_mean([]) == []
-    assert nbA.running_mean(range(100))[-1] == 89.5  # of 20
-
-
-def test_a_run_keeps_its_axes_and_its_text_on_the_picture():
-    levels = {"blind guess": 7.0, "bigram": 3.0}
-    sample = "A long sentence, $5.\n\n" * 60
-    for n, held, top in ((1, [(0, 7.1)], 10), (3, [(0, 7.1), (3, 5.5)], 100)):
-        norms = [2.0, 40.0, 0.5][:n]
-        run = 100, [7.0, 6.0, 5.0][:n], held, levels, norms
-        fig = nbA.training_curve(*run, 1.0, sample)
-        left, right = fig.axes
-        assert left.get_xlim() == right.get_xlim() == (0, 100)
-        assert left.get_ylim() == pytest.approx((0, 7.7))
-        assert right.get_ylim() == (0.1, top)
-        (said,) = fig.texts
-        assert said.get_text().count("\n") == 2
-        assert said.get_text().endswith(" …")
-        fig.canvas.draw()
-        box = said.get_window_extent()
-        assert box.x1 < fig.bbox.x1 and box.y0 > 0
-
-
-def test_the_two_heads_that_look_most_at_the_end_are_named():
-    weights = torch.zeros(3, 2, 2)
-    weights[:, 1, 0] = torch.tensor([0.1, 0.2, 0.4])
-    weights[:, 0, 1] = torch.tensor([0.5, 0.3, 0.3])
-    fig = nbA.heads_by_step([0, 10, 20], weights, {"again": [5, 4, 3]})
-    left, right = fig.axes
-    said = texts(left.get_legend().get_texts())
-    assert said == ["layer 1, head 0", "layer 0, head 1"]
-    assert named(left)[said[0]] == pytest.approx([0.1, 0.2, 0.4])
-    assert named(left)[said[1]] == pytest.approx([0.5, 0.3, 0.3])
-    assert len(left.lines) == 4 and named(right) == {"again": [5, 4, 3]}
-
-
-def test_a_step_and_a_push_are_drawn_as_given():
-    steps = {"with": [1.0, 1.0], "without": [0.5, 0.8]}
-    left, right = nbA.step_sizes([0.1, 0.3, 0.2], steps).axes
-    assert left.lines[0].get_ydata().tolist() == [0.1, 0.3, 0.2]
-    assert left.lines[0].get_xdata()[0] == 1
-    assert named(right) == steps
-    push = [0.5, -0.6, 0.1]
-    fig = nbA.logit_gradient(["a", " b", "$"], [0.5, 0.4, 0.1], push, " b")
-    left, right = fig.axes
-    assert left.get_title(loc="left") == "Expected; the label is ␣b"
-    assert [bar.get_width() for bar in right.patches] == push
-    assert fill(right.patches[1]) != fill(right.patches[0])
-
-
 def test_a_live_picture_is_shown_once_and_then_changed(monkeypatch):
     calls = []
     for name in ("display", "update"):
@@ -271,15 +202,6 @@ def test_every_step_and_head_shows_its_own_snapshot():
 # -- B ----------------------------------------------------------------------
 
 
-def test_errors_of_a_row_lie_within_half_a_step():
-    row = torch.tensor([0.1, -0.3])
-    _, below = nbB.stairs(row, [0.0, -0.25], [-0.25, 0.0, 0.25], "").axes
-    bars = [bar.get_height() for bar in below.patches]
-    assert bars == pytest.approx([-0.1, 0.05])
-    halves = sorted(line.get_ydata()[0] for line in below.lines)
-    assert halves == pytest.approx([-0.125, 0, 0.125])
-
-
 @pytest.mark.parametrize("bits, g", [(2, 3), (4, 5), (8, 2)])
 def test_what_is_kept_is_the_nearest_step_of_its_group(bits, g):
     w = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
@@ -307,37 +229,7 @@ def test_the_widget_rounds_any_matrix_by_rows_or_groups(pocket, plays):
         assert named(left)["kept"] == pytest.approx(expected.tolist())
 
 
-def test_speeds_are_relative_to_bfloat16():
-    ratios = {"int8": [2.4, 1.0, 0.5], "repacked": [1.6, 1.5, 1.4]}
-    (ax,) = nbB.speed_by_texts((1, 8, 32), ratios).axes
-    level, *curves = ax.lines
-    assert set(level.get_ydata()) == {1}
-    found = {line.get_label(): list(line.get_ydata()) for line in curves}
-    assert found == ratios and ax.get_ylim()[0] == 0
-    assert texts(ax.get_xticklabels()) == ["1", "8", "32"]
-
-
-def test_a_loss_is_drawn_above_the_base():
-    (ax,) = nbB.loss_by_matrix(["output", "w2"], [1.5, 1.25], 1.0, 2).axes
-    heights = [bar.get_height() for bar in ax.patches]
-    assert heights == pytest.approx([0.5, 0.25])
-
-
 # -- C ----------------------------------------------------------------------
-
-
-def test_parameters_are_shares_that_fill_a_row():
-    models = {"$ a": (1e6, 2e6, 7e6), "b": (1e9, 3e9, 4e9)}
-    fig = nbC.active_parameters(models, [1, 2], [2, 3.5])
-    left, right = fig.axes
-    ends = [(bar.get_x(), bar.get_width()) for bar in left.patches]
-    expected = [(0, 0.1), (0.1, 0.2), (0.3, 0.7)]
-    expected += [(0, 0.125), (0.125, 0.375), (0.5, 0.5)]
-    assert ends == [pytest.approx(pair) for pair in expected]
-    active = [r"\$ a: 0.003 of 0.01 billion active"]
-    active += ["b: 4 of 8 billion active"]
-    assert texts(left.texts) == active
-    assert right.lines[0].get_xydata().tolist() == [[1, 2], [2, 3.5]]
 
 
 @pytest.mark.parametrize(
@@ -362,74 +254,7 @@ def test_colours_and_loads_are_the_router_s(pocket, plays, run, stage, text):
     assert len(words.patches) == 1  # <|begin_of_text|>
 
 
-def test_each_run_s_loads_fill_its_panel():
-    loads = torch.rand(3, E, generator=torch.Generator().manual_seed(0))
-    loads = loads / loads.sum(-1, keepdim=True)
-    fig = nbC.loads_over_training(dict.fromkeys("abcd", loads), STEPS)
-    assert [ax.get_title("left") for ax in fig.axes] == list("abcd")
-    tops = [c.get_paths()[0].vertices[:, 1].max() for c in ax_areas(fig)]
-    assert max(tops) == pytest.approx(1)
-    assert texts(fig.legends[0].get_texts()) == list("76543210")
-
-
-def ax_areas(fig):
-    return [area for ax in fig.axes for area in ax.collections]
-
-
 # -- D ----------------------------------------------------------------------
-
-
-def test_a_way_looks_the_same_everywhere():
-    looks = [nbD.look(way) for way in nbD.WAYS]
-    assert len({look[:2] for look in looks}) == len(nbD.WAYS)
-    assert nbD.look("by wavelength, factor 8", 3) is nbD.WAYS["by wavelength"]
-    others = [nbD.look("another", place)[0] for place in range(4)]
-    assert len(set(others)) == 4 and nbD.look("a", 4) == nbD.look("a", 0)
-
-
-def test_losses_have_their_errors_and_marks():
-    ys, errors = torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25])
-    names = ("as it is", "a", "b", "c", "wide and grey")
-    series = dict.fromkeys(names, (XS, ys))
-    parts = {MATHEMATICS: series, "two": {"as it is": (XS, ys, errors)}}
-    fig = nbD.losses_along(parts, [(200, "64"), (290, "end")])
-    left, right = fig.axes
-    assert texts(left.texts) == [" 64", "end "]  # both are on the picture
-    assert [text.get_ha() for text in left.texts] == ["left", "right"]
-    corners = right.collections[0].get_paths()[0].vertices[:, 1]
-    assert set(corners) == {0.5, 1.5, 1.75, 2.25}
-    assert texts(fig.legends[0].get_texts()) == list(names)
-    looks = [(x.get_zorder(), x.get_linewidth()) for x in left.lines[:5]]
-    widths = [width for _, width in sorted(looks)]
-    assert widths == sorted(widths, reverse=True)  # none hides a narrower one
-    fig.canvas.draw()
-    marks = {MATHEMATICS: [], "two": [(9, "x")]}
-    left, right = nbD.losses_along(parts, marks).axes
-    assert not left.texts and texts(right.texts) == [" x"]
-
-
-@pytest.mark.parametrize("errors", [[0.1, 0.2, 0.1], None])
-def test_a_gap_is_marked_at_every_full_rotation(errors):
-    waves = {3: 90.0, 4: 150.0, 5: 1000.0}
-    fig = nbD.loss_by_gap([0, 100, 200], [1.0, 5.0, 2.0], errors, waves, 1.5)
-    upper, lower = fig.axes
-    at = [(line.get_xdata()[0], line.get_ydata()[0]) for line in lower.lines]
-    assert at == [(0, 0), (90, 0), (180, 0), (0, 1), (150, 1), (0, 2)]
-    assert texts(lower.texts) == ["1 rotation", "2 rotations", "1 rotation"]
-    assert texts(lower.get_yticklabels())[0] == "pair 3: 90"
-    assert len(upper.collections) == (errors is not None)
-    assert named(upper)["first half not seen"] == [1.5, 1.5]
-
-
-@pytest.mark.parametrize("trained", [256, 131072])
-def test_needles_show_the_trained_length_where_a_text_has_it(trained):
-    maps = {"a": torch.ones(2, 3), "b": torch.zeros(2, 3)}
-    fig = nbD.needle_maps(maps, ["x", "y"], [128, 256, 512], 8, trained)
-    at = [[x.get_xdata()[0] for x in ax.lines] for ax in fig.axes]
-    assert at == ([[1.5]] * 2 if trained == 256 else [[]] * 2)
-    labels = [texts(legend.get_texts()) for legend in fig.legends]
-    expected = [["trained length: 256 tokens"]]
-    assert labels == (expected if trained == 256 else [])
 
 
 def test_the_widget_draws_the_choice(plays):
@@ -449,20 +274,6 @@ def test_the_widget_draws_the_choice(plays):
 
 
 # -- E ----------------------------------------------------------------------
-
-
-def test_memory_is_drawn_without_and_with_the_cache():
-    weights = {"$ a": [8e9, 4e9], "b": [2e11, 1e11]}
-    caches = {"$ a": [1e9, 5e8], "b": [1e10, 1e10]}
-    (ax,) = nbE.memory_by_devices([1, 2], weights, caches).axes
-    found = named(ax)
-    assert found[r"\$ a"] == [8e9, 4e9] and found["b"] == [2e11, 1e11]
-    assert found[r"\$ a and cache"] == [9e9, 4.5e9]
-    assert found["b and cache"] == [2.1e11, 1.1e11]
-    limits = [t.get_text() for t in ax.texts]
-    assert limits == ["24 GB", "80 GB", "141 GB"]
-    tones = {n.get_label(): n.get_color() for n in ax.lines}
-    assert tones["b"] == tones["b and cache"] != tones[r"\$ a"]
 
 
 @pytest.mark.parametrize("rank, n", [(0, 1), (3, 8), (15, 16)])
