@@ -66,7 +66,6 @@ site: $(VENV)/site.done ## build the site of the series into build/site
 	$(PY) site/build.py
 
 bench: $(VENV)/bench.done ## measure the speed on the CPU, compared with other libraries
-	$(PY) bench/opening.py
 	$(PY) bench/generation.py
 
 bench-gpu: $(VENV)/bench.done ## measure the speed on a CUDA GPU

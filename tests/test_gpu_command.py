@@ -92,32 +92,16 @@ def test_the_whole_chain_on_a_bare_machine(tmp_path, block, one_test):
     assert {part["outcome"] for part in parts.values()} == {"finished"}
     assert parts["tests"]["tests"] == {"passed": 2, "skipped": 1}
     cells = parts["cells"]["cells"]
-    assert cells[0]["without"] in ABSENT.split()
-    assert [cell["error"] for cell in cells] == 23 * [None]
-    result = next(cell for cell in cells if "ids" in cell)
-    assert len(result["ids"]) == 24 and set(map(type, result["ids"])) == {int}
-    assert result["printed"].startswith(
-        "prompt       | The capital of France is\ncont"
-    )
+    assert len(cells) == 23 and {cell["error"] for cell in cells} == {None}
+    shown = [c["printed"] for c in cells if "The capital of" in c["printed"]]
+    assert shown and any("continuation" in each for each in shown)
     found = json.loads((folder / "generation-cuda.json").read_text())
     rows = {row["name"]: row for row in found["sections"]["1b"]["rows"]}
     assert len(rows["ours bfloat16"]["decode"]) == 1
     said = rows["transformers bfloat16"]["missing"]
     assert said == "transformers is not installed"
     report = (folder / "generation-cuda.md").read_text(encoding="utf-8")
-    assert "| tests | finished; 2 passed, 1 skipped |" in report
-    assert "23 cells of 09, 0 failed" in report
-    assert "    prompt       | The capital of France is" in report
-    assert "one persistent kernel (Hazy Research) | 1028 | 76 %" in report
-    assert (folder / "generation-cuda.png").is_file()
-    # without matplotlib the tables are written, and the picture is not
-    (folder / "generation-cuda.png").unlink()
-    (folder / "generation-cuda.md").unlink()
-    block("matplotlib")
-    code, said, _ = gpu.run_process(["bench/report.py", folder], 60)
-    assert code == 0 and "no picture: matplotlib is not installed" in said
-    assert (folder / "generation-cuda.md").read_text("utf-8") == report
-    assert not (folder / "generation-cuda.png").exists()
+    assert "- tests: finished, 2 passed, 1 skipped, " in report
 
 
 def test_without_a_gpu_a_sentence(tmp_path, monkeypatch, capsys):
@@ -142,7 +126,7 @@ def test_a_part_that_takes_too_long_is_stopped(tmp_path, monkeypatch, capsys):
     parts = {
         "tests": script(slow, share=0.05),
         "cells": script('print(\'{"error": null, "tags": []}\')'),
-        "checkpoint": script("raise SystemExit(3)"),
+        "weights": script("raise SystemExit(3)"),
     }
     monkeypatch.setattr(gpu, "PARTS", parts)
     start = time.monotonic()
@@ -152,7 +136,7 @@ def test_a_part_that_takes_too_long_is_stopped(tmp_path, monkeypatch, capsys):
     assert found["tests"]["outcome"] == "stopped after 3 s"
     assert found["tests"]["tests"] == {"passed": 1}  # up to there
     assert found["cells"]["outcome"] == "finished"
-    assert found["checkpoint"]["outcome"] == "failed with exit status 3"
+    assert found["weights"]["outcome"] == "failed with exit status 3"
     assert "  stopped after 3 s, " in capsys.readouterr().out
     time.sleep(max(0, start + 8 - time.monotonic()))
     if hasattr(os, "killpg"):  # not on Windows
@@ -171,11 +155,11 @@ def test_all_limits_together_are_less_than_the_minutes(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(gpu, "run_process", run)
     assert gpu.run_gpu(minutes=9, rehearse=tmp_path) == 1
-    assert sum(limits) <= 9 * 60 and len(limits) == 5
-    assert min(limits) == gpu.RESERVE and limits[3] > 150  # the bench's
+    assert sum(limits) <= 9 * 60 and len(limits) == 4
+    assert limits[3] > 150  # the bench's
     limits.clear()
     assert gpu.run_gpu(minutes=gpu.RESERVE / 60, rehearse=tmp_path) == 1
-    assert limits == [gpu.RESERVE]  # for the report alone
+    assert limits == []
     said = {part["outcome"] for part in parts_of(tmp_path).values()}
     assert said == {"left out: too late"}
 

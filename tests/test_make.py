@@ -111,7 +111,7 @@ def test_a_folder_with_any_name(clone, task):
         "format": "-m ruff check .",
         "site": "site/build.py",
         "pocket": "data/recipe/make_pocket.py",
-        "bench": "bench/opening.py bench/generation.py",
+        "bench": "bench/generation.py",
         "bench-gpu": "bench/generation.py --device cuda",
         "test-browser": "-m pytest -n auto --maxprocesses 8",
     }

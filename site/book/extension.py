@@ -6,9 +6,8 @@ from functools import partial
 from docutils import nodes
 from sphinx.errors import ExtensionError
 
-from .marks import linked_page
 from .maths import mathml
-from .names import Package, read_series
+from .names import addresses, linked_page
 from .pages import read_notebooks
 
 
@@ -35,9 +34,10 @@ def finish(app, pagename, templatename, context, doctree):
     if doctree is None:
         return
     root = "../" * pagename.count("/")
-    if links := app.llama_links.get(f"{pagename}.ipynb"):
+    if notebook := app.llama_notebooks.get(f"{pagename}.ipynb"):
         try:
-            context["body"] = linked_page(context["body"], links, root)
+            known = app.llama_names, root
+            context["body"] = linked_page(context["body"], notebook, *known)
         except ValueError as error:
             raise ExtensionError(f"{pagename}: {error}") from None
     if '<section class="llama"' in context["body"]:
@@ -53,7 +53,8 @@ def place(app, config):
 
 def setup(app):
     """Register the extension."""
-    app.llama_links = read_series(read_notebooks(), Package())
+    app.llama_notebooks = read_notebooks()
+    app.llama_names = addresses(app.llama_notebooks)
     block = partial(visit, display=True)
     app.add_html_math_renderer("mathml", (visit, None), (block, None))
     app.connect("config-inited", place)

@@ -26,7 +26,7 @@ from lessons.frame import (
 from llamalib.load import ROOT
 
 from . import flow
-from .names import Package, read_series
+from .names import about, addresses
 from .pocket import write_pocket
 
 NOTEBOOKS = {n.file: ROOT / "notebooks" / n.file for n in SERIES}
@@ -75,8 +75,6 @@ class Pages:
 
     def __init__(self, folder: Path):
         self.folder, self.notebooks = folder, read_notebooks()
-        self.package = Package()
-        read_series(self.notebooks, self.package)
 
     def write(self) -> None:
         """Write all sources into the empty folder."""
@@ -204,19 +202,18 @@ class Pages:
 
     def names(self) -> str:
         """Return the page of all public names."""
-        titles = {n.file: n.label for n in SERIES}
-        titles["setup_colab.ipynb"] = "Set up Colab"
-        exported = {n.anchor: n for n in self.package.exported().values()}
-        rooms = {"llamalib": sorted(exported.values(), key=lambda n: n.name)}
-        for name in self.package.names.values():
-            if (name.cell or name.first) and name.anchor not in exported:
-                rooms.setdefault(name.module, []).append(name)
-        parts = [(SITE / "names.md").read_text(encoding="utf-8")]
-        for module in sorted(rooms, key=lambda m: (m.count("."), m)):
-            rows = [("name", "what it is", "taught, or first used")]
-            rows += [("---",) * 3, *(row(n, titles) for n in rooms[module])]
-            parts.append(f"## `{module}`\n\n{table(rows)}")
-        return "\n\n".join(parts)
+        titles = {
+            Path(n.file).with_suffix(".html").as_posix(): n.label
+            for n in SERIES
+        }
+        rows = [("name", "what it is", "taught in"), ("---",) * 3]
+        for name, address in sorted(addresses(self.notebooks).items()):
+            label = titles.get(address.partition("#")[0])
+            link = f'<a href="{address}">{label}</a>' if label else "–"
+            said = re.sub(r"([$<|])", r"\\\1", about(name))
+            rows.append((f'<span id="{name}"></span>`{name}`', said, link))
+        text = (SITE / "names.md").read_text(encoding="utf-8")
+        return f"{text}\n{table(rows)}"
 
     def first_page(self) -> str:
         """Return the page that the site opens with."""
@@ -245,18 +242,6 @@ class Pages:
             parts=parts,
             trees="\n\n".join(trees),
         )
-
-
-def row(name, titles: dict[str, str]) -> tuple[str, str, str]:
-    """Return a name's row in the page of all names."""
-    found = name.cell or name.first
-    link = "–"
-    if found:
-        file, key = found
-        link = f'<a href="{file.replace(".ipynb", ".html")}#{key}">'
-        link += f"{titles[file]}</a>{'' if name.cell else ' (used)'}"
-    about = re.sub(r"([$<|])", r"\\\1", name.about)
-    return f'<span id="{name.anchor}"></span>`{name.name}`', about, link
 
 
 def tree(caption: str, files: list[str]) -> str:
