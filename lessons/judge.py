@@ -207,6 +207,13 @@ def agree(
     raise Wrong(difference(found, expected, what))
 
 
+def compare(answer, cases, right, mistakes, tolerance=1e-4):
+    """Call the answer on each case; name the mistake of the first wrong."""
+    for case in cases:
+        named = [(words, wrong(*case)) for words, wrong in mistakes.items()]
+        agree(answer(*case), right(*case), named, tolerance)
+
+
 def close(found, expected, tolerance: float) -> bool:
     """Return whether two values agree, of whatever types they are."""
     if isinstance(expected, dict):

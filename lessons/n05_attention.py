@@ -13,7 +13,7 @@ from llamalib.model import LLAMA_1B
 from llamalib.probe import attention_maps
 
 from . import charts
-from .judge import Wrong, agree, close, draws, exercise, vary
+from .judge import Wrong, close, compare, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
 from .theme import GROUPS, array, heading, panels, size_text, visible
@@ -163,13 +163,6 @@ def heads(llama, text, layer=0, head=0, longest=40) -> Play:
 
 
 INF = float("inf")
-
-
-def compare(answer, cases, right, mistakes, tolerance=1e-4):
-    """Call the answer on each case; name the mistake of the first wrong."""
-    for case in cases:
-        named = [(words, wrong(*case)) for words, wrong in mistakes.items()]
-        agree(answer(*case), right(*case), named, tolerance)
 
 
 @exercise(1, "a whole number")

@@ -76,7 +76,8 @@ def test_the_tests_run(command, clone):
 
 
 def test_a_notebook_is_executed_and_compared(command, clone):
-    source = "from llamalib.load import ROOT\nprint(ROOT.name)"
+    source = "import time\nfrom llamalib.load import ROOT\n"
+    source += "print(ROOT.name, flush=True)\ntime.sleep(0.5)\nprint(2)"
     cells = [nbformat.v4.new_code_cell(source)]
     path = clone / "mein Heft.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
@@ -85,7 +86,8 @@ def test_a_notebook_is_executed_and_compared(command, clone):
     )
     assert done.returncode == 0, done.stderr
     (cell,) = nbformat.read(path, as_version=4).cells
-    assert cell.outputs[0]["text"] == "ll ama\n"
+    (output,) = cell.outputs  # what is printed later is added to it
+    assert output["text"] == "ll ama\n2\n"
     done = command("-m", "pytest", "--nbval", str(path))
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
     text = path.read_text(encoding="utf-8").replace("ll ama", "llama")

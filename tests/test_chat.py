@@ -352,3 +352,14 @@ def test_which_models_are_refused():
     llama.tokenizer.eot_id = None  # another family's
     with pytest.raises(ValueError, match="tokenizer has no <.eot_id.>"):
         check_trained(llama)
+
+
+def test_white_space_around_an_answer():
+    """It is stripped in the next prompt, so the cache goes back."""
+    script = said("\n\nYes. ", TOKENIZER.eot_id, TOKENIZER.eot_id)
+    chat = conversation(script)
+    chat.reply("a")
+    chat.reply("b")
+    messages = [user("a"), assistant("Yes."), user("b")]
+    assert chat.ids == TOKENIZER.encode_chat(messages)
+    assert chat.cache.length == len(chat.ids) > len(chat.llama.runs[-1])

@@ -498,3 +498,15 @@ class TestCuda:
         for _ in range(50):
             greedy(llama, [1], 20, compile=True)
         assert torch.cuda.memory_allocated() == before
+
+
+@torch.inference_mode()
+def test_angles_are_the_caches(uncompiled):
+    """As for a text whose positions are interpolated."""
+    llama, cache = random_llama(), new_cache(random_llama(), 20)
+    cache.freqs_cis = llamalib.precompute_freqs_cis(8, 20, 10000.0)
+    step, mine = compile_step(llama, cache)
+    for token in random_ids(9, 1):
+        found = step(llama, token, mine)
+        expected = llamalib.decode_one(llama, token, cache)
+        assert (found - expected).abs().max() < 1e-5

@@ -15,6 +15,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
+from lessons import export
 from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
 from tests.helpers import (
@@ -288,3 +289,17 @@ def test_opens_with_the_map_and_ends_with_exercises(path, cells):
         )
     ]
     assert order == sorted(order)
+
+
+def test_an_exported_name_is_written_out_once():
+    """No other tagged cell of any notebook defines it again."""
+    exported_names, taught = [], set()
+    for path in NOTEBOOKS:
+        for cell in code(cells_of(path)):
+            names = export.defined("".join(cell["source"]))
+            if any(tag.startswith("llamalib:") for tag in tags(cell)):
+                exported_names += names
+            elif "taught" in tags(cell):
+                taught |= set(names)
+    assert sorted(exported_names) == sorted(set(exported_names))
+    assert not taught & set(exported_names)

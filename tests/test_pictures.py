@@ -225,3 +225,57 @@ def test_names_on_the_axes_are_read_and_numbers_are_not():
 def test_a_picture_without_words_is_refused():
     with pytest.raises(ValueError, match="no title"):
         theme.alt_text(theme.canvas(2)[0])
+
+
+def test_lines_share_their_places_or_have_their_own():
+    fig, ax = theme.canvas(2)
+    looks = [("key", "o-"), ("black", "--", dict(lw=5))]
+    charts.lines(ax, {"a": [1, 2], "b": [3, 4]}, looks, [7, 9], lw=3)
+    charts.lines(ax, {"c": ([1], [5])}, looks)
+    found = [line.get_xydata().tolist() for line in ax.lines]
+    assert found == [[[7, 1], [9, 2]], [[7, 3], [9, 4]], [[1, 5]]]
+    assert [line.get_linewidth() for line in ax.lines] == [3, 5, 2]
+    assert ax.lines[0].get_color() == theme.COLOURS["key"]
+
+
+def test_grouped_bars_are_side_by_side_around_their_places():
+    series = {"one": [3, 1], "two": [2, 5]}
+    fig, (upright, across) = theme.panels(2, 2)
+    charts.grouped_bars(upright, series, ("key", "query"), start=1)
+    found = [(b.get_x(), b.get_y(), b.get_height()) for b in upright.patches]
+    wanted = [(-0.4, 1, 2), (0.6, 1, 0), (0, 1, 1), (1, 1, 4)]
+    assert found == [pytest.approx(bar) for bar in wanted]
+    charts.grouped_bars(across, series, ("key", "query"), across=True)
+    tops = [bar.get_y() for bar in across.patches]
+    # the first group is at the top, and in it the first name
+    assert tops[0] > tops[2] > tops[1] > tops[3]
+    assert [bar.get_width() for bar in across.patches] == [3, 1, 2, 5]
+
+
+def test_ranked_bars_begin_at_the_top():
+    fig, ax = theme.canvas(2)
+    tones = ["key", "query"]
+    charts.ranked_bars(ax, [" a", "b"], [0.7, -0.2], tones, ["0.7", "-0.2"])
+    fig.canvas.draw()
+    top, bottom = (bar.get_window_extent().y0 for bar in ax.patches)
+    assert top > bottom
+    assert tick_texts(ax.yaxis) == ["␣a", "b"]
+    assert [text.xy for text in ax.texts] == [(0.7, 0), (0, 1)]
+
+
+def test_histograms_count_every_number():
+    values = {"a": [-5, 0.5, 1.5, 99], "b": [0.5]}
+    fig, (counts, shares) = theme.panels(2, 2)
+    for ax, share in ((counts, False), (shares, True)):
+        charts.histograms(ax, values, [0, 1, 2], "bk", share=share)
+    a, b = (patch.get_data().values.tolist() for patch in counts.patches)
+    assert (a, b) == ([2, 2], [1, 0])
+    a, b = (patch.get_data().values.tolist() for patch in shares.patches)
+    assert (a, b) == ([0.5, 0.5], [1, 0])
+
+
+def test_of_many_tokens_every_nth_is_written():
+    fig, ax = theme.canvas(2)
+    charts.token_ticks(ax, ["a", "b"], [str(n) for n in range(41)], most=20)
+    assert tick_texts(ax.yaxis) == ["a", "b"]
+    assert tick_texts(ax.xaxis) == [str(n) for n in range(0, 41, 3)]

@@ -21,7 +21,7 @@ from llamalib import (
     rms_norm,
     scale_frequencies,
 )
-from tests.helpers import random_llama, small_ranks
+from tests.helpers import random_llama, small_config, small_ranks
 
 MAKE = {
     "tensors": (nb00.tensors, ()),
@@ -242,3 +242,67 @@ def test_angles_are_signed_from_query_to_key():
         assert ends[1] / 0.35 == pytest.approx([-sign * y, sign * x])
     fig = nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, ([0], [1]), "")
     assert "3 full rotations and 90.0°" in fig.axes[0].get_xlabel()
+
+
+def test_parameters_by_layer():
+    layer = {"attention": 2e6, "norms": 1e6}
+    stops = [{"embedding": 5e6}, *[layer] * 126, {"norms": 1e6}]
+    (ax,) = nb00.parameters_by_layer({"t": (stops, True)}).axes
+    outline = ax.patches[-1]
+    assert outline.get_height() == 5 and outline.get_facecolor()[3] == 0
+    assert (ax.patches[2].get_y(), ax.patches[2].get_height()) == (2, 1)
+    assert len(ax.get_xticks()) < 14
+
+
+def test_equal_weights_and_an_untied_output(plays):
+    tied = "the same numbers as tok_embeddings.weight"
+    ax, _ = drawn(plays["tensors"], name="output.weight")
+    assert tied in ax.get_title(loc="left")
+    llama = random_llama(small_config(), tied=False).to(torch.bfloat16)
+    llama.norm.weight.fill_(1)
+    play = nb00.tensors(llama)
+    ax, _ = drawn(play, name="norm.weight")
+    assert "from 1.000 to 1.000" in ax.get_title(loc="left")
+    ax, _ = drawn(play, name="output.weight")
+    assert tied not in ax.get_title(loc="left")
+
+
+def test_sines_and_cosines_are_apart():
+    table = np.arange(12.0).reshape(2, 6) / 12
+    sines, cosines = nb02.position_table(table).axes[:2]
+    assert np.array_equal(sines.images[0].get_array(), table[:, 0::2])
+    assert np.array_equal(cosines.images[0].get_array(), table[:, 1::2])
+
+
+def test_gamma_by_norm_sorts_the_norms():
+    gammas = torch.arange(5.0)[:, None] + torch.linspace(-0.1, 0.1, 101)
+    (ax,) = nb03.gamma_by_norm(gammas).axes  # two layers and the final norm
+    found = {line.get_label(): line.get_ydata() for line in ax.lines}
+    assert np.allclose(found["before attention"], [0, 2])
+    assert np.allclose(found["before feed-forward"], [1, 3])
+    assert np.allclose(found["final"], [4])
+
+
+def test_paths_end_on_the_circle():
+    paths = {"a": [[(3, 4), (0.6, 0.8)]], "b": [[(1, 2), (0, 1), (2, 2)]]}
+    for ax, path in zip(nb03.two_norms(paths).axes, paths.values()):
+        circle, line, *moves = ax.lines
+        assert np.allclose(np.hypot(*circle.get_data()), 2**0.5)
+        assert np.allclose(np.sum(line.get_data(), 0), 0)
+        assert np.allclose(moves[0].get_xydata(), path[0])
+
+
+def test_the_first_token_is_a_line_and_the_others_a_band():
+    rms = torch.tensor([[1.0, 2, 3], [4, 5, 9], [1, 8, 7]])  # (2L + 1, T)
+    (ax,) = nb03.rms_by_norm(rms, ["a", "b", "c"]).axes
+    assert ax.lines[0].get_ydata().tolist() == [1, 4, 1]
+    band = ax.collections[0].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == (2, 9)
+
+
+def test_clocks_draw_up_as_up():
+    vectors = torch.tensor([[[3.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [-2.0, 0]]])
+    (ax,) = nb04.clocks(vectors, [0, 1000], [0, 7], "").axes
+    expected = [[0.44, 0], [0, -0.44], [0, -0.44], [-0.44, 0]]
+    assert np.allclose(tips(ax), expected)  # the y axis points down
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1,000"]

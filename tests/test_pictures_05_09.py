@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from matplotlib.colors import to_rgba
+from matplotlib.colors import to_hex, to_rgba
 from pytest import approx
 
 import llamalib
@@ -20,7 +20,7 @@ from lessons import nF_heads as nbF
 from lessons import nG_speed as nbG
 from lessons.play import token_texts
 from lessons.texts import STORY
-from lessons.theme import GROUPS
+from lessons.theme import COLOURS, GROUPS
 from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
 from llamalib.probe import replaced
 from tests.helpers import random_llama, small_ranks
@@ -342,3 +342,99 @@ def test_the_stop_button_stops(pocket, monkeypatch):
     stream.max_new_tokens = 20
     fresh = nb09.stream(pocket, "Monday, Tuesday,", 20)
     assert go(stream) == fresh.text.value != before
+
+
+def test_gates_of_each_layer():
+    share = torch.tensor([0.3, 0.7])
+    rows = [[-0.2, -0.1, 0.0, 0.5, 1.0], [-0.3, -0.2, -0.1, 0.1, 0.2]]
+    left, right = nb06.gate_openness(share, rows).axes
+    assert [bar.get_height() for bar in left.patches] == approx([0.3, 0.7])
+    boxes = [(bar.get_y(), bar.get_height()) for bar in right.patches]
+    assert np.allclose(boxes, [(-0.1, 0.6), (-0.2, 0.3)])
+
+
+def test_one_gate_moves_both_dots():
+    for z, up, gate in ((1.0, 2.0, 0.7311), (-5.0, -1.0, -0.0335)):
+        left, right = nb06.one_gate().draw(z, up).axes
+        assert left.lines[1].get_xydata()[0] == approx((z, gate), abs=1e-4)
+        end = gate * up, -gate * up
+        assert right.lines[1].get_xydata()[0] == approx(end, abs=1e-3)
+
+
+def test_lengths_are_coloured_by_their_logarithm():
+    norms = torch.tensor([[1.0, 2.0], [3.0, 4.0], [50.0, 1000.0]])
+    ax = nb06.stream_norms(norms, ["a", " b"]).axes[0]
+    found = ax.images[0].norm([1, 1000**0.5, 1000]).tolist()
+    assert found == approx([0, 0.5, 1])
+    rows = ["embedding", "layer 0: + attention", "layer 0: + feed-forward"]
+    assert texts(ax.get_yticklabels()) == rows
+    assert texts(ax.texts) == ["1", "2", "3", "4", "50", "1000"]
+    assert [t.get_color() for t in ax.texts] == ["black"] * 4 + ["white"] * 2
+
+
+def test_order_is_drawn_after_each_block():
+    changes = {"none": torch.zeros(3), "mask": torch.tensor([1e-7, 0.1, 0.2])}
+    (ax,) = nbF.order_by_layer(changes).axes
+    below, above = (line.get_xydata().tolist() for line in ax.lines)
+    assert np.allclose(below, [[k, 1e-9] for k in (1, 2, 3)], atol=1e-12)
+    assert np.allclose(above, [[1, 1e-7], [2, 0.1], [3, 0.2]])
+
+
+def test_parts_alternate_after_the_embedding():
+    fig = nbF.stream_parts({("t", "l"): torch.tensor([0.3, 0.1, 0.2, -1, 4])})
+    (ax,) = fig.axes
+    heights = [bar.get_height() for bar in ax.patches]
+    assert heights == approx([0.1, -1, 0.2, 4, 0.3])
+    tones = [to_hex(bar.get_facecolor()) for bar in ax.patches[::2]]
+    roles = ("attention", "feed-forward", "residual")
+    assert tones == [COLOURS[role].lower() for role in roles]
+
+
+def test_the_unit_interval_is_filled():
+    names, p = ["long name", "b", "c"], [0.05, 0.01, 0.5]
+    (ax,) = nb08.unit_interval(names, p, [0.1]).axes
+    pieces = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
+    assert np.allclose(pieces[1:], [(0.05, 0.01), (0.06, 0.5), (0.56, 0.44)])
+    # upright in a narrow piece, nothing in a narrower one
+    assert [text.get_rotation() for text in ax.texts] == [90, 0]
+
+
+def test_cut_off_tokens_are_grey():
+    shapes = {"cut": ([0.6, 0.3, 0.1], [1.0, 0, 0])}
+    (ax,) = nb08.reshaped([" a", "b"], shapes, "7 others").axes
+    widths = [bar.get_width() for bar in ax.patches]
+    assert widths == [0, 0.3, 0.1, 1, 0, 0] and texts(ax.texts) == [" 1.00"]
+    assert texts(ax.get_yticklabels()) == ["␣a", "b", "7 others"]
+
+
+def test_samples_branch_where_they_differ():
+    paths = [["a", "b"], ["a", "c"], ["d"], ["a", "c"]]
+    (ax,) = nb08.sample_tree(paths, " root", "t").axes
+    found = [(text.get_text(), *text.get_position()) for text in ax.texts]
+    first = [("␣root ×4", 0, 0.75), ("a ×3", 1, 1.5), ("b", 2, 2)]
+    assert found == first + [("c ×2", 2, 1), ("d", 1, 0)]
+    widths = [line.get_linewidth() for line in ax.lines]
+    # stem and branch of a, b, c, d
+    assert widths == [4.5, 3.5, 3.5, 1.5, 3.5, 2.5, 4.5, 1.5]
+    (ax,) = nb08.sample_tree([["a"], ["a", "b"], []], "r").axes
+    assert texts(ax.texts) == ["r ×3", "a ×2", "b"]
+
+
+def test_selective_neurons_come_first(plays):
+    def selective(place):
+        values = dict(layer=2, neuron=place, order="selective first")
+        sizes = activations(plays["neurons"], **values)[1:].abs()
+        return (sizes.max() / sizes.mean()).item()
+
+    found = [selective(place) for place in (0, 1, 2, 100, 500, 1023)]
+    assert found == sorted(found, reverse=True) and found[0] > 20
+
+
+def test_a_cache_is_compared_with_the_weights():
+    lengths = [256, 512, 1024, 2048]
+    series = {"MHA": [4 * n for n in lengths], "GQA": lengths}
+    (ax,) = nb05.cache_bytes(lengths, series, 5000).axes
+    assert [line.get_ydata()[-1] for line in ax.lines[:2]] == [8192, 2048]
+    assert set(ax.lines[2].get_ydata()) == {5000}
+    written = ["8.19 kB", "2.05 kB", "the weights: 5 kB"]
+    assert texts(ax.texts) == written
