@@ -500,8 +500,8 @@ def test_nothing_asks_to_run_code():
                 before = text[: match.start()]
                 if not before.endswith("."):  # model.eval(): another thing
                     found.append(f"{path.name} {match[0]}")
-    # the project's own notebooks, in two benches
-    own = ["cells.py exec(", "widgets.py exec("]
+    # the project's own notebook, in the benchmark
+    own = ["gpu.py exec("]
     assert sorted(found) == own, found
 
 

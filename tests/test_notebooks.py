@@ -82,7 +82,11 @@ def test_nothing_names_a_machine(path):
 
 
 @pytest.mark.parametrize(
-    "name, shards, tied", [("other", 1, True), ("other-Instruct", 2, False)]
+    "name, shards, tied",
+    [
+        ("other", 1, True),
+        pytest.param("other-Instruct", 2, False, marks=pytest.mark.slow),
+    ],
 )
 def test_runs_on_a_checkpoint_of_other_proportions(
     path, tmp_path, monkeypatch, name, shards, tied

@@ -148,7 +148,10 @@ def whole(folders):
         }
 
 
-@pytest.mark.parametrize("n", [2, 4, 8])
+EIGHT = pytest.param(8, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("n", [2, 4, EIGHT])
 def test_several_processes_compute_what_one_does(n, folders, whole, tmp_path):
     configs = {k: llamalib.load(f).config for k, f in folders.items()}
     fits = {k: f for k, f in folders.items() if configs[k].n_kv_heads % n == 0}

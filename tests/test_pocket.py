@@ -172,6 +172,7 @@ def test_capitals_again(pocket, figures):
     assert sum(unseen) / len(unseen) >= 0.80
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_heads_again(pocket, figures):
     """The heads that data/README.md names still have these scores."""
