@@ -142,11 +142,20 @@ def alt_text(fig) -> str:
     return " ".join(text.split())[:500]
 
 
+# In JupyterLab's dark theme a picture's light and dark change places, and its
+# hues stay. The site's own style says the same of its pages.
+DARK = (
+    '<style>[data-jp-theme-light="false"] .picture '
+    "{ filter: invert(0.9) hue-rotate(180deg) }</style>"
+)
+
+
 def image_tag(data: bytes, alt: str) -> str:
     """Return a PNG as HTML, as wide as a notebook's column."""
     source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
     width = f'width="{WIDTH * DPI:.0f}" style="max-width: 100%"'
-    return f'<img alt="{html.escape(alt)}" {width} src="{source}">'
+    words = f'alt="{html.escape(alt)}" class="picture"'
+    return f'{DARK}<img {words} {width} src="{source}">'
 
 
 def png(fig, dpi=DPI) -> bytes:

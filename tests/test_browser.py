@@ -311,7 +311,7 @@ return [...pen.getImageData(0, 0, 1, 1).data];
 @pytest.mark.parametrize("server", ["JupyterLab Dark"], indirect=True)
 @pytest.mark.parametrize("stem", ["00_initialization", "09_generate"])
 def test_the_dark_theme_is_legible(server, driver, stem):
-    """Texts have contrast, and pictures bring their own white paper."""
+    """Texts have contrast; saved pictures bring their own white paper."""
     driver.get(f"{server}/lab/tree/{stem}.ipynb?token={TOKEN}&reset")
     wait_for("pictures", lambda: elements(driver, SHOWN))
     wait_for("the text", lambda: elements(driver, ".jp-RenderedText pre"))
@@ -319,3 +319,15 @@ def test_the_dark_theme_is_legible(server, driver, stem):
     theme, faint = driver.execute_script(FAINT)
     assert theme == "JupyterLab Dark" and faint == []
     assert driver.execute_script(CORNER) == [255, 255, 255, 255]
+
+
+@pytest.mark.parametrize("server", ["JupyterLab Dark"], indirect=True)
+def test_pictures_that_were_run_are_dark_in_the_dark_theme(server, driver):
+    path = ROOT / "notebooks" / "03_rmsnorm.ipynb"
+    open_and_run_all(server, driver, path, ".widget-html-content img")
+    found = driver.execute_script(
+        "return [...document.querySelectorAll('.jp-OutputArea img')]"
+        ".map(e => getComputedStyle(e).filter)"
+    )
+    assert len(found) > 5
+    assert set(found) == {"invert(0.9) hue-rotate(180deg)"}
