@@ -5,7 +5,6 @@ import json
 import nbformat
 import pytest
 import torch
-from matplotlib import pyplot as plt
 from nbclient import execute
 
 from llamalib import Llama, ModelArgs
@@ -114,25 +113,6 @@ def code_cells(path):
         for cell in cells
         if cell["cell_type"] == "code"
     ]
-
-
-def run_without_long(path, names):
-    """Run a notebook, except its cells tagged `long` and what needs them.
-
-    Those train or measure for seconds. nbval runs every cell.
-    """
-    skipped = False
-    for tags, source in code_cells(path):
-        if "long" in tags:
-            skipped = True
-            continue
-        try:
-            exec(compile(source, path.name, "exec"), names)
-        except Exception:
-            if not skipped:
-                raise
-        finally:
-            plt.close("all")
 
 
 def executed(path):

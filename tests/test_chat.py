@@ -178,9 +178,8 @@ TEMPLATE = """
 """
 
 
-@pytest.mark.parametrize("system", ["", "Be brief.", "  1\n\n 2  ", "…?\n"])
 @pytest.mark.parametrize("file", ["pocket", "published"])
-def test_the_ids_of_the_transformers_library(file, system, tmp_path):
+def test_the_ids_of_the_transformers_library(file, tmp_path):
     """With a template that says what Meta's says.
 
     Meta's own, if $LLAMA3_TEMPLATE names a file with it.
@@ -197,16 +196,17 @@ def test_the_ids_of_the_transformers_library(file, system, tmp_path):
         bos_token="<|begin_of_text|>",
     )
     messages = [user(" Hi\n"), assistant("Yes?"), user("1 + 1 = ?\n\n2")]
-    expected = theirs.apply_chat_template(
-        [{"role": "system", "content": system}] * bool(system) + messages,
-        chat_template=template,
-        add_generation_prompt=True,
-        return_dict=False,
-        dates=DATES.format(DATE),
-        date_string=DATE,
-    )
-    opening = opening_ids(ours, system, DATE)
-    assert opening + ours.encode_chat(messages)[1:] == expected
+    for system in ("", "Be brief.", "  1\n\n 2  ", "…?\n"):
+        expected = theirs.apply_chat_template(
+            [{"role": "system", "content": system}] * bool(system) + messages,
+            chat_template=template,
+            add_generation_prompt=True,
+            return_dict=False,
+            dates=DATES.format(DATE),
+            date_string=DATE,
+        )
+        opening = opening_ids(ours, system, DATE)
+        assert opening + ours.encode_chat(messages)[1:] == expected
 
 
 # -- the terminal -------------------------------------------------------------
