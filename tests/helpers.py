@@ -119,3 +119,33 @@ def executed(path):
     """Return the notebook after a run in a fresh kernel, in its folder."""
     notebook = nbformat.read(path, as_version=4)
     return execute(notebook, cwd=str(path.parent), kernel_name="python3")
+
+
+def other_values(control):
+    """Return values that a widget's control does not have now."""
+    if hasattr(control, "options"):
+        found = [o[1] if type(o) is tuple else o for o in control.options]
+        if type(control.value) is tuple:  # (layer, head)
+            found = [value for _, value in control.options]
+    elif isinstance(control.value, bool):
+        found = [not control.value]
+    elif isinstance(control.value, str):
+        found = ["One", " three"]
+    else:
+        found = [control.min, control.max]
+    return [value for value in found if value != control.value]
+
+
+def assert_follows(play):
+    """Assert that each control changes the picture, and changes it back."""
+    first = play.picture.value
+    assert first and not play.message.value
+    for name, control in play.controls.items():
+        old, pictures = control.value, set()
+        for value in other_values(control)[:3]:
+            control.value = value
+            if not play.message.value:
+                pictures.add(play.picture.value)
+        control.value = old
+        assert pictures - {first}, name
+        assert play.picture.value == first, name

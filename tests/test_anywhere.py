@@ -70,9 +70,6 @@ def test_the_tests_run(command, clone):
     spread = "-n", "auto", "--dist", "loadfile"
     done = command("-m", "pytest", *spread, "tests/test_rope.py")
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout
-    notebook = "notebooks/index.ipynb"
-    done = command("-m", "pytest", *spread, "--nbval", notebook)
-    assert done.returncode == 0 and " passed" in done.stdout, done.stdout
 
 
 def test_a_notebook_is_executed_and_compared(command, clone):

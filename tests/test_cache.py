@@ -92,15 +92,6 @@ def test_several_tokens_on_a_filled_cache(T, padding):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("chunk", [1, 7, 512])
-def test_prefill_in_chunks(chunk):
-    llama, tokens = random_llama(), random_ids(1, 600)
-    found = prefill(llama, tokens, new_cache(llama, 600), chunk=chunk)
-    assert found.shape == (1, llama.config.vocab_size)
-    assert (found - llama(tokens)[:, -1]).abs().max() < 2e-5
-
-
-@torch.no_grad()
 def test_a_padded_row_keeps_the_keys_of_its_own_run():
     """Scores feel only differences of positions; the keys feel the rest."""
     llama, padding = random_llama(), torch.tensor([0, 3])
@@ -114,15 +105,3 @@ def test_a_padded_row_keeps_the_keys_of_its_own_run():
     for ours, theirs in zip(cache.layers, alone.layers):
         difference = ours.k[1, :, 3:7] - theirs.k[0, :, :4]
         assert difference.abs().max() < 1e-5
-
-
-@torch.no_grad()
-def test_a_row_that_is_padding_but_for_one():
-    llama, padding = random_llama(), torch.tensor([0, 6])
-    tokens = random_ids(2, 7)
-    for chunk in (1, 3, 512):
-        cache = new_cache(llama, 9, 2, padding)
-        logits = prefill(llama, tokens, cache, chunk=chunk)
-        assert logits.isfinite().all()
-        assert (logits[1] - llama(tokens[1, 6:])[-1]).abs().max() < 1e-5
-        assert (logits[0] - llama(tokens[0])[-1]).abs().max() < 1e-5

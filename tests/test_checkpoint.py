@@ -76,7 +76,7 @@ def test_order_of_search(tmp_path, monkeypatch):
     assert llamalib.find_checkpoint(root / POCKET) == root / POCKET
 
 
-@pytest.mark.parametrize("kind", ["dangling", "loop", "pipe", "folder"])
+@pytest.mark.parametrize("kind", ["dangling", "pipe", "folder"])
 @pytest.mark.parametrize("name", FILES)
 def test_what_only_looks_like_a_file(folder, name, kind):
     path = folder / name
@@ -87,22 +87,11 @@ def test_what_only_looks_like_a_file(folder, name, kind):
         elif kind == "pipe":
             os.mkfifo(path)
         else:
-            path.symlink_to(name if kind == "loop" else "nowhere")
+            path.symlink_to("nowhere")
     except (AttributeError, OSError):
         pytest.skip("this system has no pipes or links to make")
     said = f"{path} is a folder, a pipe or a broken link: download"
     with pytest.raises(FileNotFoundError, match=said):
-        llamalib.load(folder)
-
-
-def test_a_folder_that_may_not_be_read(folder, monkeypatch):
-    """As root all may be read, so the system's answer is given here."""
-
-    def refused(place):
-        raise PermissionError(13, "Permission denied", str(place))
-
-    monkeypatch.setattr(os, "listdir", refused)
-    with pytest.raises(PermissionError, match=f"{folder}. Try chmod u.rx"):
         llamalib.load(folder)
 
 
@@ -280,81 +269,6 @@ def test_a_slice_of_each_tensor(tmp_path, source, keep):
     assert (rows.num_embeddings, rows.embedding_dim) == rows.weight.shape
 
 
-# -- what does not fit ------------------------------------------------------
-
-
-def expanded(tensors):
-    tensors[WQ] = tensors[WQ][:1].expand(64, 64)
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-@pytest.mark.parametrize(
-    "change, said",
-    [
-        (lambda t: t.pop(WQ), f"has no tensor {WQ}: it is not of the model"),
-        (lambda t: t.update(x=torch.ones(1)), "has an unknown tensor x"),
-        (
-            lambda t: t.update({WQ: t[WQ][:63]}),
-            rf"{WQ} has the shape \(63, 64\), but .*asks for \(64, 64\)",
-        ),
-        (lambda t: t.update({WQ: t[WQ].char()}), f"{WQ} must hold.*int8"),
-        (lambda t: t.update({WQ: t[WQ].to_sparse()}), f"{WQ} must .*sparse"),
-        (expanded, f"{WQ} must hold contiguous floats"),
-        (
-            lambda t: t.update({WQ: t[WQ].float()}),
-            "has matrices of torch.bfloat16 and torch.float32: expected one",
-        ),
-        (lambda t: t.update(x=3), "x must be an ordinary tensor, got a int"),
-        (
-            lambda t: t.update({WQ: torch.empty(64, 64, device="meta")}),
-            f"{WQ} must be an ordinary tensor",
-        ),
-        (
-            lambda t: t.update({WQ: torch._neg_view(torch.ones(64, 64))}),
-            f"{WQ} must be an ordinary tensor",
-        ),
-    ],
-)
-def test_tensors_that_do_not_fit(folder, change, said):
-    """The file is named."""
-    change_tensors(folder, change)
-    with pytest.raises(ValueError, match=f"{folder / PTH}.*{said}"):
-        llamalib.load(folder)
-
-
-@pytest.mark.parametrize(
-    "change, said",
-    [
-        (lambda t: t.pop("output.weight"), "first shard: output.weight diff"),
-        (lambda t: t["norm.weight"].add_(1), "first shard: norm.weight diff"),
-        (
-            lambda t: t.update({WQ: t[WQ][:, :9].clone()}),
-            r"the shape \(16, 9\), but .*asks for \(16, 64\) in each of 4",
-        ),
-        (
-            lambda t: t.update(
-                {n: t[n].float() for n in t if "norm" not in n}
-            ),
-            "not of the same model as the first shard",
-        ),
-    ],
-)
-def test_a_shard_of_another_model(tmp_path, change, said):
-    folder = write_checkpoint(tmp_path, shards=4)
-    change_tensors(folder, change, "consolidated.02.pth")
-    with pytest.raises(ValueError, match=f"consolidated.02.pth.*{said}"):
-        llamalib.load(folder)
-
-
-def test_the_same_shard_twice(tmp_path):
-    folder = write_checkpoint(tmp_path, shards=4)
-    data = (folder / "consolidated.01.pth").read_bytes()
-    (folder / "consolidated.03.pth").write_bytes(data)
-    said = "03.pth holds the same part of the model as consolidated.01.pth"
-    with pytest.raises(ValueError, match=said):
-        llamalib.load(folder)
-
-
 # -- damaged archives --------------------------------------------------------
 
 
@@ -407,18 +321,6 @@ def test_a_damaged_header_never_gives_other_numbers(
     wrong = [(at, bits) for at, bits, opened, same in found if opened > same]
     assert len(found) > 3000 and wrong == []
     assert 0 < sum(opened for *_, opened, _ in found) < len(found)
-
-
-def test_a_header_that_shifts_the_numbers(tmp_path, pocket_folder):
-    """One bit makes the header's extra field longer by four bytes."""
-    data = bytearray((pocket_folder / PTH).read_bytes())
-    header = data.index(b"PK\x03\x04", 2)  # not the first
-    while b"/data/" not in data[header : header + 60]:
-        header = data.index(b"PK\x03\x04", header + 1)
-    data[header + 28] ^= 4
-    (tmp_path / "x.pth").write_bytes(data)
-    with pytest.raises(ValueError, match="x.pth is damaged or incomplete"):
-        open_shard(tmp_path / "x.pth")
 
 
 def test_check_reads_the_numbers_of_large_files(folder, monkeypatch):

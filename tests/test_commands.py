@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -55,22 +54,6 @@ def test_a_wrong_command_is_told_the_right_one(package, word, said, capsys):
     assert package.main([word]) == 1
     out, err = capsys.readouterr()
     assert said in err and err.count("\n") == 1 and out == ""
-
-
-def test_export_needs_nothing_but_the_standard_library(tmp_path):
-    """So it repairs a model.py that does not run."""
-    for folder in ("lessons", "llamalib", "notebooks"):
-        ignore = shutil.ignore_patterns("__pycache__", "*.toml")
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
-    model = tmp_path / "llamalib" / "model.py"
-    whole = model.read_bytes()
-    model.write_text("import nothing that is there")
-    command = [sys.executable, "-S", "-m", "lessons", "export"]
-    how = {"cwd": tmp_path, "env": {}, "capture_output": True, "text": True}
-    assert subprocess.run([*command, "--check"], **how).returncode == 1
-    done = subprocess.run(command, **how)
-    assert done.stdout == "wrote llamalib/model.py\n", done.stderr
-    assert model.read_bytes() == whole
 
 
 # -- run --

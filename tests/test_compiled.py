@@ -19,7 +19,6 @@ from llamalib.generate import (
     StaticCache,
     compile_step,
     start_copy,
-    static_size,
 )
 from llamalib.quantize import quantize_model
 from tests.helpers import (
@@ -154,17 +153,6 @@ def test_a_product_as_sums(B, dtype):
     linear.__class__ = LinearAsSums
     assert linear(x).dtype == dtype
     assert (linear(x).float() - expected).abs().max() < 0.02
-
-
-def test_static_size():
-    """At least as many columns, in few sizes, and not many more if many."""
-    sizes = {n: static_size(n) for n in range(1, 2**17 + 1)}
-    assert sizes[1] == sizes[256] == 256 and sizes[257] == sizes[512] == 512
-    assert sizes[513] == sizes[1024] == 1024 and sizes[1025] == 2048
-    assert sizes[2049] == 4096 and sizes[8193] == 10240
-    assert all(S >= n for n, S in sizes.items())
-    assert all(sizes[n] <= 1.25 * n for n in range(4097, 2**17))
-    assert len(set(sizes.values())) < 30
 
 
 @torch.inference_mode()
@@ -347,18 +335,6 @@ def test_other_weights_are_seen(uncompiled):
     assert greedy(llama, [1], 30, compile=True) == expected
 
 
-def test_batches(uncompiled):
-    llama = random_llama()
-    prompts = [[1, 2, 3, 4, 5], [6], [7, 8]]
-    options = dict(max_new_tokens=30, stop=())
-    expected = llamalib.generate_batch(llama, prompts, **options)
-    for _ in range(2):  # the second in the same memory
-        found = llamalib.generate_batch(
-            llama, prompts, compile=True, **options
-        )
-        assert found == expected
-
-
 def in_a_process(code, **environment):
     """What another process prints."""
     root = Path(llamalib.__file__).parents[1]
@@ -391,25 +367,6 @@ def test_without_a_compiler_one_sentence_says_what_to_install():
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("RuntimeError: compile=True on a CPU needs a C++")
     assert "apt install g++" in last and "CXX" in last
-
-
-IMPORTED = """
-import sys, llamalib
-print([m for m in sys.argv[1:] if m in sys.modules])
-"""
-
-
-def test_importing_llamalib_is_cheap():
-    """Only torch and tiktoken; nothing of PyTorch's compiler."""
-    heavy = "torch._dynamo torch._inductor transformers safetensors "
-    heavy += (
-        "tokenizers huggingface_hub numpy matplotlib torch.distributed.fsdp"
-    )
-    code = IMPORTED.replace("sys.argv[1:]", repr(heavy.split()))
-    done = in_a_process(code)
-    assert done.returncode == 0, done.stderr
-    found = set(eval(done.stdout)) - {"numpy"}  # torch itself imports it
-    assert found == set()
 
 
 class TestCuda:

@@ -257,10 +257,10 @@ def test_changing_an_argument_is_a_mistake(namespaces, stem, number):
 
 
 @pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
-def test_two_unusual_right_answers_each(path):
+def test_an_unusual_right_answer_each(path):
     found = [n for n, _, _ in sections(RIGHT / f"{path.stem}.py")]
     for number in exercises(path):
-        assert found.count(number) >= 2, f"exercise {number}"
+        assert number in found, f"exercise {number}"
 
 
 @pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)

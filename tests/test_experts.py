@@ -172,31 +172,6 @@ def test_in_place_of_feed_forward():
     assert torch.equal(llama(ids), before)
 
 
-class Mixture(torch.nn.Module):
-    """A mixture as a layer's module."""
-
-    def __init__(self, ffn, n_experts):
-        super().__init__()
-        matrices = ffn.w1.weight, ffn.w2.weight, ffn.w3.weight
-        self.router = draw(n_experts, ffn.w1.in_features)
-        self.w1, self.w2, self.w3 = copy_experts(*matrices, n_experts)
-
-    def forward(self, x):
-        weights = self.w1, self.w2, self.w3
-        return mixture_feed_forward(x, self.router, *weights, 2)
-
-
-def test_a_mixture_is_a_layers_module():
-    llama, ids = random_llama(), torch.arange(9)
-    before = llama(ids)
-    mixture = Mixture(llama.layers[1].feed_forward, E)
-    llama.layers[1].feed_forward = mixture
-    after = llama(ids)
-    assert torch.allclose(before, after, atol=1e-3)
-    mixture.w2 = torch.zeros_like(mixture.w2)
-    assert not torch.allclose(llama(ids), before, atol=1e-2)
-
-
 # -- how many parameters ------------------------------------------------------
 
 MIXTRAL = ModelArgs(

@@ -243,13 +243,6 @@ def test_a_disk_that_refuses(url, tmp_path, monkeypatch, code, raised):
     assert error.value.errno == code
 
 
-def test_a_file_where_the_folder_should_be(url, tmp_path):
-    (tmp_path / "data").write_text("mine")
-    with pytest.raises(OSError, match="cannot be written to"):
-        fetch(data=tmp_path / "data", endpoint=url)
-    assert (tmp_path / "data").read_text() == "mine"
-
-
 def test_the_command(url, hub, tmp_path, monkeypatch, capsys):
     """One sentence, no traceback, and an exit status; or the folder."""
 

@@ -143,27 +143,6 @@ def test_a_part_that_takes_too_long_is_stopped(tmp_path, monkeypatch, capsys):
         assert not late.exists()
 
 
-def test_all_limits_together_are_less_than_the_minutes(tmp_path, monkeypatch):
-    """A part gets its share, and never more than what is left."""
-    now, limits = [100.0], []
-
-    def run(command, limit):
-        limits.append(limit)
-        now[0] += limit  # it takes all that it may
-        return None, "", limit
-
-    monkeypatch.setattr(gpu.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(gpu, "run_process", run)
-    assert gpu.run_gpu(minutes=9, rehearse=tmp_path) == 1
-    assert sum(limits) <= 9 * 60 and len(limits) == 4
-    assert limits[3] > 150  # the bench's
-    limits.clear()
-    assert gpu.run_gpu(minutes=gpu.RESERVE / 60, rehearse=tmp_path) == 1
-    assert limits == []
-    said = {part["outcome"] for part in parts_of(tmp_path).values()}
-    assert said == {"left out: too late"}
-
-
 def test_as_a_script_it_needs_the_standard_library_alone(tmp_path):
     """Outside the project's folder, and without its packages: -I, -S."""
     command = [sys.executable, "-I", "-S", gpu.__file__, "--help"]

@@ -267,33 +267,19 @@ def test_a_download_of_a_whole_page(tmp_path):
         (dict(attention_bias=True), "attention_bias must be None, got True"),
         (dict(sliding_window=4096), "sliding_window must be None, got 4096"),
         (dict(layer_types=["sliding_attention"]), "layer_types"),
-        (dict(layer_types=5), "layer_types"),
         (dict(quantization_config={"bits": 4}), "quantization_config"),
         (dict(hidden_act="gelu"), "hidden_act must be silu, got 'gelu'"),
         (dict(auto_map={"AutoModel": "code.Mine"}), "auto_map"),
         (dict(rope_parameters={"rope_type": "yarn"}), "rope_type must be lla"),
-        (dict(rope_parameters=5), "rope_parameters must be an object"),
         (dict(rope_scaling=LLAMA3), "rope_scaling and rope_parameters differ"),
-        (
-            dict(rope_theta=1e4, rope_parameters={"rope_theta": 5e5}),
-            "rope_theta is 10000.0, but 500000.0 in rope_parameters",
-        ),
         (
             dict(rope_parameters={"rope_type": "llama3", "factor": 8}),
             "low_freq_factor must be 1.0, got None",
         ),
         (dict(hidden_size=...), "hidden_size must be a whole .* got None"),
-        (
-            dict(num_key_value_heads=3),
-            "num_attention_heads must be .* num_key_value_heads = 3, got 8",
-        ),
-        (dict(head_dim=7), r"head must be even, .* got 7 \(head_dim\)"),
-        (dict(tie_word_embeddings="yes"), "tie_word_embeddings"),
         (dict(vocab_size=557), r"weight has the shape \(556, 64\)"),
         (dict(vocab_size=500), "556 tokens, but vocab_size in config.json"),
         (dict(num_hidden_layers=3), "has no tensor layers.2"),
-        (dict(num_hidden_layers=1), "has an unknown tensor layers.1"),
-        (dict(num_hidden_layers=10**9), "asks for 1000000000 layers, but"),
         (dict(tie_word_embeddings=False), "is false, but there is no lm_head"),
     ],
 )
@@ -311,19 +297,13 @@ Q = "model.layers.0.self_attn.q_proj.weight"
     "change, said",
     [
         (lambda t: t.update({"score.weight": torch.ones(2)}), "score.weight"),
-        (lambda t: t.update({Q + "x": torch.ones(2)}), "not a tensor of a L"),
         (lambda t: t.update({Q: t[Q][:9]}), f"{Q} has the shape .9, 64."),
-        (lambda t: t.update({Q: t[Q].char()}), f"{Q} must hold .*int8"),
         (lambda t: t.update({Q: t[Q].to(torch.float8_e4m3fn)}), "float8"),
         (
             lambda t: t.update({Q: t[Q].half()}),
             "matrices of torch.float16 and",
         ),
         (lambda t: t.pop(Q), "has no tensor layers.0.attention.wq.weight"),
-        (
-            lambda t: t.update({Q.replace(".0.", ".00."): t[Q].clone()}),
-            "layers.00.self_attn",
-        ),
         (
             lambda t: t.update({"lm_head.weight": torch.ones(556, 64)}),
             "lm_head.weight is not the embedding",
@@ -541,10 +521,6 @@ def two_tokens(data):
             lambda d: d["added_tokens"].pop(3),
             "the id of .* is not 304",
         ),
-        (lambda d: d["added_tokens"][3].update(id=97), "two tokens|damaged"),
-        (lambda d: d["added_tokens"][3].update(id=303.0), "damaged"),
-        (lambda d: d["added_tokens"][3].update(content="\ud800"), "damaged"),
-        (lambda d: d["model"]["vocab"].update(b=True), "damaged"),
         (lambda d: d["model"].update(merges=["a b c" * 50_000]), "damaged"),
         (lambda d: d.clear(), "damaged"),
     ],
@@ -588,7 +564,7 @@ def test_a_text_is_encoded_whole_and_alone(folder):
     assert ours.encode("abc abc abc", bos=True, eos=False) == expected
 
 
-@pytest.mark.parametrize("ids", [["x"], [[1]], [{}], -1, 1.5, True, 556])
+@pytest.mark.parametrize("ids", [["x"], -1, 1.5, 556])
 @pytest.mark.parametrize("name", [CONFIG, GENERATION])
 def test_invalid_end_ids(folder, name, ids):
     (folder / GENERATION).write_text("{}")
@@ -611,15 +587,13 @@ def test_what_ends_a_turn(folder, kind):
     assert found.stop_tokens == {301, 309} and found.eos_id == 301
 
 
-@pytest.mark.parametrize("kind", ["link", "folder", "{", "[]"])
+@pytest.mark.parametrize("kind", ["link", "{"])
 def test_an_unreadable_generation_config(folder, kind):
     """Without it a text would not end where the model ends it."""
     file = folder / GENERATION
     file.unlink(missing_ok=True)
     if kind == "link":
         file.symlink_to("nowhere")
-    elif kind == "folder":
-        file.mkdir()
     else:
         file.write_text(kind)
     with pytest.raises((FileNotFoundError, ValueError), match=GENERATION):

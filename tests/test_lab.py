@@ -120,24 +120,6 @@ def test_an_answer_is_never_overwritten(copy, capsys):
     assert copy.names() == sorted([ONE, TWO, TEXT])
 
 
-def test_two_at_once(copy, monkeypatch):
-    """Another process writes the same file between two steps of this one."""
-    replace = Path.replace
-
-    def second(part, target):
-        monkeypatch.setattr(Path, "replace", replace)
-        with monkeypatch.context() as patch:
-            patch.setattr(lab.os, "getpid", lambda: 0)
-            copy.update()
-        return replace(part, target)
-
-    monkeypatch.setattr(Path, "replace", second)
-    copy.project(ONE, notebook("x = 10"))
-    copy.update()
-    assert copy[ONE] == notebook("x = 10")
-    assert copy.names() == sorted([ONE, TWO, TEXT])
-
-
 def test_a_deleted_notebook_comes_back(copy):
     (copy.work / ONE).unlink()
     copy.update()
@@ -192,12 +174,6 @@ def test_a_place_that_is_taken(tmp_path, name):
         (copy.work / name).touch()
     with pytest.raises(OSError, match=rf"{name}.*: move it away, or"):
         copy.update()
-
-
-def test_nothing_is_written_where_nothing_changed(copy, monkeypatch):
-    """So a copy that is read-only opens."""
-    monkeypatch.setattr(lab, "write", lambda *given: 1 / 0)
-    copy.update()
 
 
 def test_the_command_opens_the_index(tmp_path, monkeypatch):

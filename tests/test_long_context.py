@@ -88,14 +88,6 @@ def test_states_follow_rotations_mask_and_attention():
     assert len(calls) == llama.config.n_layers
 
 
-def test_losses_can_be_learned_from():
-    llama = random_llama().requires_grad_(True)
-    rows = random_ids(2, 20)
-    rotations = rotations_at(rope_frequencies(llama.config), torch.arange(19))
-    position_losses(llama, rows, rotations).mean().backward()
-    assert all(p.grad is not None for p in llama.parameters())
-
-
 # -- windows and caps ------------------------------------------------------
 
 

@@ -9,7 +9,6 @@ from itertools import product
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
 
 import llamalib
 from llamalib import LLAMA_1B, KVCache
@@ -60,14 +59,15 @@ def test_logits_are_those_of_transformers(case):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_logits_beyond_position_8192(case):
-    kv, rope, batch, tied = case
-    ours, theirs = both(kv, rope, tied, n_layers=1)  # long enough as it is
+@pytest.mark.parametrize(
+    "kv, rope", [(1, "x8"), (2, "plain"), (2, "x32"), (8, "x32")]
+)
+def test_logits_beyond_position_8192(kv, rope):
+    ours, theirs = both(kv, rope, True, n_layers=1)  # long enough as it is
     T = 8192 + 40
-    tokens = random_ids(batch, T)
+    tokens = random_ids(1, T)
     expected = theirs(tokens, logits_to_keep=40).logits
-    cache = KVCache(ours.config, T, batch)
+    cache = KVCache(ours.config, T)
     llamalib.prefill(ours, tokens[:, :-40], cache)
     assert_same_logits(ours(tokens[:, -40:], cache), expected)
 
@@ -121,28 +121,6 @@ def test_in_chunks_with_a_cache_as_at_once(chunks):
     found = torch.cat(found, dim=1)
     assert torch.allclose(found, llama(tokens), atol=1e-5)
     assert cache.length == 20
-
-
-@torch.no_grad()
-def test_prefill_in_chunks_as_at_once():
-    llama = random_llama()
-    tokens = random_ids(1, 50)
-    at_once = llamalib.prefill(llama, tokens, KVCache(llama.config, 50))
-    passes = []
-    llama.register_forward_pre_hook(
-        lambda _, arguments: passes.append(arguments[0].shape[1])
-    )
-    for chunk, expected in (
-        (1, [1] * 50),
-        (13, [13, 13, 13, 11]),
-        (49, [49, 1]),
-    ):
-        passes.clear()
-        cache = KVCache(llama.config, 50)
-        found = llamalib.prefill(llama, tokens, cache, chunk=chunk)
-        assert passes == expected
-        assert torch.allclose(found, at_once, atol=1e-5)
-    assert torch.allclose(at_once, llama(tokens)[:, -1], atol=1e-5)
 
 
 @torch.no_grad()
@@ -265,32 +243,6 @@ def test_a_layer_can_be_exchanged():
     assert torch.equal(llama(tokens), expected(tokens))
 
 
-def frames() -> list[str]:
-    """Return the names of llamalib's functions that are being called."""
-    own = str(ROOT / "llamalib")
-    found, frame = [], sys._getframe()
-    while frame := frame.f_back:
-        if frame.f_code.co_filename.startswith(own):
-            found.append(frame.f_code.co_qualname)
-    return found[::-1]
-
-
-@torch.no_grad()
-def test_three_frames_from_a_call_to_rope(monkeypatch):
-    """Llama.forward, TransformerBlock.forward, Attention.forward."""
-    llama, seen = random_llama(), []
-    rotate = llamalib.model.apply_rotary_emb
-
-    def noting(*args):
-        seen.append(frames())
-        return rotate(*args)
-
-    monkeypatch.setattr(llamalib.model, "apply_rotary_emb", noting)
-    llama(random_ids(5))
-    names = ["Llama", "TransformerBlock", "Attention"]
-    assert seen == [[f"{name}.forward" for name in names]] * 2
-
-
 ALONE = """
 import json, sys, torch
 from model import Llama, ModelArgs
@@ -372,48 +324,20 @@ def copied(module):
     return module
 
 
-def replace_norm(llama):
-    llama.norm = copied(llama.norm)
+def replace_layer(llama):
+    llama.layers[1] = copied(llama.layers[1])
 
 
 def replace_embedding(llama):
     llama.tok_embeddings = copied(llama.tok_embeddings)
 
 
-def replace_layer(llama):
-    llama.layers[1] = copied(llama.layers[1])
-
-
-def replace_matrix(llama):
-    llama.layers[0].feed_forward.w2 = copied(llama.layers[0].feed_forward.w2)
-
-
-def swap_layers(llama):
-    first, second = llama.layers
-    llama.layers[0], llama.layers[1] = second, first
-
-
 def assign(llama):
     llama.load_state_dict(copied(llama).state_dict(), assign=True)
 
 
-def set_parameter(llama):
-    llama.output.weight = copied(llama).output.weight
-
-
-CHANGES = [
-    replace_norm,
-    replace_embedding,
-    replace_layer,
-    replace_matrix,
-    swap_layers,
-    assign,
-    set_parameter,
-]
-
-
 @torch.no_grad()
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", [replace_layer, replace_embedding, assign])
 @pytest.mark.parametrize("tied", (True, False))
 def test_what_the_module_holds_is_what_runs_and_what_is_saved(
     change, tied, tmp_path
@@ -433,23 +357,6 @@ def test_what_the_module_holds_is_what_runs_and_what_is_saved(
     llamalib.save(llama, tmp_path)
     again = llamalib.load(tmp_path, device="cpu")
     assert torch.equal(again(tokens), found)
-
-
-@torch.no_grad()
-def test_a_parametrized_weight():
-    class Doubled(torch.nn.Module):
-        def forward(self, weight):
-            return 2 * weight
-
-    llama, expected, tokens = random_llama(), random_llama(), random_ids(7)
-    expected.norm.weight.mul_(2)
-    parametrize.register_parametrization(llama.norm, "weight", Doubled())
-    assert torch.equal(llama(tokens), expected(tokens))
-    parametrize.register_parametrization(
-        llama.layers[1].attention.wo, "weight", Doubled()
-    )
-    expected.layers[1].attention.wo.weight.mul_(2)
-    assert torch.equal(llama(tokens), expected(tokens))
 
 
 @torch.no_grad()

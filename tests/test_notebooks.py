@@ -1,14 +1,11 @@
 """Properties of every committed notebook."""
 
 import ast
-import builtins
 import contextlib
-import dis
 import html
 import io
 import json
 import re
-import types
 
 import pytest
 import torch
@@ -143,16 +140,6 @@ def printed_by_cell(text, names, may_fail):
     return printed.getvalue()
 
 
-def test_a_cell_that_changes_what_it_reads_is_found():
-    cells = [((), "n = 0"), ((), "n += 1\nprint(n)"), ((), "print(n)")]
-    assert run_twice(cells) == ("1\n2\n", ["n += 1\nprint(n)"])
-    cells = [((), "n = [1]"), ((), "print(n.pop())")]
-    with pytest.raises(IndexError):
-        run_twice(cells)
-    cells = [(("long",), "n = 1"), ((), "print(n)")]
-    assert run_twice(cells) == ("", [])
-
-
 def test_a_widget_leaves_a_still_picture(path, cells):
     """The saved output is its first picture or text and needs no kernel."""
     saved = [
@@ -225,10 +212,6 @@ def test_exported_cells_run_after_those_that_their_imports_name():
             for name in imported_from_llamalib(source) & set(pasted):
                 names[name] = pasted[name]
             exec(without_known_imports(source, pasted), names)
-            for function in own_functions(names):
-                used = set(globals_of(function.__code__))
-                missing = used - set(names) - set(dir(builtins))
-                assert not missing, f"{path.name}: {missing}"
         pasted |= {n: v for n, v in names.items() if is_own(v)}
         pasted |= {n: v for n, v in names.items() if n.isupper()}
     llama = llamalib.load(device="cpu", dtype=torch.float32)
@@ -245,27 +228,6 @@ def test_exported_cells_run_after_those_that_their_imports_name():
 
 def is_own(value):
     return getattr(value, "__module__", None) == "pasted"
-
-
-def own_functions(names):
-    """Yield the functions and methods that the pasted cells define."""
-    for value in filter(is_own, list(names.values())):
-        inside = vars(value).values() if isinstance(value, type) else ()
-        for each in (value, *inside):
-            code = getattr(each, "__code__", None)
-            own = getattr(each, "__globals__", None) is names
-            if own and code.co_filename == "<string>":
-                yield each
-
-
-def globals_of(code):
-    """Yield the global names that a function's code loads."""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            yield instruction.argval
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from globals_of(inner)
 
 
 # Lines under 80 columns fit on a slide.

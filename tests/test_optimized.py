@@ -1,11 +1,9 @@
 """Python without docstrings and asserts: `python -OO`, PYTHONOPTIMIZE=2."""
 
-import ast
 import subprocess
 import sys
 
 from llamalib.load import ROOT
-from tests.helpers import code_cells
 
 CODE = """
 import importlib, pkgutil, sys
@@ -31,17 +29,3 @@ def test_the_package_needs_no_docstrings():
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(" Paris") and done.stdout.endswith("False\n")
-
-
-def test_no_notebook_of_the_main_road_imports_transformers():
-    """Without docstrings, its import of any model fails."""
-    found = []
-    for path in sorted((ROOT / "notebooks").glob("0*.ipynb")):
-        for _, source in code_cells(path):
-            for node in ast.walk(ast.parse(source)):
-                names = [alias.name for alias in getattr(node, "names", ())
-                         if isinstance(alias, ast.alias)]  # fmt: skip
-                names.append(getattr(node, "module", None) or "")
-                if any(n.split(".")[0] == "transformers" for n in names):
-                    found.append((path.name, ast.unparse(node)))
-    assert not found

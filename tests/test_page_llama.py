@@ -803,68 +803,6 @@ def test_texts_are_never_markup(opened):
     assert shown.text == text
 
 
-def test_ties_with_the_kth_are_kept(opened):
-    code = "return Array.from(llama.next_token_probs("
-    code += "Float32Array.of(1, 3, 1, 0, -2), 1, given[0]))"
-    logits = torch.tensor([1.0, 3.0, 1.0, 0.0, -2.0])
-    for k in range(1, 7):
-        found = torch.tensor(call(opened, code, k), dtype=torch.float32)
-        assert torch.allclose(found, next_token_probs(logits, 1, k))
-
-
-def test_a_newer_text_ends_the_run_of_the_older(opened):
-    """After a change, no more than a piece of 32 tokens is computed."""
-    submit(opened, "next")
-    said(opened, "next", DONE["next"])
-    code = """
-    const m = await llama.load(), forward = m.forward;
-    const field = document.querySelector("[data-part=next] [type=text]");
-    const type = (text) => { field.value = text;
-      field.dispatchEvent(new Event("input", {bubbles: true})); };
-    window.pieces = [];
-    m.forward = function (ids, ...rest) {
-      pieces.push(ids.length);
-      if (pieces.length === 2) type("Monday,");
-      return forward.call(this, ids, ...rest);
-    };
-    type("word ".repeat(100));
-    """
-    call(opened, code)
-
-    def words():
-        (caption,) = inside(opened, "next", "caption")
-        return caption.text
-
-    wait_for("the new text", lambda: "Monday" in words(), 40)
-    assert active(opened, "pieces")[:2] == [32, 32]
-    assert len(active(opened, "pieces")) == 3
-    fill(opened, "next", "word " * 100)  # the text of the run that ended
-    wait_for("the old text", lambda: "word word" in words(), 40)
-    assert len(active(opened, "pieces")) > 6
-
-
-def test_draws_are_neither_lost_nor_invented(opened):
-    (button,) = inside(opened, "sampling", "[type=button]")
-    assert button.get_attribute("aria-disabled") == "true"
-    button.click()  # does not load 13 MB
-    submit(opened, "sampling")
-    said(opened, "sampling", "far: 0")
-    press_thrice = "for (const _ of 'abc') given[0].click()"
-    fill(opened, "sampling", "word " * 100)
-    call(opened, press_thrice, button)
-    said(opened, "sampling", "far: 60")
-    fill(opened, "sampling", "")
-    call(opened, press_thrice, button)
-    said(opened, "sampling", "empty")
-    fill(opened, "sampling", "Monday,")
-    said(opened, "sampling", "far: 0")
-    for seed in ("", "2.7", "-1", "4294967296"):
-        fill(opened, "sampling", seed, "seed")
-        said(opened, "sampling", "seed: expected a whole number from 0 to")
-    fill(opened, "sampling", "3", "seed")
-    said(opened, "sampling", "far: 0, with seed 3")
-
-
 def test_a_server_that_is_gone(server, driver):  # noqa: F811
     driver.get(f"{server.address}/index.html")
     driver.execute_cdp_cmd("Network.enable", {})

@@ -85,11 +85,6 @@ def test_boxes_wrap_and_hold_their_texts(n):
     assert (count == 0) == (n == 0)
 
 
-def test_ink_is_readable():
-    assert charts.ink("white") == charts.ink("#F0E442") == "black"
-    assert charts.ink("black") == charts.ink("attention") == "white"
-
-
 # -- the map ----------------------------------------------------------------
 
 
@@ -215,41 +210,9 @@ def test_a_drawing_is_described_by_its_texts():
     assert theme.alt_text(fig) == "Two boxes. embed, norm"
 
 
-def test_names_on_the_axes_are_read_and_numbers_are_not():
-    fig, ax = theme.canvas(2)
-    ax.set_yticks([0, 1], ["␣Paris", "10"])
-    charts.finish(ax, "", "p", "")
-    assert theme.alt_text(fig) == "p: ␣Paris"
-
-
 def test_a_picture_without_words_is_refused():
     with pytest.raises(ValueError, match="no title"):
         theme.alt_text(theme.canvas(2)[0])
-
-
-def test_lines_share_their_places_or_have_their_own():
-    fig, ax = theme.canvas(2)
-    looks = [("key", "o-"), ("black", "--", dict(lw=5))]
-    charts.lines(ax, {"a": [1, 2], "b": [3, 4]}, looks, [7, 9], lw=3)
-    charts.lines(ax, {"c": ([1], [5])}, looks)
-    found = [line.get_xydata().tolist() for line in ax.lines]
-    assert found == [[[7, 1], [9, 2]], [[7, 3], [9, 4]], [[1, 5]]]
-    assert [line.get_linewidth() for line in ax.lines] == [3, 5, 2]
-    assert ax.lines[0].get_color() == theme.COLOURS["key"]
-
-
-def test_grouped_bars_are_side_by_side_around_their_places():
-    series = {"one": [3, 1], "two": [2, 5]}
-    fig, (upright, across) = theme.panels(2, 2)
-    charts.grouped_bars(upright, series, ("key", "query"), start=1)
-    found = [(b.get_x(), b.get_y(), b.get_height()) for b in upright.patches]
-    wanted = [(-0.4, 1, 2), (0.6, 1, 0), (0, 1, 1), (1, 1, 4)]
-    assert found == [pytest.approx(bar) for bar in wanted]
-    charts.grouped_bars(across, series, ("key", "query"), across=True)
-    tops = [bar.get_y() for bar in across.patches]
-    # the first group is at the top, and in it the first name
-    assert tops[0] > tops[2] > tops[1] > tops[3]
-    assert [bar.get_width() for bar in across.patches] == [3, 1, 2, 5]
 
 
 def test_ranked_bars_begin_at_the_top():

@@ -21,36 +21,18 @@ from llamalib import (
     rms_norm,
     scale_frequencies,
 )
-from tests.helpers import random_llama, small_config, small_ranks
+from tests.helpers import (
+    assert_follows,
+    random_llama,
+    small_ranks,
+)
 
 MAKE = {
     "tensors": (nb00.tensors, ()),
-    "tokens": (nb01.tokens, ()),
+    "tokens": (nb01.tokens, ("Hello <|eot_id|>",)),
     "nearest": (nb02.nearest, ()),
     "norm": (nb03.norm, ([0, 5, 7],)),
     "rotation": (nb04.rotation, ()),
-}
-MOVES = [
-    ("tensors", "name", "layers.3.feed_forward.w2.weight"),
-    ("tensors", "log", True),
-    ("tokens", "text", "The capital of France"),
-    ("nearest", "token", " three"),
-    ("nearest", "token", "<|eot_id|>"),
-    ("nearest", "token", "#5"),
-    ("nearest", "centre", True),
-    ("norm", "token", 0),
-    ("norm", "scale", 100.0),
-    ("norm", "epsilon", 10.0),
-    ("rotation", "position", 40),
-    ("rotation", "pair", 2),
-    ("rotation", "theta", 1000),
-]
-REPRS = {
-    "tensors": "Play(name='layers.0.attention.wq.weight', log=False)",
-    "tokens": "Play(text='Hello, llama! 你好 🦙', special=False)",
-    "nearest": "Play(token=' France', centre=False)",
-    "norm": "Play(token=2, scale=1.0, epsilon=1e-05)",
-    "rotation": "Play(position=5, pair=1, theta=500000)",
 }
 
 
@@ -70,19 +52,8 @@ def drawn(play, **values):
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_a_widget_opens(plays, name):
-    assert repr(plays[name]) == REPRS[name]
-    assert plays[name].message.value == "" and plays[name].picture.value
-
-
-@pytest.mark.parametrize("name, control, value", MOVES)
-def test_every_control_changes_the_picture(plays, name, control, value):
-    play = plays[name]
-    before, old = play.picture.value, play.controls[control].value
-    play.controls[control].value = value
-    assert play.message.value == "" and play.picture.value != before
-    play.controls[control].value = old
-    assert play.picture.value == before
+def test_a_widget_follows_each_of_its_controls(plays, name):
+    assert_follows(plays[name])
 
 
 # -- 00 ---------------------------------------------------------------------
@@ -130,12 +101,6 @@ def test_texts_of_all_kinds(plays, text):
     assert ("no tokens" in found[0]) == (not text)
     assert found[-1].endswith("more tokens, not drawn") == (len(text) > 9)
     assert len(found) <= 2 + 3 * nb01.MOST_TOKENS
-
-
-def test_an_error_of_the_tokenizer_is_a_message(pocket):
-    play = nb01.tokens(pocket)
-    play.controls["text"].value = "a\ud800"
-    assert "surrogate" in play.message.value
 
 
 # -- 02 ---------------------------------------------------------------------
@@ -244,36 +209,6 @@ def test_angles_are_signed_from_query_to_key():
     assert "3 full rotations and 90.0°" in fig.axes[0].get_xlabel()
 
 
-def test_parameters_by_layer():
-    layer = {"attention": 2e6, "norms": 1e6}
-    stops = [{"embedding": 5e6}, *[layer] * 126, {"norms": 1e6}]
-    (ax,) = nb00.parameters_by_layer({"t": (stops, True)}).axes
-    outline = ax.patches[-1]
-    assert outline.get_height() == 5 and outline.get_facecolor()[3] == 0
-    assert (ax.patches[2].get_y(), ax.patches[2].get_height()) == (2, 1)
-    assert len(ax.get_xticks()) < 14
-
-
-def test_equal_weights_and_an_untied_output(plays):
-    tied = "the same numbers as tok_embeddings.weight"
-    ax, _ = drawn(plays["tensors"], name="output.weight")
-    assert tied in ax.get_title(loc="left")
-    llama = random_llama(small_config(), tied=False).to(torch.bfloat16)
-    llama.norm.weight.fill_(1)
-    play = nb00.tensors(llama)
-    ax, _ = drawn(play, name="norm.weight")
-    assert "from 1.000 to 1.000" in ax.get_title(loc="left")
-    ax, _ = drawn(play, name="output.weight")
-    assert tied not in ax.get_title(loc="left")
-
-
-def test_sines_and_cosines_are_apart():
-    table = np.arange(12.0).reshape(2, 6) / 12
-    sines, cosines = nb02.position_table(table).axes[:2]
-    assert np.array_equal(sines.images[0].get_array(), table[:, 0::2])
-    assert np.array_equal(cosines.images[0].get_array(), table[:, 1::2])
-
-
 def test_gamma_by_norm_sorts_the_norms():
     gammas = torch.arange(5.0)[:, None] + torch.linspace(-0.1, 0.1, 101)
     (ax,) = nb03.gamma_by_norm(gammas).axes  # two layers and the final norm
@@ -281,23 +216,6 @@ def test_gamma_by_norm_sorts_the_norms():
     assert np.allclose(found["before attention"], [0, 2])
     assert np.allclose(found["before feed-forward"], [1, 3])
     assert np.allclose(found["final"], [4])
-
-
-def test_paths_end_on_the_circle():
-    paths = {"a": [[(3, 4), (0.6, 0.8)]], "b": [[(1, 2), (0, 1), (2, 2)]]}
-    for ax, path in zip(nb03.two_norms(paths).axes, paths.values()):
-        circle, line, *moves = ax.lines
-        assert np.allclose(np.hypot(*circle.get_data()), 2**0.5)
-        assert np.allclose(np.sum(line.get_data(), 0), 0)
-        assert np.allclose(moves[0].get_xydata(), path[0])
-
-
-def test_the_first_token_is_a_line_and_the_others_a_band():
-    rms = torch.tensor([[1.0, 2, 3], [4, 5, 9], [1, 8, 7]])  # (2L + 1, T)
-    (ax,) = nb03.rms_by_norm(rms, ["a", "b", "c"]).axes
-    assert ax.lines[0].get_ydata().tolist() == [1, 4, 1]
-    band = ax.collections[0].get_paths()[0].vertices
-    assert (band[:, 1].min(), band[:, 1].max()) == (2, 9)
 
 
 def test_clocks_draw_up_as_up():

@@ -23,7 +23,7 @@ from lessons.texts import STORY
 from lessons.theme import COLOURS, GROUPS
 from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
 from llamalib.probe import replaced
-from tests.helpers import random_llama, small_ranks
+from tests.helpers import assert_follows, random_llama, small_ranks
 
 PROMPT = "The capital of France is"
 LABELS = ["The", " cat", "\n"]
@@ -43,15 +43,6 @@ def some_maps(H, T=3):
     return scores.softmax(-1)
 
 
-def test_masks_show_who_sees_whom():
-    squares = [("all", causal_mask(3), LABELS, LABELS)]
-    squares += [("last", causal_mask(1, 3), LABELS[-1:], LABELS)]
-    square, row = nb05.masks(squares).axes
-    assert square.images[0].get_array().tolist() == np.tri(3).tolist()
-    assert row.images[0].get_array().tolist() == [[1, 1, 1]]
-    assert "".join(texts(square.texts)) == "0−∞−∞00−∞000"
-
-
 @pytest.mark.parametrize("H, KV", [(1, 1), (6, 3), (32, 8)])
 def test_heads_of_a_group_have_one_colour(H, KV):
     maps = some_maps(H)
@@ -61,26 +52,6 @@ def test_heads_of_a_group_have_one_colour(H, KV):
         assert np.allclose(ax.images[0].get_array(), weights)
         assert ax.get_title() == f"head {h} · KV {g}"
         assert ax.spines["top"].get_edgecolor() == to_rgba(GROUPS[g])
-
-
-@pytest.mark.parametrize("H, KV", [(8, 2), (32, 8), (1, 1)])
-def test_query_heads_share_their_groups_kv_head(H, KV):
-    whole, grouped = nb05.sharing(H, {"multi-head": H, "grouped": KV}).axes
-    assert all(len(set(line.get_xdata())) == 1 for line in whole.lines)
-    ends = [tuple(line.get_xdata()) for line in grouped.lines]
-    below = np.arange(H).reshape(KV, -1).mean(1)  # the middle of each group
-    assert ends == [(h, below[h // (H // KV)]) for h in range(H)]
-
-
-def test_the_lens_has_the_embedding_at_the_bottom():
-    words = [["a", " b"], ["$", "d\n"], ["e", ""]]
-    p = torch.tensor([[0.1, 0.9], [0.3, 0.4], [0.6, 1.0]])
-    ax = nbF.lens_map(words, p, ["x", " y"], "t").axes[0]
-    assert texts(ax.texts) == ["a", "␣b", r"\$", "d⏎", "e", "∅"]
-    inks = ["black", "white", "black", "black", "white", "white"]
-    assert [text.get_color() for text in ax.texts] == inks
-    (_, low), (_, high) = ax.transData.transform([(0, 0), (0, 2)])
-    assert low < high
 
 
 def test_the_roofs_meet_where_they_should():
@@ -131,20 +102,6 @@ MAKE = {
     "next_token": nb07.next_token,
     "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),
 }
-REPRS = {
-    "heads": f"Play(text={PROMPT!r}, layer=3, head=0)",
-    "one_gate": "Play(z=1.0, up=2.0)",
-    "neurons": "Play(layer=3, neuron=391, order='by number')",
-    "next_token": f"Play(prompt={PROMPT!r}, bars=10)",
-    "sampling": "Play(text='Once there was a', temperature=0.7, k=0, p=0.9)",
-}
-MOVES = {
-    "heads": dict(text="Once", layer=5, head=5),
-    "one_gate": dict(z=-5.0, up=-1.0),
-    "neurons": dict(layer=1, neuron=2, order="selective first"),
-    "next_token": dict(prompt="The capital of Japan is", bars=3),
-    "sampling": dict(text="The", temperature=2.0, k=3, p=0.4),
-}
 ODD = ("水 🦙", "$x$ costs $", " ", "a\tb", "<|end_of_text|>", "")
 
 
@@ -161,15 +118,7 @@ def drawn(play, **values):
 
 @pytest.mark.parametrize("name", MAKE)
 def test_a_widget_follows_each_of_its_controls(plays, name):
-    play, first = plays[name], plays[name].picture.value
-    bundle, _ = play._repr_mimebundle_()
-    assert bundle["text/plain"] == repr(play) == REPRS[name]
-    assert set(MOVES[name]) == set(play.controls)
-    for control, value in MOVES[name].items():
-        old, play.controls[control].value = play.controls[control].value, value
-        assert play.picture.value != first and not play.message.value
-        play.controls[control].value = old
-        assert play.picture.value == first
+    assert_follows(plays[name])
 
 
 @pytest.mark.parametrize(
@@ -181,11 +130,6 @@ def test_any_text_can_be_typed(plays, name, control):
         warnings.simplefilter("error")  # a glyph that is missing
         for text in ODD:
             drawn(plays[name], **{control: text})[0].figure.canvas.draw()
-
-
-def test_what_no_utf8_can_hold_is_an_error(plays):
-    with pytest.raises(ValueError, match="surrogate"):
-        drawn(plays["next_token"], prompt="\ud800")
 
 
 def test_heads_shows_the_head_that_is_chosen(plays, pocket):
@@ -344,42 +288,6 @@ def test_the_stop_button_stops(pocket, monkeypatch):
     assert go(stream) == fresh.text.value != before
 
 
-def test_gates_of_each_layer():
-    share = torch.tensor([0.3, 0.7])
-    rows = [[-0.2, -0.1, 0.0, 0.5, 1.0], [-0.3, -0.2, -0.1, 0.1, 0.2]]
-    left, right = nb06.gate_openness(share, rows).axes
-    assert [bar.get_height() for bar in left.patches] == approx([0.3, 0.7])
-    boxes = [(bar.get_y(), bar.get_height()) for bar in right.patches]
-    assert np.allclose(boxes, [(-0.1, 0.6), (-0.2, 0.3)])
-
-
-def test_one_gate_moves_both_dots():
-    for z, up, gate in ((1.0, 2.0, 0.7311), (-5.0, -1.0, -0.0335)):
-        left, right = nb06.one_gate().draw(z, up).axes
-        assert left.lines[1].get_xydata()[0] == approx((z, gate), abs=1e-4)
-        end = gate * up, -gate * up
-        assert right.lines[1].get_xydata()[0] == approx(end, abs=1e-3)
-
-
-def test_lengths_are_coloured_by_their_logarithm():
-    norms = torch.tensor([[1.0, 2.0], [3.0, 4.0], [50.0, 1000.0]])
-    ax = nb06.stream_norms(norms, ["a", " b"]).axes[0]
-    found = ax.images[0].norm([1, 1000**0.5, 1000]).tolist()
-    assert found == approx([0, 0.5, 1])
-    rows = ["embedding", "layer 0: + attention", "layer 0: + feed-forward"]
-    assert texts(ax.get_yticklabels()) == rows
-    assert texts(ax.texts) == ["1", "2", "3", "4", "50", "1000"]
-    assert [t.get_color() for t in ax.texts] == ["black"] * 4 + ["white"] * 2
-
-
-def test_order_is_drawn_after_each_block():
-    changes = {"none": torch.zeros(3), "mask": torch.tensor([1e-7, 0.1, 0.2])}
-    (ax,) = nbF.order_by_layer(changes).axes
-    below, above = (line.get_xydata().tolist() for line in ax.lines)
-    assert np.allclose(below, [[k, 1e-9] for k in (1, 2, 3)], atol=1e-12)
-    assert np.allclose(above, [[1, 1e-7], [2, 0.1], [3, 0.2]])
-
-
 def test_parts_alternate_after_the_embedding():
     fig = nbF.stream_parts({("t", "l"): torch.tensor([0.3, 0.1, 0.2, -1, 4])})
     (ax,) = fig.axes
@@ -388,23 +296,6 @@ def test_parts_alternate_after_the_embedding():
     tones = [to_hex(bar.get_facecolor()) for bar in ax.patches[::2]]
     roles = ("attention", "feed-forward", "residual")
     assert tones == [COLOURS[role].lower() for role in roles]
-
-
-def test_the_unit_interval_is_filled():
-    names, p = ["long name", "b", "c"], [0.05, 0.01, 0.5]
-    (ax,) = nb08.unit_interval(names, p, [0.1]).axes
-    pieces = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
-    assert np.allclose(pieces[1:], [(0.05, 0.01), (0.06, 0.5), (0.56, 0.44)])
-    # upright in a narrow piece, nothing in a narrower one
-    assert [text.get_rotation() for text in ax.texts] == [90, 0]
-
-
-def test_cut_off_tokens_are_grey():
-    shapes = {"cut": ([0.6, 0.3, 0.1], [1.0, 0, 0])}
-    (ax,) = nb08.reshaped([" a", "b"], shapes, "7 others").axes
-    widths = [bar.get_width() for bar in ax.patches]
-    assert widths == [0, 0.3, 0.1, 1, 0, 0] and texts(ax.texts) == [" 1.00"]
-    assert texts(ax.get_yticklabels()) == ["␣a", "b", "7 others"]
 
 
 def test_samples_branch_where_they_differ():
@@ -428,13 +319,3 @@ def test_selective_neurons_come_first(plays):
 
     found = [selective(place) for place in (0, 1, 2, 100, 500, 1023)]
     assert found == sorted(found, reverse=True) and found[0] > 20
-
-
-def test_a_cache_is_compared_with_the_weights():
-    lengths = [256, 512, 1024, 2048]
-    series = {"MHA": [4 * n for n in lengths], "GQA": lengths}
-    (ax,) = nb05.cache_bytes(lengths, series, 5000).axes
-    assert [line.get_ydata()[-1] for line in ax.lines[:2]] == [8192, 2048]
-    assert set(ax.lines[2].get_ydata()) == {5000}
-    written = ["8.19 kB", "2.05 kB", "the weights: 5 kB"]
-    assert texts(ax.texts) == written

@@ -18,37 +18,13 @@ from lessons.theme import visible
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
 from llamalib.load import tensor_shapes
 from llamalib.probe import record
-from tests.helpers import random_ids, random_llama, small_ranks
+from tests.helpers import assert_follows, random_ids, random_llama, small_ranks
 
 TEXT = "The capital of France is Paris. 2 + 3 = 5"
 IDS = random_ids(6).tolist()
 FREQS = torch.tensor([1.0, 0.1, 0.001])
 XS = torch.tensor([100.0, 300.0])
 E = 8
-REPRS = {
-    "training": "step=100, head=(1, 2)",
-    "quantization": "name='layers.0.attention.wq.weight', bits=4, g=0",
-    "routing": f"text={TEXT!r}, run='run 1', stage=2",
-    "longer": "way='by wavelength', factor=8",
-    "cuts": "model='1B', n=8, rank=3",
-}
-MOVES = [
-    ("training", "step", 50),
-    ("training", "head", (0, 7)),
-    ("quantization", "name", "tok_embeddings.weight"),
-    ("quantization", "bits", 3),
-    ("quantization", "g", 32),
-    ("routing", "text", "One, two"),
-    ("routing", "run", "run 4"),
-    ("routing", "stage", 0),
-    ("longer", "way", "positions divided"),
-    ("longer", "factor", 2),
-    ("cuts", "model", "wide"),
-    ("cuts", "n", 16),
-    ("cuts", "rank", 7),
-]
-
-
 SHAPES = {"1B": LLAMA_1B, "wide": replace(LLAMA_1B, dim=4096)}
 
 
@@ -138,22 +114,11 @@ def plays(pocket):
     }
 
 
-@pytest.mark.parametrize("name", REPRS)
-def test_a_widget_opens_with_a_picture(plays, name):
-    play = plays[name]
-    assert repr(play) == f"Play({REPRS[name]})"
-    assert play.picture.value and not play.message.value
-    assert play._repr_mimebundle_()[0]["text/html"]
-
-
-@pytest.mark.parametrize("name, control, value", MOVES)
-def test_every_control_changes_the_picture(plays, name, control, value):
-    play = plays[name]
-    moved, first = play.controls[control], play.picture.value
-    before, moved.value = moved.value, value
-    assert play.picture.value != first and not play.message.value
-    moved.value = before
-    assert play.picture.value == first
+@pytest.mark.parametrize(
+    "name", ["training", "quantization", "routing", "longer", "cuts"]
+)
+def test_a_widget_follows_each_of_its_controls(plays, name):
+    assert_follows(plays[name])
 
 
 # -- A ----------------------------------------------------------------------
@@ -297,73 +262,3 @@ def test_a_part_covers_its_rows_or_columns(plays, rank, n):
     title = f"1B, rank {rank} of {n} processes: {size} of weights in all"
     assert ax.get_title("left") == title
     assert ax.texts[0].get_text() == "wq\n2,048 × 2,048"
-
-
-def test_a_rank_that_is_not_there_is_named(plays):
-    play = plays["cuts"]
-    play.controls["rank"].value = 15
-    assert play.message.value == "the last of 8 processes has rank 7"
-    play.controls["rank"].value = 3
-    assert not play.message.value
-
-
-def test_running_mean():
-    assert nbA.running_mean([1, 3, 5, 7]) == [1, 2, 3, 4]
-    assert nbA.running_mean([]) == []
-    assert nbA.running_mean(range(100))[-1] == 89.5  # of 20
-
-
-def test_errors_of_a_row_lie_within_half_a_step():
-    row = torch.tensor([0.1, -0.3])
-    _, below = nbB.stairs(row, [0.0, -0.25], [-0.25, 0.0, 0.25], "").axes
-    bars = [bar.get_height() for bar in below.patches]
-    assert bars == pytest.approx([-0.1, 0.05])
-    halves = sorted(line.get_ydata()[0] for line in below.lines)
-    assert halves == pytest.approx([-0.125, 0, 0.125])
-
-
-def test_a_loss_is_drawn_above_the_base():
-    (ax,) = nbB.loss_by_matrix(["output", "w2"], [1.5, 1.25], 1.0, 2).axes
-    heights = [bar.get_height() for bar in ax.patches]
-    assert heights == pytest.approx([0.5, 0.25])
-
-
-def test_parameters_are_shares_that_fill_a_row():
-    models = {"$ a": (1e6, 2e6, 7e6), "b": (1e9, 3e9, 4e9)}
-    fig = nbC.active_parameters(models, [1, 2], [2, 3.5])
-    left, right = fig.axes
-    ends = [(bar.get_x(), bar.get_width()) for bar in left.patches]
-    expected = [(0, 0.1), (0.1, 0.2), (0.3, 0.7)]
-    expected += [(0, 0.125), (0.125, 0.375), (0.5, 0.5)]
-    assert ends == [pytest.approx(pair) for pair in expected]
-    active = [r"\$ a: 0.003 of 0.01 billion active"]
-    active += ["b: 4 of 8 billion active"]
-    assert texts(left.texts) == active
-    assert right.lines[0].get_xydata().tolist() == [[1, 2], [2, 3.5]]
-
-
-@pytest.mark.parametrize("errors", [[0.1, 0.2, 0.1], None])
-def test_a_gap_is_marked_at_every_full_rotation(errors):
-    waves = {3: 90.0, 4: 150.0, 5: 1000.0}
-    fig = nbD.loss_by_gap([0, 100, 200], [1.0, 5.0, 2.0], errors, waves, 1.5)
-    upper, lower = fig.axes
-    at = [(line.get_xdata()[0], line.get_ydata()[0]) for line in lower.lines]
-    assert at == [(0, 0), (90, 0), (180, 0), (0, 1), (150, 1), (0, 2)]
-    assert texts(lower.texts) == ["1 rotation", "2 rotations", "1 rotation"]
-    assert texts(lower.get_yticklabels())[0] == "pair 3: 90"
-    assert len(upper.collections) == (errors is not None)
-    assert named(upper)["first half not seen"] == [1.5, 1.5]
-
-
-def test_memory_is_drawn_without_and_with_the_cache():
-    weights = {"$ a": [8e9, 4e9], "b": [2e11, 1e11]}
-    caches = {"$ a": [1e9, 5e8], "b": [1e10, 1e10]}
-    (ax,) = nbE.memory_by_devices([1, 2], weights, caches).axes
-    found = named(ax)
-    assert found[r"\$ a"] == [8e9, 4e9] and found["b"] == [2e11, 1e11]
-    assert found[r"\$ a and cache"] == [9e9, 4.5e9]
-    assert found["b and cache"] == [2.1e11, 1.1e11]
-    limits = [t.get_text() for t in ax.texts]
-    assert limits == ["24 GB", "80 GB", "141 GB"]
-    tones = {n.get_label(): n.get_color() for n in ax.lines}
-    assert tones["b"] == tones["b and cache"] != tones[r"\$ a"]

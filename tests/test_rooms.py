@@ -21,12 +21,6 @@ def read(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-# -- the dev container --------------------------------------------------------
-
-
-# -- Binder -------------------------------------------------------------------
-
-
 # -- Colab and Kaggle ---------------------------------------------------------
 
 
@@ -117,26 +111,6 @@ def test_without_an_address_it_says_what_to_fill_in(tmp_path):
         "Write the project's address into ADDRESS, then run this again.\n"
     )
     assert not list((tmp_path / "content").iterdir())
-
-
-KILLED = """
-import pathlib, zipfile
-extractall = zipfile.ZipFile.extractall
-def killed(opened, folder):
-    pathlib.Path(folder, "half").mkdir(parents=True)
-    pathlib.Path(folder, "more").mkdir()
-    sys.exit(9)
-zipfile.ZipFile.extractall = killed
-"""
-
-
-def test_killed_while_it_unpacks(tmp_path, archive):
-    """The next run begins anew."""
-    cell = with_address(setup_cells()[0], archive)
-    done = run_cells(tmp_path / "content", KILLED, cell)
-    assert done.returncode == 9
-    done = run_cells(tmp_path / "content", cell)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_wrong_address_is_one_sentence(tmp_path):

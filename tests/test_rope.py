@@ -122,9 +122,3 @@ def test_complex_numbers_give_the_same(dtype, batch):
         # another order of rounding may differ by one bfloat16
         limit = 1e-6 if dtype == torch.float32 else 2**-7
         assert torch.allclose(ours, theirs, rtol=limit, atol=1e-6)
-
-
-def test_dtypes():
-    x = torch.randn(1, 3, 2, 8, dtype=torch.bfloat16)
-    q, k = apply_rotary_emb(x, x, precompute_freqs_cis(8, 3))
-    assert q.dtype == k.dtype == torch.bfloat16

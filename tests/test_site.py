@@ -141,34 +141,6 @@ def test_the_llamas_parts_follow_the_widgets(tmp_path):
     }
 
 
-def test_the_prompt_is_the_widgets():
-    notebooks = pages.read_notebooks()
-    prompts = ("05", "If you travel"), ("07", "The capital"), ("09", "Once")
-    for number, prompt in prompts:
-        file = next(f for f in pages.PARTS if f.startswith(number))
-        section = pages.section(notebooks[file], file)
-        assert f'data-prompt="{prompt}' in section
-        assert "needs JavaScript" in section  # until the script replaces it
-    code = [
-        "".join(cell["source"]) for cell in notebooks["04_rope.ipynb"]["cells"]
-    ]  # whose widget does not say its text: llama.js knows it
-    assert any('\nprompt = "The capital of France is"' in c for c in code)
-    assert '"The capital of France is"' in (ROOT / "site/llama.js").read_text()
-
-
-def test_a_page_leads_to_the_project(tmp_path, monkeypatch):
-    """A notebook alone does not run."""
-    monkeypatch.delenv("LLAMA_PROJECT", raising=False)
-    made = pages.Pages(tmp_path)
-    assert "Get it from whoever gave you this." in made.first_page()
-    monkeypatch.setenv("LLAMA_PROJECT", "https://example.org/llama")
-    assert "from <https://example.org/llama>." in made.first_page()
-    for file, up in (("05_attention.ipynb", ""), (APPENDIX, "../")):
-        first = made.page(file)["cells"][0]["source"]
-        assert f'<a href="{up}index.html#run-it-yourself">' in first
-        assert ('href="#llama"' in first) == (file in pages.PARTS)
-
-
 APPENDIX = "appendix/F_heads.ipynb"
 
 

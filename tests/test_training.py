@@ -1,6 +1,5 @@
 """The functions of appendix A: labels, mask, loss, a step, a run, LoRA."""
 
-import math
 import sys
 
 import pytest
@@ -13,7 +12,6 @@ from llamalib.load import ROOT
 from tests.helpers import (
     random_ids,
     random_llama,
-    small_config,
     small_ranks,
     to_transformers,
 )
@@ -229,37 +227,6 @@ def test_compact_tokenizer():
 
 
 # -- a run -------------------------------------------------------------------
-
-
-def test_a_run_learns_what_repeats_and_the_end():
-    """All parts together memorize three texts in 60 steps."""
-    torch.manual_seed(0)
-    llama = llamalib.Llama(small_config(vocab_size=20, n_layers=1))
-    rows = [[1, 5, 6, 7, 8], [1, 9, 10], [1, 11, 12, 13]]
-    tokens, lengths = pad_rows(rows, most=128)
-    labels = next_token_labels(tokens, lengths, end_id=2)
-    state = {n: [p.data, 0.0, 0.0] for n, p in llama.named_parameters()}
-    losses = []
-    for step in range(60):
-        loss = next_token_loss(llama(tokens), labels)
-        llama.zero_grad()
-        loss.backward()
-        losses.append(loss.item())
-        names, parameters = zip(*llama.named_parameters())
-        grads, _ = clip_by_norm([p.grad for p in parameters], 1.0)
-        lr = learning_rate(step, 60, 1e-2, 10)
-        for name, p, grad in zip(names, parameters, grads):
-            state[name] = list(
-                adamw_step(p.data, grad, *state[name][1:], step + 1, lr=lr)
-            )
-            p.data = state[name][0]
-    assert losses[0] == pytest.approx(math.log(20), abs=0.2)
-    # the first token of a text is a guess: ln 3 at 3 of 12 positions
-    assert losses[-1] == pytest.approx(math.log(3) / 4, abs=0.05)
-    llama.requires_grad_(False)
-    for row in rows:
-        new = llamalib.generate(llama, row[:2], max_new_tokens=9, stop=(2,))
-        assert list(new) == row[2:]
 
 
 # -- after pre-training ------------------------------------------------------

@@ -8,6 +8,7 @@ prints the figures of a folder, by default those of the pocket Llama.
 import math
 import random
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -376,147 +377,66 @@ def measure_capital_heads(llama) -> tuple[list, dict]:
 # -- the table --------------------------------------------------------------
 
 
-def percent(figure) -> str:
-    right, of = figure["right"], figure["of"]
-    return f"{100 * right / of:.1f} % ({right:,} of {of:,})"
+@dataclass
+class Share:
+    """So many right answers of so many; formatted as a percentage."""
+
+    right: int
+    of: int
+
+    @property
+    def of_20_draws(self):
+        return self.right / 20
+
+    def __str__(self):
+        share = 100 * self.right / self.of
+        return f"{share:.1f} % ({self.right:,} of {self.of:,})"
 
 
-def head_name(head) -> str:
-    return f"layer {head['layer']}, head {head['head']}"
+@dataclass
+class Head:
+    """A head and its mean weight."""
+
+    layer: int
+    head: int
+    score: float
+
+    def __format__(self, words):
+        name = f"layer {self.layer}, head {self.head}"
+        weight = f"{self.score:.2f}"
+        return f"{name}: {words} {weight}" if words else f"{name} ({weight})"
 
 
-def table(figures) -> str:
-    """Return the figures as a Markdown table."""
-    facts, stories = figures["facts"], figures["stories"]
-    heads, training = figures["heads"], figures.get("training")
-    capital = facts["capital"]
-    rows = [
-        ("parameters", f"{figures['parameters']:,}"),
-        ("capital, “The capital of … is”", percent(capital["first_wording"])),
-        (
-            "capital, a wording seen with that country",
-            percent(capital["seen"]),
-        ),
-        (
-            "capital, a wording never seen with that country",
-            percent(capital["unseen"]),
-        ),
-        (
-            "capital, a wording never seen at all",
-            percent(capital["new_wordings"]),
-        ),
-    ]
-    for kind in ("continent", "language"):
-        rows += [
-            (
-                f"{kind}, a wording seen with that country",
-                percent(facts[kind]["seen"]),
-            ),
-            (
-                f"{kind}, a wording never seen with that country",
-                percent(facts[kind]["unseen"]),
-            ),
-        ]
-    rows += [
-        ("sums, 0 + 0 to 20 + 20", percent(facts["sums"])),
-        (
-            f"loss per token on {stories['stories']} unseen stories "
-            f"({stories['tokens']:,} tokens)",
-            f"{stories['loss']:.3f} nats: perplexity "
-            f"{stories['perplexity']:.2f}",
-        ),
-        (
-            "the same, a bigram model of 100,000 documents of the corpus",
-            f"{stories['bigram_loss']:.3f} nats: perplexity "
-            f"{stories['bigram_perplexity']:.2f}",
-        ),
-    ]
-    kinds = [
-        ("previous_token", "looks at the previous token (unseen stories)"),
-        ("induction_random", "induction, repeated random tokens"),
-        ("induction_names", "induction, invented names in unseen stories"),
-    ]
-    for kind, words in kinds:
-        best = heads[kind][0]
-        rows.append(
-            (
-                f"head that {words}" if kind[0] == "p" else f"head of {words}",
-                f"{head_name(best)}: mean weight {best['score']:.2f}",
-            )
-        )
-    best, silenced = heads["capital"][0], heads["capital_silenced"]
-    n = silenced["heads"]
-    rows += [
-        (
-            "head that looks most at the country, from “is”",
-            f"{head_name(best)}: mean weight {best['score']:.2f}",
-        ),
-        (
-            f"capitals without the {n} heads that give the country over three "
-            "quarters",
-            percent(silenced["looking"]),
-        ),
-        (
-            f"capitals without {n} other heads (20 draws)",
-            percent(silenced["others"]),
-        ),
-    ]
-    if training:
-        rows.append(
-            (
-                "training",
-                f"{training['tokens']:,} tokens in {training['minutes']} "
-                f"minutes, products in {training['dtype']} and weights in "
-                f"float32, on {training['machine']}",
-            )
-        )
-    lines = ["| figure | measured |", "| --- | --- |"]
-    return "\n".join(lines + [f"| {name} | {value} |" for name, value in rows])
+class Series(list):
+    """A list that is formatted as words: numbers with "and", or heads."""
+
+    def __str__(self):
+        words = [format(each) for each in self]
+        if isinstance(self[0], Head):
+            return "; ".join(words)
+        return corpus.and_list(words)
 
 
-def heads_text(figures) -> str:
-    """Return the best heads of each kind as a Markdown list."""
-    heads = figures["heads"]
-
-    def some(kind):
-        return "; ".join(
-            f"{head_name(head)} ({head['score']:.2f})" for head in heads[kind]
-        )
-
-    silenced = heads["capital_silenced"]
-    blind = corpus.and_list(map(str, silenced["blind_in_one_layer"]))
-    return "\n".join(
-        [
-            "The best heads of each kind, with their mean weights:",
-            "",
-            "- **Previous token** (60 unseen stories): "
-            + some("previous_token")
-            + ".",
-            "- **Induction**, on 40 random tokens repeated once: at a token's "
-            "second occurrence, the weight on the token that followed the "
-            "first: "
-            + some("induction_random")
-            + ". A uniform head would give 0.02.",
-            "- **Induction, on names**: in unseen stories, at the first "
-            "token of a repeated invented name, the weight on the second "
-            "token of its first occurrence: " + some("induction_names") + ".",
-            "- **The country, before a capital**: at “is” in “The capital "
-            "of … is”, the weight on the country's name, mean over "
-            f"all {silenced['none']['of']}: " + some("capital") + ". Without "
-            f"these {silenced['heads']} heads (their outputs set to zero) "
-            f"{silenced['looking']['right']} of {silenced['none']['of']} "
-            "capitals are still right; without as many others, drawn 20 "
-            f"times, {silenced['others']['right'] / 20:.0f} on average. With "
-            "the country hidden from “is” in one layer at a time, "
-            f"{blind} are right; hidden in all layers, "
-            f"{silenced['blind']['right']}.",
-        ]
-    )
+def readable(value):
+    """Return a figure as an object that formats itself."""
+    if isinstance(value, list):
+        return Series(map(readable, value))
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"right", "of"}:
+        return Share(**value)
+    if "score" in value:
+        return Head(value["layer"], value["head"], value["score"])
+    return {name: readable(each) for name, each in value.items()}
 
 
 def report(figures) -> str:
     """Return the text between the marks of data/README.md."""
-    return table(figures) + "\n\n" + heads_text(figures)
+    template = Path(__file__).with_name("figures.md").read_text("utf-8")
+    rows = template.rstrip("\n").split("\n")
+    if "training" not in figures:
+        rows = [row for row in rows if "{training" not in row]
+    return "\n".join(rows).format(**readable(figures))
 
 
 def show_in(readme: Path, figures) -> None:

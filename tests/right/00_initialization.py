@@ -13,36 +13,6 @@ def count_by_part(shapes):
     return counts
 
 
-# %% exercise 1: one layer times the number of layers, in NumPy
-def count_by_part(shapes):
-    import numpy as np
-
-    L = len({n.split(".")[1] for n in shapes if n.startswith("layers.")})
-    counts = {}
-    for name, shape in shapes.items():
-        if name.startswith("layers.0."):
-            counts[name[9:-7]] = L * np.prod(shape, dtype=np.int64)
-        elif not name.startswith("layers."):
-            counts[name[:-7]] = float(np.prod(shape, dtype=np.float64))
-    return counts
-
-
-# %% exercise 2: tensors are counted, nine to a layer
-def settings_of(shapes):
-    names = "tok_embeddings", "layers.0.feed_forward.w2"
-    (V, D), (_, F) = (shapes[f"{name}.weight"] for name in names)
-    wq = shapes["layers.0.attention.wq.weight"]
-    wv = shapes["layers.0.attention.wv.weight"]
-    L = (len(shapes) - 3) / 9
-    return {
-        "group_size": wq[0] / wv[0],
-        "hidden_dim": F,
-        "vocab_size": V,
-        "n_layers": L,
-        "dim": D,
-    }
-
-
 # %% exercise 2: by trying the numbers of layers
 def settings_of(shapes):
     L = 0
@@ -60,17 +30,6 @@ def settings_of(shapes):
         hidden_dim=F,
         group_size=divmod(wq, wk)[0],
     )
-
-
-# %% exercise 3: one more layer as long as it fits
-def layers_that_fit(config, budget, dtype, tied):
-    L = 0
-    while True:
-        larger = replace(config, n_layers=L + 1)
-        n_bytes = count_parameters(larger, tied) * dtype.itemsize
-        if n_bytes > budget:
-            return L
-        L += 1
 
 
 # %% exercise 3: bisection in NumPy

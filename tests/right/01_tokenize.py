@@ -15,20 +15,6 @@ def cut_word(word, merges):
     return parts
 
 
-# %% exercise 1: recursion
-def cut_word(word, merges):
-    def cut(parts, left):
-        return cut(merge(parts, left[0][:2]), left[1:]) if left else parts
-
-    return [*cut(tuple(word), list(merges))]
-
-
-# %% exercise 2: a list in the order of the ranks
-def to_text(ids, ranks):
-    tokens = sorted(ranks, key=ranks.get)
-    return b"".join(map(tokens.__getitem__, ids)).decode(errors="replace")
-
-
 # %% exercise 2: an incremental decoder
 def to_text(ids, ranks):
     import codecs
@@ -37,15 +23,6 @@ def to_text(ids, ranks):
     token_of = {rank: token for token, rank in ranks.items()}
     text = "".join(decoder.decode(token_of[i]) for i in ids)
     return text + decoder.decode(b"", True)
-
-
-# %% exercise 3: a tensor
-def chat_ids(messages):
-    rows = [[t.bos_id]]
-    for role, content in messages:
-        rows += [header(role), encode(content.strip()), [t.eot_id]]
-    rows.append(header("assistant"))
-    return torch.cat([torch.tensor(row) for row in rows])
 
 
 # %% exercise 3: headers as text with their names allowed

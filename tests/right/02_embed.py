@@ -1,26 +1,9 @@
 """Unusual right answers to the exercises of notebook 02."""
 
 
-# %% exercise 1: with loops
-def one_hot_batch(ids, V):
-    B, T = ids.shape
-    result = torch.zeros(B, T, V)
-    for b in range(B):
-        for t in range(T):
-            result[b, t, ids[b, t]] = 1
-    return result
-
-
 # %% exercise 1: with scatter
 def one_hot_batch(ids, V):
     return torch.zeros(*ids.shape, V).scatter_(-1, ids[..., None], 1.0)
-
-
-# %% exercise 2: with cdist and a sort
-def nearest_by_distance(table, i, k):
-    distances = torch.cdist(table[i : i + 1], table)[0]
-    order = distances.argsort()
-    return order[order != i][:k]
 
 
 # %% exercise 2: with NumPy, without |w_i|²
@@ -41,19 +24,3 @@ def shift(rows, k):
     angle = k / 10000 ** (torch.arange(0, D, 2) / D)
     pairs = pairs * torch.polar(torch.ones(D // 2), angle)
     return torch.stack([pairs.imag, pairs.real], -1).flatten(1)
-
-
-# %% exercise 3: with loops over lists
-def shift(rows, k):
-    import math
-
-    result = []
-    for row in rows.tolist():
-        new = []
-        for i in range(0, len(row), 2):
-            angle = k / 10000 ** (i / len(row))
-            s, c = row[i : i + 2]
-            new.append(s * math.cos(angle) + c * math.sin(angle))
-            new.append(c * math.cos(angle) - s * math.sin(angle))
-        result.append(new)
-    return result

@@ -9,22 +9,6 @@ def my_layer_norm(x, weight, bias, eps):
     return (x - mean) * (var + eps) ** -0.5 * weight + bias
 
 
-# %% exercise 1: in place on its own copy
-def my_layer_norm(x, weight, bias, eps):
-    x = x - x.mean(-1, keepdim=True)
-    x /= (x.pow(2).mean(-1, keepdim=True) + eps).sqrt()
-    x *= weight
-    x += bias
-    return x
-
-
-# %% exercise 2: with a mask of ones and zeros
-def partial_rms_norm(x, weight, eps, k):
-    first = (torch.arange(x.shape[-1]) < k).double()
-    square = (x.double() ** 2 @ first / k)[..., None]
-    return x / (square + eps).sqrt() * weight
-
-
 # %% exercise 2: in NumPy
 def partial_rms_norm(x, weight, eps, k):
     x = x.numpy()
@@ -35,8 +19,3 @@ def partial_rms_norm(x, weight, eps, k):
 # %% exercise 3: by a diagonal matrix
 def my_fold(gamma, w1, w3):
     return w1 @ gamma.diag(), w3 @ torch.diag(gamma)
-
-
-# %% exercise 3: NumPy arrays
-def my_fold(gamma, w1, w3):
-    return (w1.numpy() * gamma.numpy(), (gamma * w3).numpy())

@@ -13,21 +13,6 @@ def rotate_complex(x, positions, freqs):
     return out
 
 
-# %% exercise 1: with NumPy
-def rotate_complex(x, positions, freqs):
-    import numpy as np
-
-    x = x.numpy()
-    angles = np.outer(positions.numpy(), freqs.numpy())
-    pairs = (x[:, 0::2] + 1j * x[:, 1::2]) * np.exp(1j * angles)
-    return np.stack((pairs.real, pairs.imag), -1).reshape(x.shape)
-
-
-# %% exercise 2: forward by m, back by n
-def query_rotated_to_key(query, m, n, freqs):
-    return rope_matrix(n, freqs).T @ (rope_matrix(m, freqs) @ query)
-
-
 # %% exercise 2: a list, with loops
 def query_rotated_to_key(query, m, n, freqs):
     out = []
@@ -36,16 +21,6 @@ def query_rotated_to_key(query, m, n, freqs):
         a, b = query[2 * k].item(), query[2 * k + 1].item()
         out.append(a * math.cos(angle) - b * math.sin(angle))
         out.append(a * math.sin(angle) + b * math.cos(angle))
-    return out
-
-
-# %% exercise 3: row by row
-def to_pairs(weight, head_dim):
-    out = torch.empty_like(weight)
-    for row in range(len(weight)):
-        head, within = divmod(row, head_dim)
-        half, pair = divmod(within, head_dim // 2)
-        out[head * head_dim + 2 * pair + half] = weight[row]
     return out
 
 

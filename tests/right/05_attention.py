@@ -1,33 +1,10 @@
 """Unusual right answers to the exercises of notebook 05."""
 
 
-# %% exercise 1: counted in a loop
-def tokens_that_fit(config, free, bytes_each):
-    tokens = 0
-    while free >= 0:
-        for _ in range(2 * config.n_layers):
-            free -= config.n_kv_heads * config.head_dim * bytes_each
-        tokens += free >= 0
-    return tokens
-
-
 # %% exercise 1: a float, rounded down
 def tokens_that_fit(config, free, bytes_each):
     cache = llamalib.KVCache(config, 1, dtype=torch.int8)
     return float(math.floor(free / (cache.nbytes * bytes_each)))
-
-
-# %% exercise 2: in loops, as a list of rows
-def one_head(xq, xk, xv, h):
-    T, S, n = len(xq), len(xk), xq.shape[1] // xk.shape[1]
-    rows = []
-    for t in range(T):
-        seen = range(S - T + t + 1)
-        dots = [(xq[t, h] @ xk[s, h // n]).item() for s in seen]
-        parts = [math.exp(d / math.sqrt(xq.shape[2])) for d in dots]
-        row = sum(p * xv[s, h // n] for s, p in zip(seen, parts))
-        rows.append(row / sum(parts))
-    return rows
 
 
 # %% exercise 2: in place, -1e9 in the place of -inf

@@ -1,15 +1,6 @@
 """Unusual right answers to the exercises of notebook 09."""
 
 
-# %% exercise 1: with a loop, as a list
-def my_positions(t, n):
-    naive = cached = 0
-    for i in range(n):
-        naive += t + i
-        cached += 1 if i else t
-    return [naive, cached]
-
-
 # %% exercise 1: NumPy integers
 def my_positions(t, n):
     import numpy as np
@@ -29,26 +20,6 @@ def my_generate(llama, ids, n, stop):
         if token in stop:
             break
         yield token
-
-
-# %% exercise 2: with set operations, NumPy integers
-def my_generate(llama, ids, n, stop):
-    cache, new = KVCache(llama.config, len(ids) + n), torch.tensor(ids)
-    for _ in range(n):
-        token = llama(new, cache, last_only=True)[-1].numpy().argmax()
-        if {int(token)} & stop:
-            return
-        yield token
-        new = torch.tensor([int(token)])
-
-
-# %% exercise 3: layer by layer
-def my_limit(bandwidth, P, config, n, size):
-    read = P * size
-    for _ in range(config.n_layers):
-        for _ in ("keys", "values"):
-            read += n * config.n_kv_heads * config.head_dim * size
-    return bandwidth / read
 
 
 # %% exercise 3: through the time, with fractions

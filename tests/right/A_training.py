@@ -2,16 +2,6 @@
 # ruff: noqa
 
 
-# %% exercise 1: with loops, as lists
-def same_text_mask(ids, begin_id):
-    text, nth = [], 0
-    for i in ids.tolist():
-        nth += i == begin_id
-        text.append(nth)
-    T = len(text)
-    return [[s <= t and text[s] == text[t] for s in range(T)] for t in range(T)]
-
-
 # %% exercise 1: zeros and ones, in blocks
 def same_text_mask(ids, begin_id):
     T = len(ids)
@@ -19,17 +9,6 @@ def same_text_mask(ids, begin_id):
     sizes = [b - a for a, b in zip([0, *starts], [*starts, T])]
     blocks = [torch.ones(n, n).tril() for n in sizes]
     return torch.block_diag(*blocks)
-
-
-# %% exercise 2: from the means, with weights
-def loss_of_parts(parts):
-    n = [(y != -100).sum() for _, y in parts]
-    each = [
-        F.cross_entropy(z.flatten(0, 1), y.flatten()) * k
-        for (z, y), k in zip(parts, n)
-        if k
-    ]
-    return sum(each) / sum(n)
 
 
 # %% exercise 2: as one large batch

@@ -2,15 +2,6 @@
 # ruff: noqa: F811, F821
 
 
-# %% exercise 1: with loops, as lists
-def interpolated(head_dim, length, theta, original):
-    s = length / original if length > original else 1
-    return [
-        [m / s * theta ** (-2 * k / head_dim) for k in range(head_dim // 2)]
-        for m in range(length)
-    ]
-
-
 # %% exercise 1: with slower frequencies, in NumPy
 def interpolated(head_dim, length, theta, original):
     import numpy as np
@@ -26,9 +17,3 @@ def factor_for(freqs, original, length):
     if wavelength <= original or length <= original:
         return 1
     return length / original
-
-
-# %% exercise 2: as a tensor
-def factor_for(freqs, original, length):
-    needed = (original * freqs < math.tau).any()
-    return torch.where(needed, max(length / original, 1.0), 1.0)

@@ -8,26 +8,6 @@ def partial_result(h, W, b, rank, n):
     return F.linear(h.double(), W.double(), b.double() / n)
 
 
-# %% exercise 1: with loops, as lists
-def partial_result(h, W, b, rank, n):
-    k = h.shape[1] // n
-    own = range(rank * k, rank * k + k)
-    return [
-        [
-            sum(float(row[i] * out[i]) for i in own)
-            + (float(b[d]) if rank == 0 else 0)
-            for d, out in enumerate(W)
-        ]
-        for row in h
-    ]
-
-
-# %% exercise 2: from the first and the last
-def held_kv_heads(rank, n, H, KV):
-    first, last = rank * (H // n), (rank + 1) * (H // n) - 1
-    return tuple(range(first // (H // KV), last // (H // KV) + 1))
-
-
 # %% exercise 2: as a tensor
 def held_kv_heads(rank, n, H, KV):
     kv = torch.arange(KV).repeat_interleave(H // KV)  # of each query head
@@ -43,9 +23,3 @@ def bytes_sent(config, T, n, size):
     for step in range(n - 1):
         total += T * config.vocab_size * size / n
     return total
-
-
-# %% exercise 3: whole bytes
-def bytes_sent(config, T, n, size):
-    sums = (2 * config.n_layers + 1) * T * config.dim
-    return (n - 1) * (2 * sums + T * config.vocab_size) * size // n

@@ -2,16 +2,6 @@
 # ruff: noqa
 
 
-# %% exercise 1: with matrices
-def induction_score(weights, ids):
-    same = torch.tensor(ids)[:, None] == torch.tensor(ids)  # (T, T)
-    after = torch.zeros_like(weights)
-    after[:, 1:] = same.tril(-1)[:, :-1].to(weights.dtype)
-    repeats = same.tril(-1).any(-1)
-    sums = (weights * after).sum(-1)[repeats]
-    return sums.mean() if len(sums) else torch.tensor(0.0)
-
-
 # %% exercise 1: remembers where each token was
 def induction_score(weights, ids):
     from collections import defaultdict
@@ -34,10 +24,3 @@ def answer_layer(hidden, weight, output, eps):
     while len(tops) > 1 and tops[-2] == tops[-1]:
         tops.pop()
     return len(tops) - 1
-
-
-# %% exercise 2: as a tensor
-def answer_layer(hidden, weight, output, eps):
-    top = (rms_norm(hidden, weight, eps) @ output.T).argmax(-1)[:, -1]
-    same = (top == top[-1]).flip(0).cumprod(0).sum()
-    return len(top) - same

@@ -2,13 +2,6 @@
 # ruff: noqa: F811, F821
 
 
-# %% exercise 1: the smaller of two speeds
-def my_limit(bandwidth, peak, P, config, B, n, size):
-    c = config
-    cache = B * n * 2 * c.n_layers * c.n_kv_heads * c.head_dim
-    return min(B * bandwidth / (size * P + size * cache), peak / 2 / P)
-
-
 # %% exercise 1: by the intensity and the corner
 def my_limit(bandwidth, peak, P, config, B, n, size):
     kv_dim = config.n_kv_heads * config.dim / config.n_heads
@@ -28,14 +21,3 @@ def my_mask(padding, T):
         mask.fill_diagonal_(True)
         rows.append(mask)
     return torch.stack(rows)
-
-
-# %% exercise 2: with NumPy
-def my_mask(padding, T):
-    import numpy as np
-
-    mask = np.tril(np.ones((len(padding), T, T), bool))
-    for row, p in zip(mask, padding.numpy()):
-        row[:, :p] = False
-        np.fill_diagonal(row, True)
-    return mask
