@@ -113,26 +113,6 @@ def code_of_003() -> list[str]:
     return [each for each in listings("003") if re.match(code, each.strip())]
 
 
-def compiles(source: str) -> bool:
-    try:
-        compile(source, "003", "exec")
-    except SyntaxError:
-        return False
-    return True
-
-
-def test_five_listings_of_003_are_syntax_errors():
-    """And `x =` is part of a comment."""
-    found = code_of_003()
-    broken = [each for each in found if not compiles(each)]
-    assert len(found) == 17 and len(broken) == 5
-    signs = "pat_str", "def precompute", "return freqs_cis", "def verify"
-    for sign in (*signs, "Equation 2.3"):
-        assert sum(sign in each for each in broken) == 1
-    (ffn,) = (each for each in found if "activated = " in each)
-    assert re.search(r"^#.* x = torch.matmul\(activated", ffn, flags=re.M)
-
-
 IMPORTS = (
     "import math\n",
     "import torch.nn.functional as F\n",

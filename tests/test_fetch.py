@@ -157,13 +157,6 @@ def test_every_notebook_runs_after_fetch(fetched, monkeypatch, capsys, path):
     assert "Pocket" in capsys.readouterr().out
 
 
-def test_a_broken_connection_is_resumed(url, hub, tmp_path):
-    hub.breaks = 2
-    folder = fetch(data=tmp_path, endpoint=url)
-    assert (folder / "consolidated.00.pth").read_bytes() == hub.files[PTH]
-    assert hub.breaks == 0
-
-
 def test_a_connection_that_stays_broken(url, hub, tmp_path):
     """No incomplete file has the final name; the next call goes on."""
     hub.breaks = 1000
