@@ -224,3 +224,10 @@ def test_clocks_draw_up_as_up():
     expected = [[0.44, 0], [0, -0.44], [0, -0.44], [-0.44, 0]]
     assert np.allclose(tips(ax), expected)  # the y axis points down
     assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1,000"]
+
+
+def test_sines_and_cosines_are_apart():
+    table = np.arange(12.0).reshape(2, 6) / 12
+    sines, cosines = nb02.position_table(table).axes[:2]
+    assert np.array_equal(sines.images[0].get_array(), table[:, 0::2])
+    assert np.array_equal(cosines.images[0].get_array(), table[:, 1::2])

@@ -262,3 +262,9 @@ def test_a_part_covers_its_rows_or_columns(plays, rank, n):
     title = f"1B, rank {rank} of {n} processes: {size} of weights in all"
     assert ax.get_title("left") == title
     assert ax.texts[0].get_text() == "wq\n2,048 × 2,048"
+
+
+def test_running_mean():
+    assert nbA.running_mean([1, 3, 5, 7]) == [1, 2, 3, 4]
+    assert nbA.running_mean([]) == []
+    assert nbA.running_mean(range(100))[-1] == 89.5  # of 20

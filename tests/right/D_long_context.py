@@ -2,6 +2,15 @@
 # ruff: noqa: F811, F821
 
 
+# %% exercise 1: with loops, as lists
+def interpolated(head_dim, length, theta, original):
+    s = length / original if length > original else 1
+    return [
+        [m / s * theta ** (-2 * k / head_dim) for k in range(head_dim // 2)]
+        for m in range(length)
+    ]
+
+
 # %% exercise 1: with slower frequencies, in NumPy
 def interpolated(head_dim, length, theta, original):
     import numpy as np
