@@ -59,7 +59,7 @@ def test_round_trip_of_a_megabyte(tokenizer):
     assert tokenizer.decode(ids_of(tokenizer, text)) == text
 
 
-@pytest.mark.parametrize("unit", ["a", " ", "\n", "日", "🙂", "ab1 "])
+@pytest.mark.parametrize("unit", ["a", " ", "🙂", "ab1 "])
 def test_round_trip_of_runs_without_a_break(tokenizer, unit):
     """A million spaces overflow tiktoken's own stack."""
     text = "x " + unit * (1_000_000 // len(unit)) + " x"
