@@ -292,6 +292,8 @@ def test_control_c_in_an_answer(folder):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        # a shell starts `make test &` with this signal ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         process.stdin.write(b"Hi\n")
