@@ -1,19 +1,23 @@
 """A real English model that needs no account: SmolLM2-135M (Apache-2.0).
 
-Its published config with random weights, and a tokenizer of its kind.
+Its published config with random weights, a tokenizer of its kind, and the
+notebooks on both.
 """
 
 import json
+import os
+import re
 
 import pytest
-import tokenizers
 import torch
-from tokenizers import decoders, models, pre_tokenizers
-from tokenizers.trainers import BpeTrainer
 
 import llamalib
+from lessons.notebooks import all_notebooks
 from llamalib.load import describe
 from llamalib.tokenizer import HuggingFaceTokenizer
+from tests.helpers import code_cells, executed
+from tests.test_huggingface import gpt2_kind, same_ids, stream
+from tests.test_notebooks import run_twice
 
 # https://huggingface.co/HuggingFaceTB/SmolLM2-135M, its config.json
 CONFIG = {
@@ -41,32 +45,19 @@ CONFIG = {
     "use_cache": True,
     "vocab_size": 49152,
 }
-TEXTS = [
-    "Gravity is the force by which a planet draws objects to its centre.",
-    "def add(a, b):\n    return a + b  # 12345, 67.8\n\n",
-    "  Two spaces, a tab\tand “quotes” — naïve café, Straße.",
-    "<|endoftext|> in a text is text",
-]
-
-
-def small_tokenizer():
-    """Return a byte-level BPE that splits digits, as the published one."""
-    library = tokenizers.Tokenizer(models.BPE())
-    library.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
-    library.decoder = decoders.ByteLevel()
-    trainer = BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    library.train_from_iterator(TEXTS, trainer)
-    return library
+SMALL = dict(
+    num_hidden_layers=2,
+    hidden_size=144,
+    intermediate_size=384,
+    vocab_size=900,
+)
+PATHS = {path.stem[:2].rstrip("_"): path for path in all_notebooks()}
+FIRST = "00", "07"  # it reads the files; it runs the whole model
+OTHERS = "02", "03", "04", "05", "06", "08", "09"
+SAID = (
+    "from here on this notebook needs Llama 3's tokenizer, and SmolLM2-135M "
+    "has another: run it without LLAMA_DIR, on the pocket Llama"
+)
 
 
 def write_folder(folder, dtype=torch.float32, **changes):
@@ -79,78 +70,81 @@ def write_folder(folder, dtype=torch.float32, **changes):
     theirs.save_pretrained(folder)
     # the published file, which an older version of the library has written
     (folder / "config.json").write_text(json.dumps(settings))
-    small_tokenizer().save(str(folder / "tokenizer.json"))
+    special = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+    gpt2_kind(special=special).save(str(folder / "tokenizer.json"))
     return theirs
 
 
 @pytest.fixture(scope="module")
-def few_layers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("SmolLM2-135M")
-    return folder, write_folder(folder, num_hidden_layers=2, vocab_size=500)
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small") / "SmolLM2-135M"
+    folder.mkdir()
+    return folder, write_folder(folder, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    """134,515,008 parameters in bfloat16, in 30 layers."""
+    folder = tmp_path_factory.mktemp("full") / "SmolLM2-135M"
+    folder.mkdir()
+    yield folder, write_folder(folder, dtype=torch.bfloat16)
+    os.remove(folder / "model.safetensors")  # 270 MB
 
 
 @torch.no_grad()
-def test_the_same_logits_and_ids(few_layers):
-    folder, theirs = few_layers
+def test_the_same_numbers_and_ids(small):
+    folder, theirs = small
     llama = llamalib.load(folder, device="cpu", check=True)
-    assert llama.tied and llama.config.head_dim == 64
-    assert llama.config.hidden_dim == 1536 and not llama.config.scaling_factor
-    tokens = torch.randint(0, 500, (2, 300))
+    tokens = torch.randint(0, 900, (2, 300))
     difference = (llama(tokens) - theirs(tokens).logits).abs().max()
     assert difference < 1e-5, difference
-    prompt = torch.randint(0, 400, (1, 7))
-    expected = theirs.generate(
-        prompt, max_new_tokens=30, do_sample=False, eos_token_id=None
-    )
-    ours = llamalib.generate(llama, prompt[0], max_new_tokens=30, stop=())
-    assert list(ours) == expected[0, 7:].tolist()
-
-
-def test_the_same_tokens(few_layers):
-    folder, _ = few_layers
-    ours = llamalib.load(folder, device="cpu").tokenizer
-    library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ours = llama.tokenizer
     assert type(ours) is HuggingFaceTokenizer
     assert ours.bos_id == ours.eos_id == 0 and ours.stop_tokens == {0}
-    library.encode_special_tokens = True
-    for text in TEXTS:
-        ids = ours.encode(text, bos=True, eos=False)
-        # the library puts nothing before a text, so neither does `encode`
-        assert ids == library.encode(text).ids and 0 not in ids
-        assert ours.encode(text, bos=True, eos=True) == [*ids, 0]
-        assert ours.decode(ids) == library.decode(ids) == text
-        pieces = list(ours.decode_stream(ids))
-        assert "".join(pieces) == text and len(pieces) == len(ids)
-    special = ours.encode(
-        TEXTS[3], bos=False, eos=False, allowed_special="all"
-    )
-    assert special[0] == 0
-
-
-def test_a_stream_of_any_ids(few_layers):
-    """A random model's bytes need not be UTF-8."""
-    folder, _ = few_layers
-    ours = llamalib.load(folder, device="cpu").tokenizer
-    library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    for seed in range(50):
+    same_ids(ours, gpt2_kind(special=ours.special_tokens))
+    # the library puts nothing before a text, so neither does `encode`
+    assert 0 not in ours.encode("ok", bos=True, eos=False)
+    for seed in range(50):  # a random model's bytes need not be UTF-8
         torch.manual_seed(seed)
-        ids = torch.randint(3, library.get_vocab_size(), (40,)).tolist()
-        assert ours.decode(ids) == library.decode(ids)
-        assert "".join(ours.decode_stream(ids)) == library.decode(ids)
+        ids = torch.randint(3, ours.n_words, (40,)).tolist()
+        assert stream(ours, ids) == ours.decode(ids)
 
 
 @torch.no_grad()
-def test_full_shapes(tmp_path):
-    """134,515,008 parameters in bfloat16, mapped and in 30 layers."""
-    from transformers import LlamaForCausalLM
-
-    folder = tmp_path / "SmolLM2-135M"
-    write_folder(folder, dtype=torch.bfloat16)
+def test_full_shapes(full):
+    folder, theirs = full
     llama = llamalib.load(folder, device="cpu")
     assert sum(p.numel() for p in llama.parameters()) == 134_515_008
     said = "SmolLM2-135M: L=30, D=576, H=9, KV=3, F=1536, V=49152, torch.bfl"
     assert describe(llama).startswith(said)
     tokens = torch.randint(0, 49152, (1, 12))
-    theirs = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    difference = (llama.float()(tokens) - theirs(tokens).logits).abs().max()
+    expected = theirs.float()(tokens).logits
+    difference = (llama.float()(tokens) - expected).abs().max()
     assert difference < 1e-5, difference
+
+
+@pytest.mark.parametrize(
+    "number",
+    [*FIRST, *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)],
+)
+def test_the_main_road_runs(small, monkeypatch, number):
+    """Each cell can be run twice; those tagged `long` are left out."""
+    monkeypatch.setenv("LLAMA_DIR", str(small[0]))
+    printed, changed = run_twice(code_cells(PATHS[number]))
+    assert "SmolLM2-135M" in printed and changed == []
+
+
+@pytest.mark.parametrize("number", ["01", "A", "H"])
+def test_what_needs_ranks_says_so(small, monkeypatch, number):
+    monkeypatch.setenv("LLAMA_DIR", str(small[0]))
+    with pytest.raises(ValueError, match=f"^{re.escape(SAID)}$"):
+        run_twice(code_cells(PATHS[number]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [*FIRST, *OTHERS])
+def test_the_main_road_at_its_shapes(full, monkeypatch, number):
+    """Every cell, the long ones too."""
+    monkeypatch.setenv("LLAMA_DIR", str(full[0]))
+    cells = executed(PATHS[number]).cells
+    assert all(c.execution_count for c in cells if c.cell_type == "code")
