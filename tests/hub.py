@@ -10,6 +10,10 @@ from urllib.parse import unquote, urlsplit
 SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 class Hub:
     """A page with files, and how the server answers.
 
@@ -19,7 +23,7 @@ class Hub:
         login: None, or a key of REFUSALS.
         breaks: the number of downloads still to break off in the middle.
         status: the answer to every request, or None.
-        asked: (method, path, Range) of every request.
+        asked: the path of every request.
     """
 
     def __init__(self, repo: str, files: dict[str, bytes]):
@@ -28,28 +32,12 @@ class Hub:
         self.breaks, self.asked = 0, []
         self.license = "llama3.2"
 
-    def is_large(self, name: str) -> bool:
-        """Whether it is in Git LFS, with a SHA-256."""
-        return name.endswith((".pth", ".safetensors", ".model"))
-
-    def blob(self, name: str) -> str:
-        data = self.files[name]
-        return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-
-    def sha256(self, name: str) -> str:
-        return hashlib.sha256(self.files[name]).hexdigest()
-
     def tree(self) -> list[dict]:
         """Return the list of files."""
-        entries = []
-        for name, data in self.files.items():
-            entry = dict(type="file", path=name, size=len(data))
-            entry["oid"] = self.blob(name)
-            if self.is_large(name):
-                lfs = dict(oid=self.sha256(name), size=len(data))
-                entry["lfs"] = lfs | dict(pointerSize=130)
-            entries.append(entry)
-        return entries
+        return [
+            dict(type="file", path=name, size=len(data), oid=digest(data))
+            for name, data in self.files.items()
+        ]
 
     def info(self) -> dict:
         """Return what the page says."""
@@ -64,7 +52,6 @@ class Hub:
 
 REFUSALS = {
     "first": (401, "GatedRepo", "Access to model is restricted."),
-    "accept": (403, "GatedRepo", "You are not in the authorized list."),
     "absent": (404, "RepoNotFound", "Repository not found"),
 }
 
@@ -85,8 +72,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, with_body):
         hub, path = self.server.hub, unquote(urlsplit(self.path).path)
-        ranged = self.headers.get("Range")
-        hub.asked.append((self.command, path, ranged))
+        hub.asked.append(path)
         if hub.status:
             return self.send(hub.status, b"a fault", with_body)
         page = f"/api/models/{hub.repo}"
@@ -99,25 +85,14 @@ class Handler(BaseHTTPRequestHandler):
             status, code, said = REFUSALS[hub.login or "absent"]
             headers = {"X-Error-Code": code, "X-Error-Message": said}
             return self.send(status, b"", with_body, headers)
-        self.give(hub, name, ranged, with_body)
-
-    def give(self, hub, name, ranged, with_body):
-        data = hub.files[name]
-        large = hub.is_large(name)
-        tag = hub.sha256(name) if large else hub.blob(name)
-        headers = {"X-Repo-Commit": SHA, "ETag": f'"{tag}"'}
-        headers["Accept-Ranges"] = "bytes"
-        if large:
-            headers["X-Linked-Etag"] = f'"{tag}"'
-            headers["X-Linked-Size"] = str(len(data))
-        status = 200
-        if ranged and ranged != "bytes=0-":
+        data, status = hub.files[name], 200
+        headers = {"X-Repo-Commit": SHA, "ETag": f'"{digest(data)}"'}
+        if ranged := self.headers.get("Range"):  # the rest of a file
             start = int(ranged.removeprefix("bytes=").split("-")[0])
-            headers["Content-Range"] = (
-                f"bytes {start}-{len(data) - 1}/{len(data)}"
-            )
+            end = f"{len(data) - 1}/{len(data)}"
+            headers["Content-Range"] = f"bytes {start}-{end}"
             status, data = 206, data[start:]
-        broken = with_body and large and hub.breaks > 0
+        broken = with_body and hub.breaks > 0
         hub.breaks -= broken
         self.send(status, data, with_body, headers, broken)
 
