@@ -1,7 +1,6 @@
 """Notebook 01's statements about published tokenizers, on their files."""
 
 import ast
-import json
 
 import pytest
 import regex
@@ -10,16 +9,14 @@ from llamalib import LLAMA_1B
 from llamalib.load import ROOT
 from llamalib.tokenizer import SPLIT_PATTERN, read_ranks
 from tests.conftest import published
-from tests.helpers import small_ranks
+from tests.helpers import code_cells, small_ranks
 
 NOTEBOOK = ROOT / "notebooks" / "01_tokenize.ipynb"
 LLAMA_2_IDS = [1, 15043, 29892, 445, 338, 263, 1243, 10541, 29889, 2]
 
 
-def sources(kind="code"):
-    """Return the sources of the code cells, or of the texts."""
-    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
-    return ["".join(c["source"]) for c in cells if c["cell_type"] == kind]
+def sources():
+    return [source for _, source in code_cells(NOTEBOOK)]
 
 
 def source_of(start):
@@ -40,18 +37,11 @@ def value_of(name, **names):
     return eval(ast.unparse(found), names)
 
 
-def names_of(*starts):
-    """Return the names that these cells define."""
+def names_of(start):
+    """Return the names that this cell defines."""
     names = {"regex": regex, "SPLIT_PATTERN": SPLIT_PATTERN}
-    for start in starts:
-        exec(source_of(start), names)
+    exec(source_of(start), names)
     return names
-
-
-@pytest.fixture(scope="module")
-def merging():
-    """The notebook's merge_by_rank and lowest_pair."""
-    return names_of("def lowest_pair")
 
 
 @pytest.fixture(scope="module")
@@ -91,21 +81,14 @@ def test_llama_3(llama3_tokenizer, languages):
     t = llama3_tokenizer
     ids = t.encode("The capital of France is", bos=True, eos=False)
     assert ids == value_of("PUBLISHED")
+    spaced = t.encode("The capital of France is ", bos=True, eos=False)
+    assert spaced == [*ids, 220]  # a space at the end is a token of its own
     for text, _, count in languages.values():
         assert len(t.encode(text, bos=False, eos=False)) == count, text
     costs = value_of("COSTS", family=value_of("family"))
     for text, count in costs.items():
         assert len(t.encode(text, bos=False, eos=False)) == count, text
     assert t.n_words == LLAMA_1B.vocab_size == 128_256
-
-
-def test_a_space_at_the_end_with_llama_3(llama3_tokenizer):
-    def encode(text):
-        return llama3_tokenizer.encode(text, bos=False, eos=False)
-
-    prompt = "The capital of France is"
-    assert encode(prompt + " ") == [*encode(prompt), 220]
-    assert encode(prompt + " Paris") == [*encode(prompt), 12366]
 
 
 def test_llama_3_encoded_by_hand(llama3_tokenizer, languages):
@@ -118,27 +101,11 @@ def test_llama_3_encoded_by_hand(llama3_tokenizer, languages):
         assert names["naive_encode"](text, ranks) == expected
 
 
-def test_merging_makes_every_token_of_the_pocket(merging, pocket_folder):
-    ranks = read_ranks(pocket_folder / "tokenizer.model")
-    for token in ranks:
-        parts = [bytes([b]) for b in token]
-        while (i := merging["lowest_pair"](parts, ranks)) is not None:
-            parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        assert parts == [token]
-
-
-def test_merging_takes_the_lowest_rank_then_the_leftmost(merging):
+def test_merging_takes_the_lowest_rank_then_the_leftmost():
     ranks = small_ranks(256) | {b"ab": 256, b"bc": 257, b"aa": 258}
-    by_rank = merging["merge_by_rank"]
+    by_rank = names_of("def lowest_pair")["merge_by_rank"]
     assert by_rank(b"abc", ranks) == [b"ab", b"c"]
     assert by_rank(b"aaa", ranks) == [b"aa", b"a"]
     assert by_rank(b"", ranks) == []
     ranks[b"abc"] = 259  # no merge makes it, but it is the whole word
     assert by_rank(b"abc", ranks) == [b"abc"]
-
-
-def test_the_pattern_is_llama_3s():
-    """The notebook's pattern is the library's, character by character."""
-    names = {}
-    exec(source_of("SPLIT_PATTERN = ("), names)
-    assert names["SPLIT_PATTERN"] == SPLIT_PATTERN
