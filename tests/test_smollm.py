@@ -75,6 +75,15 @@ def write_folder(folder, dtype=torch.float32, **changes):
     return theirs
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Set PyTorch to one thread: tests beside this one use the others."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small") / "SmolLM2-135M"
