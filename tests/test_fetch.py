@@ -137,14 +137,6 @@ def test_a_hub_that_refuses(url, hub, tmp_path, login, status, raised, said):
     assert files_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("offline", [False, True])
-def test_no_network(url, tmp_path, monkeypatch, offline):
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
-    nobody = url.rsplit(":", 1)[0] + ":9"
-    with pytest.raises(ConnectionError, match="reached.*check the network"):
-        fetch(data=tmp_path, endpoint=nobody)
-
-
 def test_no_model_of_that_name(url, tmp_path):
     for name in ("nobody/nothing", "a/b/c", "no name at all"):
         with pytest.raises(ValueError, match="does not exist, or is private"):
@@ -169,18 +161,9 @@ def test_a_disk_that_refuses(url, tmp_path, monkeypatch, code):
     assert error.value.errno == code
 
 
-def test_the_command(url, hub, tmp_path, monkeypatch, capsys):
-    """One sentence, no traceback, and an exit status; or the folder."""
-
-    def refused(model):
-        hub.login = "first"
-        return fetch(model, endpoint=url)
-
-    monkeypatch.setattr("llamalib.__main__.fetch", refused)
-    assert main(["fetch", REPO]) == 1
-    said = capsys.readouterr().err.splitlines()  # after a progress bar
-    assert said[-1].startswith("PermissionError: ") and len(said) < 9
-    for folder in (tmp_path, ROOT / REAL):  # a notebook finds the second
+def test_the_command(tmp_path, monkeypatch, capsys):
+    """It says what to set, if a notebook does not find the folder."""
+    for folder in (tmp_path, ROOT / REAL):
         monkeypatch.setattr("llamalib.__main__.fetch", lambda model: folder)
         assert main(["fetch", REPO]) == 0
         asks = f"set LLAMA_DIR to {folder}" in capsys.readouterr().out

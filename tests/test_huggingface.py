@@ -131,27 +131,6 @@ def test_is_the_transformers_librarys_model(tmp_path, KV, tied, more):
     assert list(ours) == expected[0, 6:].tolist()
 
 
-def same_model(found, expected):
-    assert found.config == expected.config and found.tied == expected.tied
-    for name, weight in expected.state_dict().items():
-        assert torch.equal(found.state_dict()[name], weight), name
-    ours, theirs = found.tokenizer, expected.tokenizer
-    assert ours.ranks == theirs.ranks
-    assert ours.special_tokens == theirs.special_tokens
-
-
-def test_is_metas_model(tmp_path):
-    """Both formats of the same weights: one config, the same bits."""
-    shape = dict(dim=2048, n_layers=1, n_heads=32, n_kv_heads=8)
-    rope = dict(use_scaled_rope=True, rope_scaling_factor=32.0)
-    expected = random_llama(small_config(multiple_of=256, **shape, **rope))
-    metas = llamalib.load(write_checkpoint(tmp_path / "m", expected), **PLAIN)
-    write_folder(tmp_path / "h", metas)
-    found = llamalib.load(tmp_path / "h", check=True, **PLAIN)
-    assert found.dtype == torch.bfloat16
-    same_model(found, metas)
-
-
 def test_converted_to_metas_format(folder, tmp_path, capsys):
     """For the notebooks, which read Meta's files."""
     with pytest.raises(ValueError, match="convert .*model data/model-orig"):
@@ -159,7 +138,11 @@ def test_converted_to_metas_format(folder, tmp_path, capsys):
     assert main(["convert", str(folder), str(tmp_path / "metas")]) == 0
     place = llamalib.find_checkpoint(tmp_path / "metas", metas=True)
     found = llamalib.load(place, check=True, **PLAIN)
-    same_model(found, llamalib.load(folder, **PLAIN))
+    expected = llamalib.load(folder, **PLAIN)
+    assert found.config == expected.config and found.tied == expected.tied
+    for name, weight in expected.state_dict().items():
+        assert torch.equal(found.state_dict()[name], weight), name
+    assert found.tokenizer.ranks == expected.tokenizer.ranks
     change_tokenizer(folder)
     assert main(["convert", str(folder), str(tmp_path / "other")]) == 1
     assert "needs Llama 3's tokenizer" in capsys.readouterr().err

@@ -4,7 +4,6 @@
 """
 
 import json
-import math
 import shutil
 import struct
 import time
@@ -222,21 +221,3 @@ def test_any_option_is_refused_at_the_call_or_gives_a_text(name, value):
         assert str(error).startswith(f"{name} must "), error
     else:
         assert len(list(ids)) == 2
-
-
-@settings(ONCE, max_examples=300, derandomize=True)
-@given(
-    temperature=st.floats(0, exclude_min=True),
-    top_p=st.none() | st.floats(0, 1),
-    size=st.floats(0, 1e6),
-)
-def test_any_sampling_is_refused_or_gives_probabilities(
-    temperature, top_p, size
-):
-    logits = size * torch.randn(3, 50, generator=torch.manual_seed(0))
-    try:
-        probs = llamalib.next_token_probs(logits, temperature, top_p=top_p)
-    except ValueError as error:
-        assert not 1e-20 <= temperature < math.inf or top_p < 1e-20, error
-    else:
-        assert torch.allclose(probs.sum(-1), torch.ones(3))
