@@ -8,7 +8,7 @@ import base64
 import codecs
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import tiktoken
@@ -142,12 +142,7 @@ class Tokenizer:
         return cls(read_ranks(path))
 
     def encode(
-        self,
-        s: str,
-        *,
-        bos: bool,
-        eos: bool,
-        allowed_special: Collection[str] = (),
+        self, s: str, *, bos: bool, eos: bool, allowed_special=()
     ) -> list[int]:
         r"""Return the token ids of a text.
 
@@ -245,12 +240,7 @@ class HuggingFaceTokenizer:
         self.bos_id = whole[0] if starts else None
 
     def encode(
-        self,
-        s: str,
-        *,
-        bos: bool,
-        eos: bool,
-        allowed_special: Collection[str] = (),
+        self, s: str, *, bos: bool, eos: bool, allowed_special=()
     ) -> list[int]:
         r"""Return the token ids of a text; see `Tokenizer.encode`.
 
