@@ -20,11 +20,11 @@ pytestmark = [
         reason="needs Linux, which shows a process's peak memory",
     ),
 ]
-MOST_SECONDS, MOST_MEMORY = 1.0, 1.15
+MOST_MEMORY = 1.15
 
 # Loads a folder, runs six tokens, and prints what it saw.
 LOAD = r"""
-import json, re, sys, time
+import json, re, sys
 import torch, tiktoken, safetensors, llamalib
 
 def peak():
@@ -33,9 +33,9 @@ def peak():
     return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
 
 folder, dtype = sys.argv[1:]
-before, start = peak(), time.perf_counter()
+before = peak()
 llama = llamalib.load(folder, device="cpu", dtype=getattr(torch, dtype))
-seconds, loaded = time.perf_counter() - start, peak() - before
+loaded = peak() - before
 tokens = torch.tensor([128000, 791, 6864, 315, 9822, 374])
 with torch.no_grad():
     logits = llama(tokens, last_only=True)
@@ -43,7 +43,7 @@ print(json.dumps({
     "logits": logits.shape, "finite": bool(logits.isfinite().all()),
     "parameters": sum(p.numel() for p in llama.parameters()),
     "weights": sum(p.nbytes for p in llama.parameters()),
-    "seconds": seconds, "loaded": loaded, "run": peak() - before,
+    "loaded": loaded, "run": peak() - before,
 }))
 """
 
@@ -71,7 +71,6 @@ def test_shapes_and_memory(folder):
     found = opened(folder)
     assert found["parameters"] == 1_235_814_400
     assert found["logits"] == [1, 128256] and found["finite"]
-    assert found["seconds"] < MOST_SECONDS
     assert found["loaded"] < 0.1 * found["weights"]
     assert found["run"] < 1.1 * found["weights"]
 
