@@ -27,6 +27,7 @@ from llamalib.tokenizer import (
     HuggingFaceTokenizer,
     read_tokenizer_json,
 )
+from tests.conftest import published
 from tests.helpers import (
     random_ids,
     random_llama,
@@ -366,11 +367,10 @@ def same_ids(ours, library):
 
 @pytest.mark.parametrize("source", ["the pocket's", "the published"])
 def test_llama_3s_tokenizer_is_rebuilt(tmp_path, source):
-    file = os.environ.get("LLAMA3_TOKENIZER")
     if source == "the pocket's":
         file = ROOT / "data" / "pocket-llama" / "tokenizer.model"
-    if not file:
-        pytest.skip("LLAMA3_TOKENIZER names no published tokenizer.model")
+    else:
+        file = published("LLAMA3_TOKENIZER")
     path = tokenizer_json(file, tmp_path / TOKENIZER)
     ours = read_tokenizer_json(path)
     assert type(ours) is Tokenizer

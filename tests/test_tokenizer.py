@@ -6,7 +6,7 @@ import random
 import pytest
 
 from llamalib import Tokenizer
-from llamalib.tokenizer import SPECIAL_TOKENS, split_long_runs
+from llamalib.tokenizer import SPECIAL_TOKENS
 from tests.conftest import published
 from tests.helpers import small_ranks, write_tokenizer
 
@@ -63,14 +63,6 @@ def test_round_trip_of_a_megabyte(tokenizer, unit):
         units = [*"etaoin  \n0123456789é日🙂'.,-", "the ", "ing", "\r\n", "  "]
         text = "".join(random.Random(0).choices(units, k=700_000))
     assert tokenizer.decode(ids_of(tokenizer, text)) == text
-
-
-def test_long_runs_are_cut_and_nothing_else_is():
-    text = "ab " * 40 + "c" * 25 + "d e"
-    assert list(split_long_runs(text, 26)) == [text]
-    parts = list(split_long_runs(text, 10))
-    assert "".join(parts) == text and len(parts) == 3
-    assert parts[0] == "ab " * 40 + "c" * 10
 
 
 def test_begin_and_end(tokenizer):
