@@ -295,6 +295,7 @@ def test_a_save_that_is_killed(folder, monkeypatch):
         ("norm", "weight", nn.Parameter(torch.ones(65)), "has the shape .65,"),
         ("", "tokenizer", None, "needs Llama 3's tokenizer"),
         ("tokenizer", "eos_id", 309, "no place for the special tokens"),
+        ("tokenizer", "stop_tokens", {13}, "or the ids that end its texts"),
         ("tokenizer", "n_words", 500, "500 tokens|vocab_size is 556"),
     ],
 )
