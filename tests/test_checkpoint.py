@@ -18,6 +18,7 @@ from llamalib.load import (
     REAL,
     ROOT,
     open_shard,
+    shard_axis,
 )
 from tests.helpers import (
     random_ids,
@@ -157,6 +158,20 @@ def test_other_arguments(folder):
         llamalib.load(folder, dtype=torch.int8)
     with pytest.raises(ValueError, match="quantize must be .* got 'int3'"):
         llamalib.load(folder, quantize="int3")
+
+
+def test_a_slice_has_its_own_sizes(folder):
+    """tests/test_parallel.py compares the numbers of several processes."""
+
+    def keep_half(name, shape):
+        axis = shard_axis(name)
+        return axis if axis is None else (axis, 0, shape[axis] // 2)
+
+    llama = llamalib.load(folder, keep=keep_half, **PLAIN)
+    for module in llama.modules():
+        if isinstance(module, nn.Linear):
+            sizes = module.out_features, module.in_features
+            assert sizes == tuple(module.weight.shape)
 
 
 # -- damaged archives --------------------------------------------------------
