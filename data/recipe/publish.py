@@ -27,12 +27,12 @@ from llamalib.verify import PUBLISHED, tensor_checksums  # noqa: E402
 POCKET = ROOT / "data" / "pocket-llama"
 # A fact, a text that ends in a space, one without a begin token, and a story
 # that is long enough for RoPE's scaling to show.
-STORIES = sorted(corpus.documents("publish", 300), key=len)[::-1]
+STORY = max(corpus.documents("publish", 300), key=len)
 PROMPTS = [
     ("The capital of France is", True),
     ("6 + 7 = ", True),
     ("One summer day, Mira", False),
-    (STORIES[0][:600], True),
+    (STORY[:600], True),
 ]
 N = 24  # ids of a continuation
 
