@@ -12,18 +12,16 @@ import string
 import sys
 from pathlib import Path
 
+import corpus
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+import llamalib
+from llamalib import attention_maps
+from llamalib.load import ROOT
 
-import corpus  # noqa: E402
-
-import llamalib  # noqa: E402
-from llamalib import attention_maps  # noqa: E402
-
+POCKET = ROOT / "data" / "pocket-llama"
 # Asked of every country; no document of the corpus has these wordings.
 NEW_WORDINGS = [
     "The capital town of {c} is named {x}.",
@@ -353,5 +351,5 @@ def show_in(readme: Path, figures) -> None:
 
 
 if __name__ == "__main__":
-    folder = sys.argv[1] if len(sys.argv) > 1 else None
+    folder = sys.argv[1] if len(sys.argv) > 1 else POCKET
     print(report(measure(folder)))

@@ -17,22 +17,18 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import bpe
+import corpus
+import evaluate
+import publish
 import torch
+import train
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+from lessons.texts import pack_rows
+from llamalib import LLAMA_1B, save
+from llamalib.load import ROOT
+from llamalib.tokenizer import Tokenizer
 
-import bpe  # noqa: E402
-import corpus  # noqa: E402
-import evaluate  # noqa: E402
-import publish  # noqa: E402
-import train  # noqa: E402
-
-from lessons.texts import pack_rows  # noqa: E402
-from llamalib import LLAMA_1B, save  # noqa: E402
-from llamalib.tokenizer import Tokenizer  # noqa: E402
-
-OUT = ROOT / "data" / "pocket-llama"
 STEPS = 4000
 N_RANKS = 3072
 SHAPE = dict(dim=256, n_layers=6, n_heads=8, n_kv_heads=2)  # else the 1B's
@@ -73,7 +69,7 @@ def main(argv=None):
         text = json.dumps(figures, indent=1, ensure_ascii=False)
         (done / "figures.json").write_text(text + "\n", encoding="utf-8")
         shutil.copytree(done, args.out, dirs_exist_ok=True)
-    if args.out == OUT:
+    if args.out == evaluate.POCKET:
         evaluate.show_in(ROOT / "data" / "README.md", figures)
         publish.write(publish.measure())
     print(evaluate.report(figures))
@@ -86,7 +82,7 @@ def main(argv=None):
 def parse(argv):
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--out", type=Path, default=OUT)
+    add("--out", type=Path, default=evaluate.POCKET)
     add("--build", type=Path, default=ROOT / "data" / "build")
     add("--steps", type=int, default=STEPS)
     args = parser.parse_args(argv)
