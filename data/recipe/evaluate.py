@@ -10,6 +10,7 @@ import math
 import random
 import string
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import corpus
@@ -241,13 +242,13 @@ def measure_capital_heads(llama) -> tuple[list, dict]:
     prompts = capital_prompts(llama)
     weights = country_weights(llama, prompts)  # (L, H)
     order, n = ranked(weights), max(1, int((weights > 0.75).sum()))
-    layers, of = range(llama.config.n_layers), len(prompts)
+    layers, of = range(llama.config.n_layers), len(corpus.COUNTRIES)
     r = random.Random(0)
 
     def right(changed) -> int:
         return sum(
-            (changed(tokens, last_only=True)[-1].argmax() == answer).item()
-            for tokens, answer in prompts
+            (changed(tokens)[:, -1].argmax(-1) == answers).sum().item()
+            for tokens, answers in prompts
         )
 
     others = sum(
@@ -265,22 +266,23 @@ def measure_capital_heads(llama) -> tuple[list, dict]:
 
 
 def capital_prompts(llama):
-    """Return (tokens (T,), the capital's first id) of every country."""
-    prompts = []
+    """Return (tokens (B, T), first ids (B,)) of each length of prompt."""
+    by_length = defaultdict(list)
     for row in corpus.COUNTRIES:
         tokens = encode(llama, f"The capital of {row['country']} is")
         start = llama.tokenizer.decode(tokens[1:4].tolist())
         assert start == "The capital of", start
         answer = encode(llama, " " + row["capital"], bos=False)[0]
-        prompts.append((tokens, answer))
-    return prompts
+        by_length[len(tokens)].append((tokens, answer))
+    return [tuple(map(torch.stack, zip(*b))) for b in by_length.values()]
 
 
 def country_weights(llama, prompts):
     """Return the weight of " is" on the country's tokens, (L, H)."""
     weights = [
         attention_maps(llama, tokens)[:, :, -1, 4:-1].sum(-1)
-        for tokens, _ in prompts
+        for batch, _ in prompts
+        for tokens in batch
     ]
     return torch.stack(weights).mean(0)
 
