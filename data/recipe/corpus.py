@@ -174,9 +174,8 @@ ENDS = ["", "", "", "n", "l", "r", "x", "sh", "nd", "m", "ss", "k"]
 def invented(r) -> str:
     """Return an invented word, most likely unique in the corpus."""
     n = r.choice((2, 2, 3))
-    return "".join(r.choice(ONSETS) + r.choice(VOWELS) for _ in range(n)) + (
-        r.choice(ENDS)
-    )
+    syllables = [r.choice(ONSETS) + r.choice(VOWELS) for _ in range(n)]
+    return "".join(syllables) + r.choice(ENDS)
 
 
 class Person:
@@ -213,154 +212,149 @@ def thing(r) -> str:
     return " ".join(words)
 
 
+# -- stories ----------------------------------------------------------------
+# The parts of a story are drawn in the order in which they are read.
+
+
+def prose(text: str) -> str:
+    """Return a text in one line, with single spaces."""
+    return " ".join(text.split())
+
+
 def opening(r, p) -> str:
     mood, place = r.choice(W.MOODS), r.choice(W.PLACES)
     what = "girl" if p.he == "she" else "boy"
-    return r.choice(
-        [
-            f"Once upon a time there was {a(mood)} {what} named {p}.",
-            f"There once lived {a(mood)} {what} called {p} near {place}.",
-            f"{p} was {a(mood)} {what} who lived by {place}.",
-            f"One {r.choice(list(W.SEASONS))} day, {p} went to {place}.",
-            f"On {r.choice(W.DAYS)}, {p} woke up early and felt {mood}.",
-            f"{r.choice(W.WEATHER)} on the morning when {p} went to {place}.",
-            f"Far away, near {place}, lived {a(what)} whose name was {p}.",
-        ]
-    )
+    sentences = [
+        f"Once upon a time there was {a(mood)} {what} named {p}.",
+        f"There once lived {a(mood)} {what} called {p} near {place}.",
+        f"{p} was {a(mood)} {what} who lived by {place}.",
+        f"One {r.choice(list(W.SEASONS))} day, {p} went to {place}.",
+        f"On {r.choice(W.DAYS)}, {p} woke up early and felt {mood}.",
+        f"{r.choice(W.WEATHER)} on the morning when {p} went to {place}.",
+        f"Far away, near {place}, lived {a(what)} whose name was {p}.",
+    ]
+    return r.choice(sentences)
 
 
-def details(r, p, least, most) -> list[str]:
+def details(r, p, least, most) -> str:
     """Return `least` to `most` sentences that no story depends on."""
     animal = upper_first(a(r.choice(W.ANIMALS)))
-    return r.sample(
-        [
-            f"{r.choice(W.WEATHER)}.",
-            f"{p.He} ate some {r.choice(W.FOODS)} on the way.",
-            f"{p.He} felt {r.choice(W.MOODS)}.",
-            f"{animal} watched {p.him} from {r.choice(W.PLACES)}.",
-            f"Nobody else was there, only {a(r.choice(W.ANIMALS))}.",
-            f"{p} sang a song about {a(r.choice(W.ANIMALS))}.",
-            f"{p.He} thought of {p.his} {r.choice(W.FAMILY)}.",
-            "The birds were singing in the trees.",
-            "The day was long and the road was dusty.",
-            "It was very quiet.",
-        ],
-        r.randint(least, most),
-    )
+    sentences = [
+        f"{r.choice(W.WEATHER)}.",
+        f"{p.He} ate some {r.choice(W.FOODS)} on the way.",
+        f"{p.He} felt {r.choice(W.MOODS)}.",
+        f"{animal} watched {p.him} from {r.choice(W.PLACES)}.",
+        f"Nobody else was there, only {a(r.choice(W.ANIMALS))}.",
+        f"{p} sang a song about {a(r.choice(W.ANIMALS))}.",
+        f"{p.He} thought of {p.his} {r.choice(W.FAMILY)}.",
+        "The birds were singing in the trees.",
+        "The day was long and the road was dusty.",
+        "It was very quiet.",
+    ]
+    return " ".join(r.sample(sentences, r.randint(least, most)))
 
 
 def ending(r, p) -> str:
-    return r.choice(
-        [
-            f"{p} smiled and went home.",
-            f"That night {p} slept well.",
-            f"{p} never forgot that day.",
-            f"From then on, {p} was {r.choice(('happy', 'proud', 'brave'))}.",
-            f"And {p} told everyone at home about it.",
-            f'"What a day!" said {p}.',
-        ]
-    )
+    sentences = [
+        f"{p} smiled and went home.",
+        f"That night {p} slept well.",
+        f"{p} never forgot that day.",
+        f"From then on, {p} was {r.choice(('happy', 'proud', 'brave'))}.",
+        f"And {p} told everyone at home about it.",
+        f'"What a day!" said {p}.',
+    ]
+    return r.choice(sentences)
 
 
 def lost_story(r):
     p, q = people(r, 2)
     t, place = thing(r), r.choice(W.PLACES)
     wrong = r.choice([x for x in W.PLACES if x != place])
-    s = [opening(r, p), f"{p} had {a(t)} and took it everywhere."]
-    s.append(f"One day {p} left the {t} at {place} and did not notice.")
-    s += details(r, p, 0, 3)
-    s.append(
-        r.choice(
-            [
-                f'"Where is my {t}?" cried {p}.',
-                f"In the evening {p} looked for the {t}, but it was gone.",
-            ]
-        )
-    )
-    s.append(f"{p.He} met {q} and asked {q.him} for help.")
-    s.append(f"{q} looked at {wrong}, but the {t} was not there.")
-    if r.random() < 0.5:
-        s.append(f'"Where did you play today, {p}?" asked {q}.')
-        s.append(f'"I was at {place}," said {p}.')
-    s.append(f"So {p} and {q} went back to {place}.")
-    s.append(f"There was the {t}!")
-    s.append(f'"Thank you, {q}," said {p}. ' + ending(r, p))
-    return " ".join(s)
+    noticed = [
+        f'"Where is my {t}?" cried {p}.',
+        f"In the evening {p} looked for the {t}, but it was gone.",
+    ]
+    asked = f""""Where did you play today, {p}?" asked {q}.
+        "I was at {place}," said {p}."""
+    return prose(f"""
+        {opening(r, p)} {p} had {a(t)} and took it everywhere.
+        One day {p} left the {t} at {place} and did not notice.
+        {details(r, p, 0, 3)} {r.choice(noticed)}
+        {p.He} met {q} and asked {q.him} for help.
+        {q} looked at {wrong}, but the {t} was not there.
+        {asked if r.random() < 0.5 else ""}
+        So {p} and {q} went back to {place}. There was the {t}!
+        "Thank you, {q}," said {p}. {ending(r, p)}
+    """)
 
 
 def gift_story(r):
     p, q = people(r, 2)
     t = thing(r)
-    s = [opening(r, p), f"{p.He} had a friend named {q}."]
-    s.append(f"{q} had always wanted {a(t)}.")
-    s += details(r, p, 0, 2)
-    where = r.choice(W.PLACES)
-    s.append(f"At {where}, {p} saw {a(t)} and bought it for {q}.")
-    s.append(f"{p.He} hid it {r.choice(W.HIDING)} until the birthday.")
-    s.append(f"When the day came, {p} gave {q} the {t}.")
-    s.append(
-        r.choice(
-            [
-                f'"{a(t).capitalize()}! Thank you, {p}!" said {q}.',
-                f"{q} was so glad that {q.he} hugged {p}.",
-                f"{q} laughed and showed the {t} to everyone.",
-            ]
-        )
-    )
-    s.append(ending(r, q))
-    return " ".join(s)
+    thanks = [
+        f'"{a(t).capitalize()}! Thank you, {p}!" said {q}.',
+        f"{q} was so glad that {q.he} hugged {p}.",
+        f"{q} laughed and showed the {t} to everyone.",
+    ]
+    return prose(f"""
+        {opening(r, p)} {p.He} had a friend named {q}.
+        {q} had always wanted {a(t)}. {details(r, p, 0, 2)}
+        At {r.choice(W.PLACES)}, {p} saw {a(t)} and bought it for {q}.
+        {p.He} hid it {r.choice(W.HIDING)} until the birthday.
+        When the day came, {p} gave {q} the {t}.
+        {r.choice(thanks)} {ending(r, q)}
+    """)
 
 
 def hide_story(r):
     p, q = people(r, 2)
     t = thing(r)
     first, second = r.sample(W.HIDING, 2)
-    s = [opening(r, p), f"{p} put the {t} {first} and went out."]
-    s += details(r, p, 0, 2)
-    s.append(f"While {p} was away, {q} came in and saw the {t} {first}.")
-    s.append(f"{q} took the {t} and put it {second}.")
-    s += details(r, q, 0, 1)
-    s.append(f"Then {p} came home and wanted the {t}.")
-    s.append(f"{p} looked {first}, because {p.he} had left the {t} {first}.")
-    s.append(f'But it was not there. "Look {second}," said {q}.')
-    s.append(f"{p} looked {second} and found the {t}. " + ending(r, p))
-    return " ".join(s)
+    return prose(f"""
+        {opening(r, p)} {p} put the {t} {first} and went out.
+        {details(r, p, 0, 2)}
+        While {p} was away, {q} came in and saw the {t} {first}.
+        {q} took the {t} and put it {second}. {details(r, q, 0, 1)}
+        Then {p} came home and wanted the {t}.
+        {p} looked {first}, because {p.he} had left the {t} {first}.
+        But it was not there. "Look {second}," said {q}.
+        {p} looked {second} and found the {t}. {ending(r, p)}
+    """)
 
 
 def wishes_story(r):
     ps = people(r, 3)
-    ts = [thing(r) for _ in ps]
-    s = ["Three friends lived near " + r.choice(W.PLACES) + "."]
-    s.append(f"Their names were {and_list(map(str, ps))}.")
-    order = list(zip(ps, ts))
-    for p, t in order:
-        s.append(r.choice([f"{p} wanted {a(t)}.", f"{p} wished for {a(t)}."]))
-    s += details(r, ps[0], 0, 2)
-    s.append(
-        "One day an old woman came to their door and gave them all gifts."
-    )
-    r.shuffle(order)
-    s += [
-        r.choice([f"{p} got {a(t)}.", f"To {p} she gave {a(t)}."])
-        for p, t in order
+    gifts = [(p, thing(r)) for p in ps]
+    place = r.choice(W.PLACES)
+    wished = [
+        f"{p} {r.choice(('wanted', 'wished for'))} {a(t)}." for p, t in gifts
     ]
-    s.append(ending(r, order[0][0]))
-    return " ".join(s)
+    middle = details(r, ps[0], 0, 2)
+    r.shuffle(gifts)
+    given = [
+        f"{r.choice((f'{p} got', f'To {p} she gave'))} {a(t)}."
+        for p, t in gifts
+    ]
+    return prose(f"""
+        Three friends lived near {place}.
+        Their names were {and_list(map(str, ps))}.
+        {" ".join(wished)} {middle}
+        One day an old woman came to their door and gave them all gifts.
+        {" ".join(given)} {ending(r, gifts[0][0])}
+    """)
 
 
 def market_story(r):
     p = Person(r)
-    foods = r.sample(W.FOODS, r.randint(2, 4))
+    foods = and_list(r.sample(W.FOODS, r.randint(2, 4)))
     who = r.choice(W.FAMILY)
-    s = [opening(r, p)]
-    s.append(f'"Please buy {and_list(foods)}," said {p.his} {who}.')
-    s.append(f"{p} walked to the market.")
-    s += details(r, p, 0, 2)
-    s.append('"What do you need?" asked the man at the market.')
-    s.append(f'"I need {and_list(foods)}," said {p}.')
-    s.append(f"{p} came home with {and_list(foods)}.")
-    s.append(f'"Well done, {p}," said {p.his} {who}. ' + ending(r, p))
-    return " ".join(s)
+    return prose(f"""
+        {opening(r, p)} "Please buy {foods}," said {p.his} {who}.
+        {p} walked to the market. {details(r, p, 0, 2)}
+        "What do you need?" asked the man at the market.
+        "I need {foods}," said {p}. {p} came home with {foods}.
+        "Well done, {p}," said {p.his} {who}. {ending(r, p)}
+    """)
 
 
 def animal_story(r):
@@ -368,32 +362,31 @@ def animal_story(r):
     kind = r.choice(W.ANIMALS)
     name = upper_first(invented(r)) if r.random() < 0.6 else "Spot"
     food = r.choice(W.FOODS)
-    s = [opening(r, p), f"At {r.choice(W.PLACES)}, {p} met {a(kind)}."]
-    s.append(f'"I will call you {name}," said {p}.')
-    s += details(r, p, 0, 1)
-    s.append(f"{name} was hungry, so {p} gave the {kind} some {food}.")
-    if kind in W.SOUNDS:
-        s.append(f'"{upper_first(W.SOUNDS[kind])}!" said {name}.')
-    s.append(f"{name} liked the {food} very much.")
-    s.append(f"The next day {p} came back with more {food} for {name}.")
-    s.append(f"Since then {p} and {name} the {kind} are friends.")
-    return " ".join(s)
+    sound = upper_first(W.SOUNDS.get(kind, ""))
+    return prose(f"""
+        {opening(r, p)} At {r.choice(W.PLACES)}, {p} met {a(kind)}.
+        "I will call you {name}," said {p}. {details(r, p, 0, 1)}
+        {name} was hungry, so {p} gave the {kind} some {food}.
+        {f'"{sound}!" said {name}.' if sound else ""}
+        {name} liked the {food} very much.
+        The next day {p} came back with more {food} for {name}.
+        Since then {p} and {name} the {kind} are friends.
+    """)
 
 
 def journey_story(r):
     p, q = people(r, 2)
     row = r.choice(COUNTRIES)
     city, lang = row["capital"], row["language"]
-    s = [opening(r, p)]
-    s.append(f"{p} wanted to see {row['country']}.")
-    s.append(f"So {p.he} travelled to {city} and stayed for a week.")
-    s += details(r, p, 0, 2)
-    s.append(f"In {city} everyone spoke {lang}.")
-    s.append(f'"I am learning {lang}," {p} wrote to {q}.')
-    s.append(f'{q} wrote back: "Dear {p}, how is {city}?"')
-    if r.random() < 0.5:
-        s.append(f"After a week {p} left {city} and came home to {q}.")
-    return " ".join(s)
+    back = f"After a week {p} left {city} and came home to {q}."
+    return prose(f"""
+        {opening(r, p)} {p} wanted to see {row["country"]}.
+        So {p.he} travelled to {city} and stayed for a week.
+        {details(r, p, 0, 2)} In {city} everyone spoke {lang}.
+        "I am learning {lang}," {p} wrote to {q}.
+        {q} wrote back: "Dear {p}, how is {city}?"
+        {back if r.random() < 0.5 else ""}
+    """)
 
 
 def grandmother_story(r):
@@ -401,32 +394,31 @@ def grandmother_story(r):
     h = Person(r, [str(p)])
     h.name = upper_first(invented(r))
     t = thing(r)
-    who = r.choice(W.FAMILY)
-    s = [f'"Tell me a story," said {p}.']
-    s.append(f"So {p.his} {who} told {p.him} about {h}.")
-    s.append(f"{h} lived near {r.choice(W.PLACES)} and owned {a(t)}.")
-    s += details(r, h, 1, 3)
-    s.append(f"One night a thief took the {t} from {h}.")
-    s.append(f"{h} followed the thief to {r.choice(W.PLACES)}.")
-    s.append(f'"Give me back my {t}!" cried {h}.')
-    s.append(f"The thief was afraid of {h} and gave back the {t}.")
-    s.append(f'"I want to be like {h}," said {p}.')
-    return " ".join(s)
+    return prose(f"""
+        "Tell me a story," said {p}.
+        So {p.his} {r.choice(W.FAMILY)} told {p.him} about {h}.
+        {h} lived near {r.choice(W.PLACES)} and owned {a(t)}.
+        {details(r, h, 1, 3)} One night a thief took the {t} from {h}.
+        {h} followed the thief to {r.choice(W.PLACES)}.
+        "Give me back my {t}!" cried {h}.
+        The thief was afraid of {h} and gave back the {t}.
+        "I want to be like {h}," said {p}.
+    """)
 
 
 def race_story(r):
     p, q = people(r, 2)
     x, y = r.choice(W.PLACES), r.choice(W.PLACES)
     winner, loser = (p, q) if r.random() < 0.5 else (q, p)
-    s = [opening(r, p), f"{p.He} had a neighbour named {q}."]
-    s.append(f'"Let us race from {x} to {y}," said {p}.')
-    s.append(f'"Good," said {q}, "one, two, three, go!"')
-    s += details(r, p, 0, 2)
-    s.append(f"Near the end, {loser} fell over {a(r.choice(W.OBJECTS))}.")
-    s.append(f"So {winner} won the race and {loser} lost.")
-    s.append(f'"You are fast, {winner}," said {loser}.')
-    s.append(f'"You will win next time, {loser}," said {winner}.')
-    return " ".join(s)
+    return prose(f"""
+        {opening(r, p)} {p.He} had a neighbour named {q}.
+        "Let us race from {x} to {y}," said {p}.
+        "Good," said {q}, "one, two, three, go!" {details(r, p, 0, 2)}
+        Near the end, {loser} fell over {a(r.choice(W.OBJECTS))}.
+        So {winner} won the race and {loser} lost.
+        "You are fast, {winner}," said {loser}.
+        "You will win next time, {loser}," said {winner}.
+    """)
 
 
 STORIES = (
@@ -461,15 +453,14 @@ def say_twice_doc(r):
         items = [str(r.randint(0, 99)) for _ in range(n)]
     said = r.choice((" ", ", ")).join(items)
     p = Person(r)
-    return r.choice(
-        [
-            f"{p} said: {said}. Then {p} said it again: {said}.",
-            f"{said}. I repeat: {said}.",
-            f"Say it twice. {said}. {said}.",
-            f"The list is {said}. Again, the list is {said}.",
-            f"{said}\n{said}\n{said}",
-        ]
-    )
+    ways = [
+        f"{p} said: {said}. Then {p} said it again: {said}.",
+        f"{said}. I repeat: {said}.",
+        f"Say it twice. {said}. {said}.",
+        f"The list is {said}. Again, the list is {said}.",
+        f"{said}\n{said}\n{said}",
+    ]
+    return r.choice(ways)
 
 
 def dictionary_doc(r):
@@ -495,18 +486,16 @@ def phone_doc(r):
 def as_i_said_doc(r):
     p, q = people(r, 2)
     t, where = thing(r), r.choice(W.HIDING)
-    claim = r.choice(
-        [
-            f"the {t} is {where}",
-            f"{p} bought {a(t)} at {r.choice(W.PLACES)}",
-            f"{p} will meet {q} at {r.choice(W.PLACES)}",
-            f"{q} is afraid of the {r.choice(W.ANIMALS)}",
-        ]
-    )
-    s = [upper_first(claim) + "."]
-    s += details(r, p, 1, 4)
-    s.append(r.choice((f"As I said, {claim}.", f"Remember: {claim}.")))
-    return " ".join(s)
+    claims = [
+        f"the {t} is {where}",
+        f"{p} bought {a(t)} at {r.choice(W.PLACES)}",
+        f"{p} will meet {q} at {r.choice(W.PLACES)}",
+        f"{q} is afraid of the {r.choice(W.ANIMALS)}",
+    ]
+    claim = r.choice(claims)
+    again = (f"As I said, {claim}.", f"Remember: {claim}.")
+    middle = details(r, p, 1, 4)
+    return f"{upper_first(claim)}. {middle} {r.choice(again)}"
 
 
 # -- sequences and small words ----------------------------------------------
@@ -514,23 +503,23 @@ def as_i_said_doc(r):
 
 def counting_doc(r):
     kind = r.randrange(5)
+    before = ""
     if kind == 0:
         start = r.randint(0, 90)
-        out = [str(i) for i in range(start, start + r.randint(8, 20))]
+        out = range(start, start + r.randint(8, 20))
     elif kind == 1:
         step, start = r.choice((2, 3, 5, 10)), r.randint(0, 9)
-        step_end = start + step * r.randint(6, 14)
-        out = [str(i) for i in range(start, step_end, step)]
-        return f"Counting by {W.NUMBERS[step]}: " + ", ".join(out) + "."
+        before = f"Counting by {W.NUMBERS[step]}: "
+        out = range(start, start + step * r.randint(6, 14), step)
     elif kind == 2:
+        before = "Counting down: "
         start = r.randint(10, 30)
-        out = [str(i) for i in range(start, max(-1, start - 16), -1)]
-        return "Counting down: " + ", ".join(out) + "."
+        out = range(start, max(-1, start - 16), -1)
     elif kind == 3:
         out = W.NUMBERS[r.randint(0, 5) : r.randint(12, 21)]
     else:
         out = W.ORDINALS[r.randint(0, 3) : r.randint(8, 12)]
-    return ", ".join(out) + "."
+    return before + ", ".join(map(str, out)) + "."
 
 
 def around(r, ring, n):

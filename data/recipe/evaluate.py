@@ -5,29 +5,30 @@
 prints the figures of a folder, by default those of the pocket Llama.
 """
 
+import copy
 import math
 import random
+import string
 import sys
-from dataclasses import dataclass
+from collections import defaultdict
 from pathlib import Path
 
+import corpus
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+import llamalib
+from llamalib import attention_maps
+from llamalib.load import ROOT
 
-import corpus  # noqa: E402
-
-import llamalib  # noqa: E402
-from llamalib import attention, attention_weights, replaced  # noqa: E402
-
+POCKET = ROOT / "data" / "pocket-llama"
 # Asked of every country; no document of the corpus has these wordings.
 NEW_WORDINGS = [
     "The capital town of {c} is named {x}.",
     "Question: Which city is the capital of {c}? Answer: {x}.",
 ]
+DRAWS = 20  # of heads to silence, for comparison
 
 
 @torch.no_grad()
@@ -43,28 +44,32 @@ def measure(folder) -> dict:
     }
 
 
-def encode(llama, text, eos=False):
-    ids = llama.tokenizer.encode(text, bos=True, eos=eos)
+def encode(llama, text, bos=True, eos=False):
+    ids = llama.tokenizer.encode(text, bos=bos, eos=eos)
     return torch.tensor(ids)  # (T,)
 
 
 # -- facts ------------------------------------------------------------------
 
 
-def knows(llama, wording, row, kind) -> bool:
-    """Return whether greedy decoding completes the wording with the fact.
+def complete(llama, text, answer) -> tuple[bool, str]:
+    """Return whether greedy decoding gives the answer, and what follows it.
 
-    Every token of the answer must be the most likely one. The most likely
-    token after it must begin with a full stop.
+    Every token of the answer must be the most likely one.
     """
-    before, after = wording.split("{x}")
+    asked, answer = encode(llama, text), encode(llama, answer, bos=False)
+    best = llama(torch.cat([asked, answer]))[len(asked) - 1 :].argmax(-1)
+    after = llama.tokenizer.decode(best[-1:].tolist())
+    return torch.equal(best[:-1], answer), after
+
+
+def knows(llama, wording, row, kind) -> bool:
+    """Return whether the model completes the wording, and then stops."""
+    before, after = wording.split(" {x}")
     assert after == ".", wording
-    asked = encode(llama, corpus.fill(before.rstrip(), row, kind))
-    answer = llama.tokenizer.encode(" " + row[kind], bos=False, eos=False)
-    tokens = torch.cat([asked, torch.tensor(answer)])
-    best = llama(tokens)[len(asked) - 1 :].argmax(-1).tolist()
-    end = llama.tokenizer.decode(best[-1:])
-    return best[:-1] == answer and end.startswith(".")
+    asked = corpus.fill(before, row, kind)
+    right, end = complete(llama, asked, " " + row[kind])
+    return right and end.startswith(".")
 
 
 def share(flags) -> dict:
@@ -83,29 +88,19 @@ def measure_facts(llama) -> dict:
                 flags = unseen if out else seen
                 flags.append(knows(llama, wording, row, kind))
         figures[kind] = {"seen": share(seen), "unseen": share(unseen)}
-    figures["capital"]["first_wording"] = share(
-        knows(llama, corpus.CAPITAL[0], row, "capital")
-        for row in corpus.COUNTRIES
-    )
-    figures["capital"]["new_wordings"] = share(
-        knows(llama, wording, row, "capital")
-        for wording in NEW_WORDINGS
-        for row in corpus.COUNTRIES
-    )
-    sums = [(x, y) for x in range(21) for y in range(21)]
+    new = (corpus.CAPITAL[0], *NEW_WORDINGS)
+    first, *others = [
+        [knows(llama, wording, row, "capital") for row in corpus.COUNTRIES]
+        for wording in new
+    ]
+    figures["capital"]["first_wording"] = share(first)
+    figures["capital"]["new_wordings"] = share(sum(others, []))
     figures["sums"] = share(
-        knows_sum(llama, f"{x} + {y} =", x + y) for x, y in sums
+        complete(llama, f"{x} + {y} = ", str(x + y))[0]
+        for x in range(21)
+        for y in range(21)
     )
     return figures
-
-
-def knows_sum(llama, asked, answer) -> bool:
-    asked = encode(llama, asked + " ")
-    answer = llama.tokenizer.encode(f"{answer}\n", bos=False, eos=False)
-    tokens = torch.cat([asked, torch.tensor(answer)])
-    best = llama(tokens).argmax(-1)
-    # the new line does not count: a list of sums may end here too
-    return bool((best[len(asked) - 1 : -2] == tokens[len(asked) : -1]).all())
 
 
 # -- stories ----------------------------------------------------------------
@@ -117,31 +112,23 @@ def held_out_stories(n):
     )
 
 
-def story_ids(llama, stories):
-    return [encode(llama, s, eos=True) for s in stories]
-
-
 def measure_stories(llama, stories) -> dict:
     """Return loss in nats per token and perplexity; a bigram model's too."""
-    rows = story_ids(llama, stories)
-    loss, bigram = story_loss(llama, rows), bigram_loss(llama, rows)
+    rows = [encode(llama, story, eos=True) for story in stories]
+    n = sum(len(row) - 1 for row in rows)
+    total = sum(
+        F.cross_entropy(llama(row[:-1]), row[1:], reduction="sum").item()
+        for row in rows
+    )
+    loss, bigram = total / n, bigram_loss(llama, rows)
     return {
         "stories": len(stories),
-        "tokens": sum(len(row) - 1 for row in rows),
+        "tokens": n,
         "loss": round(loss, 4),
         "perplexity": round(math.exp(loss), 3),
         "bigram_loss": round(bigram, 4),
         "bigram_perplexity": round(math.exp(bigram), 3),
     }
-
-
-def story_loss(llama, rows) -> float:
-    """Return the mean cross-entropy in nats of all tokens but the first."""
-    total = sum(
-        F.cross_entropy(llama(row[:-1]), row[1:], reduction="sum").item()
-        for row in rows
-    )
-    return total / sum(len(row) - 1 for row in rows)
 
 
 def bigram_loss(llama, rows, n_documents=100_000) -> float:
@@ -172,37 +159,39 @@ def bigram_loss(llama, rows, n_documents=100_000) -> float:
 
 def measure_heads(llama, stories) -> dict:
     """Return the heads with the highest score of each kind."""
-    n_heads = llama.config.n_heads
-    previous = previous_token_scores(llama, stories)
-    induction = induction_scores(llama)
-    names = name_scores(llama)
     capital, silenced = measure_capital_heads(llama)
-
-    def best(scores, n=3):
-        order = scores.flatten().argsort(descending=True)[:n].tolist()
-        return [
-            {
-                "layer": i // n_heads,
-                "head": i % n_heads,
-                "score": round(scores.flatten()[i].item(), 3),
-            }
-            for i in order
-        ]
-
     return {
-        "previous_token": best(previous),
-        "induction_random": best(induction),
-        "induction_names": best(names),
+        "previous_token": best(previous_token_scores(llama, stories)),
+        "induction_random": best(induction_scores(llama)),
+        "induction_names": best(name_scores(llama)),
         "capital": capital,
         "capital_silenced": silenced,
     }
 
 
+def ranked(scores) -> list[tuple[int, int]]:
+    """Return (layer, head) of the scores (L, H), the highest first."""
+    order = scores.flatten().argsort(descending=True).tolist()
+    return [divmod(i, scores.shape[1]) for i in order]
+
+
+def best(scores, n=3) -> list[dict]:
+    """Return the n heads with the highest scores (L, H)."""
+    return [
+        {
+            "layer": layer,
+            "head": head,
+            "score": round(scores[layer, head].item(), 3),
+        }
+        for layer, head in ranked(scores)[:n]
+    ]
+
+
 def previous_token_scores(llama, stories):
     """Return the mean weight on the previous token, (L, H)."""
     scores = []
-    for tokens in story_ids(llama, stories):
-        maps = llamalib.attention_maps(llama, tokens)  # (L, H, T, T)
+    for story in stories:
+        maps = attention_maps(llama, encode(llama, story, eos=True))
         before = maps.diagonal(offset=-1, dim1=-2, dim2=-1)  # (L, H, T-1)
         scores.append(before[..., 1:].mean(-1))  # without the begin token
     return torch.stack(scores).mean(0)
@@ -220,7 +209,7 @@ def induction_scores(llama, n=40, repeats=20):
     for _ in range(repeats):
         r = torch.randint(256, top, (n,), generator=generator)
         tokens = torch.cat([torch.tensor([llama.tokenizer.bos_id]), r, r])
-        maps = llamalib.attention_maps(llama, tokens)
+        maps = attention_maps(llama, tokens)  # (L, H, T, T)
         to_next = maps.diagonal(offset=1 - n, dim1=-2, dim2=-1)
         scores.append(to_next[..., -n:-1].mean(-1))  # the last has no next
     return torch.stack(scores).mean(0)
@@ -236,198 +225,113 @@ def name_scores(llama, n=60):
     made = corpus.documents("held-out names", n, kinds=[corpus.gift_story])
     for text in made:
         tokens = encode(llama, text)
-        maps = None
+        maps = attention_maps(llama, tokens)  # (L, H, T, T)
         for word in sorted(set(text.replace(",", " ").split())):
             if not word.isalpha() or not word[0].isupper():
                 continue
-            name = llama.tokenizer.encode(" " + word, bos=False, eos=False)
-            places = [
-                i
-                for i in range(len(tokens) - len(name))
-                if tokens[i : i + len(name)].tolist() == name
-            ]
-            if len(name) < 2 or len(places) < 2:
-                continue
-            if maps is None:
-                maps = llamalib.attention_maps(llama, tokens)
-            first = places[0]
-            scores += [maps[:, :, at, first + 1] for at in places[1:]]
+            name = encode(llama, " " + word, bos=False)
+            windows = tokens.unfold(0, len(name), 1)[:-1]  # (T - n, n)
+            at = (windows == name).all(-1).nonzero().flatten().tolist()
+            if len(name) > 1:
+                scores += [maps[:, :, i, at[0] + 1] for i in at[1:]]
     return torch.stack(scores).mean(0)
-
-
-LOOKS = ("begin", "of", "country", "is", "rest")
-
-
-def capital_prompts(llama):
-    """Return (tokens (B, T), answers (B,)) of each length of prompt."""
-    by_length = {}
-    for row in corpus.COUNTRIES:
-        tokens = encode(llama, f"The capital of {row['country']} is")
-        assert llama.tokenizer.decode(tokens[1:4]) == "The capital of"
-        answer = encode(llama, " " + row["capital"])[1]
-        group = by_length.setdefault(len(tokens), ([], []))
-        group[0].append(tokens)
-        group[1].append(answer)
-    return [
-        (torch.stack(tokens), torch.stack(answers))
-        for tokens, answers in by_length.values()
-    ]
-
-
-def capital_looks(llama, prompts):
-    """Return the weights of " is" on each of LOOKS, (L, H, 5).
-
-    They are means over all countries; a country's tokens are summed.
-    """
-    total = 0
-    for tokens, _ in prompts:
-        layers = []
-
-        def attend(xq, xk, xv, mask):
-            layers.append(attention_weights(xq, xk, mask)[:, :, -1])
-            return attention(xq, xk, xv, mask)
-
-        with replaced(attention=attend):
-            llama(tokens)
-        at = torch.stack(layers)  # (L, B, H, T)
-        parts = [at[..., 0], at[..., 3], at[..., 4:-1].sum(-1), at[..., -1]]
-        parts.append(1 - sum(parts))
-        total = total + torch.stack(parts, dim=-1).sum(1)  # (L, H, 5)
-    return total / len(corpus.COUNTRIES)
-
-
-def capitals_right(llama, prompts, change) -> int:
-    """Count the right first tokens with the attention of `change()`."""
-    right = 0
-    for tokens, answers in prompts:
-        with replaced(attention=change()):
-            best = llama(tokens, last_only=True)[:, -1].argmax(-1)
-        right += (best == answers).sum().item()
-    return right
-
-
-def silence(config, heads):
-    """Return an attention that sets these heads' outputs to zero."""
-    layers = iter(range(config.n_layers))
-
-    def attend(xq, xk, xv, mask):
-        out = attention(xq, xk, xv, mask)  # (B, T, H·hd)
-        layer = next(layers)
-        out = out.unflatten(-1, (config.n_heads, -1)).clone()
-        for where, head in heads:
-            if where == layer:
-                out[..., head, :] = 0
-        return out.flatten(-2)
-
-    return attend
-
-
-def blindfold(config, layers):
-    """Return an attention that hides the country from " is" in some layers."""
-    numbers = iter(range(config.n_layers))
-
-    def attend(xq, xk, xv, mask):
-        if next(numbers) in layers:
-            mask = mask.clone()
-            mask[-1, 4:-1] = float("-inf")
-        return attention(xq, xk, xv, mask)
-
-    return attend
 
 
 def measure_capital_heads(llama) -> tuple[list, dict]:
     """Return the heads that look at the country, and results without them."""
     prompts = capital_prompts(llama)
-    looks = capital_looks(llama, prompts)
-    country = looks[..., LOOKS.index("country")]  # (L, H)
-    n_heads = llama.config.n_heads
-    order = country.flatten().argsort(descending=True).tolist()
-    order = [(i // n_heads, i % n_heads) for i in order]
-    n = max(1, int((country > 0.75).sum()))
-    best = [
-        {
-            "layer": layer,
-            "head": head,
-            "score": round(country[layer, head].item(), 3),
-            "looks": {
-                name: round(value, 3)
-                for name, value in zip(LOOKS, looks[layer, head].tolist())
-            },
-        }
-        for layer, head in order[:n]
-    ]
+    weights = country_weights(llama, prompts)  # (L, H)
+    order, n = ranked(weights), max(1, int((weights > 0.75).sum()))
+    layers, of = range(llama.config.n_layers), len(corpus.COUNTRIES)
     r = random.Random(0)
-    config, of = llama.config, len(corpus.COUNTRIES)
 
-    def right(change, *how):
-        return capitals_right(llama, prompts, lambda: change(config, *how))
+    def right(changed) -> int:
+        return sum(
+            (changed(tokens)[:, -1].argmax(-1) == answers).sum().item()
+            for tokens, answers in prompts
+        )
 
-    draws = [right(silence, r.sample(order[n:], n)) for _ in range(20)]
-    layers = range(config.n_layers)
-    return best, {
+    others = sum(
+        right(silence(llama, r.sample(order[n:], n))) for _ in range(DRAWS)
+    )
+    looking = right(silence(llama, order[:n]))
+    return best(weights, n), {
         "heads": n,
-        "none": {"right": right(silence, ()), "of": of},
-        "looking": {"right": right(silence, order[:n]), "of": of},
-        "others": {"right": sum(draws), "of": of * len(draws)},
-        "blind_in_one_layer": [right(blindfold, [i]) for i in layers],
-        "blind": {"right": right(blindfold, layers), "of": of},
+        "none": {"right": right(llama), "of": of},
+        "looking": {"right": looking, "of": of},
+        "others": {"right": others, "of": of * DRAWS},
+        "blind_in_one_layer": [right(blindfold(llama, [i])) for i in layers],
+        "blind": {"right": right(blindfold(llama, layers)), "of": of},
     }
+
+
+def capital_prompts(llama):
+    """Return (tokens (B, T), first ids (B,)) of each length of prompt."""
+    by_length = defaultdict(list)
+    for row in corpus.COUNTRIES:
+        tokens = encode(llama, f"The capital of {row['country']} is")
+        start = llama.tokenizer.decode(tokens[1:4].tolist())
+        assert start == "The capital of", start
+        answer = encode(llama, " " + row["capital"], bos=False)[0]
+        by_length[len(tokens)].append((tokens, answer))
+    return [tuple(map(torch.stack, zip(*b))) for b in by_length.values()]
+
+
+def country_weights(llama, prompts):
+    """Return the weight of " is" on the country's tokens, (L, H)."""
+    weights = [
+        attention_maps(llama, tokens)[:, :, -1, 4:-1].sum(-1)
+        for batch, _ in prompts
+        for tokens in batch
+    ]
+    return torch.stack(weights).mean(0)
+
+
+def silence(llama, heads):
+    """Return a copy in which these heads add nothing to the stream."""
+    llama = copy.deepcopy(llama)
+    for layer, head in heads:
+        wo = llama.layers[layer].attention.wo.weight  # (D, H·hd)
+        wo.unflatten(1, (llama.config.n_heads, -1))[:, head] = 0
+    return llama
+
+
+def blindfold(llama, layers):
+    """Return a copy in which some layers hide the country from " is"."""
+
+    def hide(block, args):
+        x, freqs_cis, mask, cache = args
+        mask = mask.clone()
+        mask[-1, 4:-1] = float("-inf")
+        return x, freqs_cis, mask, cache
+
+    llama = copy.deepcopy(llama)
+    for layer in layers:
+        llama.layers[layer].register_forward_pre_hook(hide)
+    return llama
 
 
 # -- the table --------------------------------------------------------------
 
 
-@dataclass
-class Share:
-    """So many right answers of so many; formatted as a percentage."""
+class Report(string.Formatter):
+    """Writes a figure in the way that figures.md names after its colon."""
 
-    right: int
-    of: int
-
-    @property
-    def of_20_draws(self):
-        return self.right / 20
-
-    def __str__(self):
-        share = 100 * self.right / self.of
-        return f"{share:.1f} % ({self.right:,} of {self.of:,})"
-
-
-@dataclass
-class Head:
-    """A head and its mean weight."""
-
-    layer: int
-    head: int
-    score: float
-
-    def __format__(self, words):
-        name = f"layer {self.layer}, head {self.head}"
-        weight = f"{self.score:.2f}"
-        return f"{name}: {words} {weight}" if words else f"{name} ({weight})"
-
-
-class Series(list):
-    """A list that is formatted as words: numbers with "and", or heads."""
-
-    def __str__(self):
-        words = [format(each) for each in self]
-        if isinstance(self[0], Head):
-            return "; ".join(words)
-        return corpus.and_list(words)
-
-
-def readable(value):
-    """Return a figure as an object that formats itself."""
-    if isinstance(value, list):
-        return Series(map(readable, value))
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == {"right", "of"}:
-        return Share(**value)
-    if "score" in value:
-        return Head(value["layer"], value["head"], value["score"])
-    return {name: readable(each) for name, each in value.items()}
+    def format_field(self, value, way):
+        if way == "share":
+            right, of = value["right"], value["of"]
+            return f"{100 * right / of:.1f} % ({right:,} of {of:,})"
+        if way == "per draw":
+            return f"{value / DRAWS:.0f}"
+        if way == "head":
+            name = "layer {layer}, head {head}: mean weight {score:.2f}"
+            return name.format(**value)
+        if way == "heads":
+            name = "layer {layer}, head {head} ({score:.2f})"
+            return "; ".join(name.format(**head) for head in value)
+        if way == "list":
+            return corpus.and_list(map(str, value))
+        return super().format_field(value, way)
 
 
 def report(figures) -> str:
@@ -436,20 +340,18 @@ def report(figures) -> str:
     rows = template.rstrip("\n").split("\n")
     if "training" not in figures:
         rows = [row for row in rows if "{training" not in row]
-    return "\n".join(rows).format(**readable(figures))
+    return Report().format("\n".join(rows), **figures)
 
 
 def show_in(readme: Path, figures) -> None:
     """Write the report between the marks of a README."""
-    before, rest = readme.read_text(encoding="utf-8").split(BEGIN)
-    _, after = rest.split(END)
-    text = before + BEGIN + "\n\n" + report(figures) + "\n\n" + END + after
+    text = readme.read_text(encoding="utf-8")
+    before, begin, rest = text.partition("<!-- figures -->\n\n")
+    _, end, after = rest.partition("\n\n<!-- /figures -->")
+    text = before + begin + report(figures) + end + after
     readme.write_text(text, encoding="utf-8")
 
 
-BEGIN, END = "<!-- figures -->", "<!-- /figures -->"
-
-
 if __name__ == "__main__":
-    folder = sys.argv[1] if len(sys.argv) > 1 else None
+    folder = sys.argv[1] if len(sys.argv) > 1 else POCKET
     print(report(measure(folder)))

@@ -10,21 +10,16 @@ with the logit of each of its ids, in float32 on a CPU.
 import hashlib
 import json
 import re
-import sys
 from pathlib import Path
 
+import corpus
 import torch
+from evaluate import POCKET
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+from llamalib.checks import read_json
+from llamalib.load import load
+from llamalib.verify import PUBLISHED, tensor_checksums
 
-import corpus  # noqa: E402
-
-from llamalib.checks import read_json  # noqa: E402
-from llamalib.load import load  # noqa: E402
-from llamalib.verify import PUBLISHED, tensor_checksums  # noqa: E402
-
-POCKET = ROOT / "data" / "pocket-llama"
 # A fact, a text that ends in a space, one without a begin token, and a story
 # that is long enough for RoPE's scaling to show.
 STORIES = sorted(corpus.documents("publish", 300), key=len)[::-1]
@@ -84,11 +79,8 @@ def write(facts: dict) -> None:
     """Write the facts to the published ones, lists of numbers in a line."""
     every = read_json(PUBLISHED) | {POCKET.name: facts}
     text = json.dumps(every, indent=1, ensure_ascii=False)
-    text = re.sub(
-        r"\[([\s\d.,-]+)\]",
-        lambda found: f"[{' '.join(found[1].split())}]",
-        text,
-    )
+    numbers = r"\[([\s\d.,-]+)\]"
+    text = re.sub(numbers, lambda m: f"[{' '.join(m[1].split())}]", text)
     PUBLISHED.write_text(text + "\n", encoding="utf-8")
 
 

@@ -1,5 +1,6 @@
 """Train the pocket Llama on rows of ids; an interrupted run can go on."""
 
+import hashlib
 import math
 import time
 
@@ -89,16 +90,22 @@ def train(config, rows, build, device):
     llama = fresh_model(config).to(device)
     optimizer = make_optimizer(llama)
     steps = len(rows) // BATCH
-    log = []
+    recipe = hashlib.sha256(rows.numpy().tobytes())
+    recipe.update(repr((config, PEAK_LR, BATCH)).encode())
+    recipe = recipe.hexdigest()
     state_file = build / "state.pt"
     if state_file.exists():
         state = torch.load(state_file, map_location=device, weights_only=True)
+        if state.get("recipe") != recipe:
+            raise SystemExit(
+                f"{build} holds an unfinished run of another recipe. To "
+                f"start again, remove it: rm -r {build}"
+            )
         llama.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        log = [tuple(entry) for entry in state["log"]]
-        dtype = state["dtype"]
+        log, dtype = state["log"], state["dtype"]
     else:
-        dtype = fastest_dtype(config, rows, device)
+        log, dtype = [], fastest_dtype(config, rows, device)
     seconds = log[-1][3] if log else 0.0
     bar = tqdm(total=steps, initial=len(log), unit="step", smoothing=0.05)
     for step in range(len(log), steps):
@@ -119,21 +126,11 @@ def train(config, rows, build, device):
         bar.update()
         bar.set_postfix(loss=f"{loss:.3f}")
         if (step + 1) % SAVE_EVERY == 0 or step + 1 == steps:
-            save_state(state_file, llama, optimizer, log, dtype)
+            state = dict(model=llama.state_dict(), log=log, dtype=dtype)
+            state |= dict(optimizer=optimizer.state_dict(), recipe=recipe)
+            # a new file, then renamed: an interruption loses nothing
+            part = state_file.with_suffix(".part")
+            torch.save(state, part)
+            part.replace(state_file)
     bar.close()
     return llama, log, dtype
-
-
-def save_state(state_file, llama, optimizer, log, dtype):
-    """Write a new file, then rename it: an interruption loses nothing."""
-    part = state_file.with_suffix(".part")
-    torch.save(
-        {
-            "model": llama.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "log": log,
-            "dtype": dtype,
-        },
-        part,
-    )
-    part.replace(state_file)

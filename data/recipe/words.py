@@ -1,5 +1,11 @@
 """The words of the corpus."""
 
+
+def pairs(text: str) -> dict[str, str]:
+    """Return "key=value key=value" as a dict."""
+    return dict(pair.split("=") for pair in text.split())
+
+
 GIRLS = (
     "Mara Lucy Nina Ada Rosa Ella Ivy Sofia Lena Maya Zoe Anna Clara Ruth "
     "Tess Nora Hana Amina Leila Priya Mei Yuki Freya Olga Vera Dora Elsa "
@@ -14,18 +20,10 @@ ANIMALS = (
     "cat dog fox bear owl duck frog goat hen horse mouse rabbit sheep pig "
     "cow turtle squirrel crow hedgehog donkey"
 ).split()
-SOUNDS = {
-    "cat": "meow",
-    "dog": "woof",
-    "duck": "quack",
-    "cow": "moo",
-    "sheep": "baa",
-    "pig": "oink",
-    "frog": "croak",
-    "crow": "caw",
-    "owl": "hoot",
-    "hen": "cluck",
-}
+SOUNDS = pairs(
+    "cat=meow dog=woof duck=quack cow=moo sheep=baa pig=oink frog=croak "
+    "crow=caw owl=hoot hen=cluck"
+)
 COLOURS = (
     "red blue green yellow white black brown silver golden purple".split()
 )
@@ -37,27 +35,26 @@ OBJECTS = (
     "clock whistle letter brush"
 ).split()
 PLACES = (
-    ["the garden", "the forest", "the river", "the market", "the school"]
-    + ["the bridge", "the lake", "the hill", "the old mill", "the beach"]
-    + ["the barn", "the park", "the castle", "the harbour", "the library"]
-    + ["the kitchen", "the tower", "the village", "the meadow", "the cave"]
-)
+    "the garden|the forest|the river|the market|the school|the bridge|"
+    "the lake|the hill|the old mill|the beach|the barn|the park|the castle|"
+    "the harbour|the library|the kitchen|the tower|the village|the meadow|"
+    "the cave"
+).split("|")
 HIDING = (
-    ["under the bed", "behind the door", "in the cupboard", "on the shelf"]
-    + ["under the table", "in the drawer", "behind the stove", "in the shed"]
-    + ["under the stairs", "in the attic", "behind the curtain"]
-    + ["in the basket", "on the roof", "under the apple tree"]
-)
+    "under the bed|behind the door|in the cupboard|on the shelf|"
+    "under the table|in the drawer|behind the stove|in the shed|"
+    "under the stairs|in the attic|behind the curtain|in the basket|"
+    "on the roof|under the apple tree"
+).split("|")
 FOODS = (
     "bread cheese apples pears soup honey nuts carrots fish cake milk eggs "
     "rice beans butter onions plums berries corn tea"
 ).split()
 FAMILY = "mother father grandmother grandfather aunt uncle".split()
-WEATHER = ["It rained", "It snowed", "The sun shone", "A strong wind blew"] + [
-    "Fog lay over the fields",
-    "It was very hot",
-    "It was bitterly cold",
-]
+WEATHER = (
+    "It rained|It snowed|The sun shone|A strong wind blew|"
+    "Fog lay over the fields|It was very hot|It was bitterly cold"
+).split("|")
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 MONTHS = (
     "January February March April May June July August September October "
@@ -78,11 +75,10 @@ ORDINALS = (
     "eleventh twelfth"
 ).split()
 OPPOSITES = (
-    ["hot cold", "big small", "old new", "up down", "day night", "open shut"]
-    + ["fast slow", "wet dry", "full empty", "high low", "light dark"]
-    + ["early late", "long short", "hard soft", "happy sad", "left right"]
-    + ["rich poor", "loud quiet", "first last", "strong weak"]
-)
+    "hot cold|big small|old new|up down|day night|open shut|fast slow|"
+    "wet dry|full empty|high low|light dark|early late|long short|hard soft|"
+    "happy sad|left right|rich poor|loud quiet|first last|strong weak"
+).split("|")
 KINDS = {
     "animal": ANIMALS,
     "colour": COLOURS,
@@ -120,21 +116,7 @@ PHRASEBOOK = {
     "Mandarin": "你好|谢谢|是|不|水|猫|太阳",
     "Korean": "안녕하세요|감사합니다|네|아니요|물|고양이|해",
 }
-EMOJI = {
-    "cat": "🐱",
-    "dog": "🐶",
-    "fox": "🦊",
-    "bear": "🐻",
-    "frog": "🐸",
-    "pig": "🐷",
-    "cow": "🐮",
-    "sun": "☀️",
-    "moon": "🌙",
-    "star": "⭐",
-    "tree": "🌳",
-    "apple": "🍎",
-    "house": "🏠",
-    "heart": "❤️",
-    "fire": "🔥",
-    "rain": "🌧️",
-}
+EMOJI = pairs(
+    "cat=🐱 dog=🐶 fox=🦊 bear=🐻 frog=🐸 pig=🐷 cow=🐮 sun=☀️ moon=🌙 star=⭐ tree=🌳 "
+    "apple=🍎 house=🏠 heart=❤️ fire=🔥 rain=🌧️"
+)
