@@ -3,11 +3,13 @@
 import json
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 import llamalib
+from llamalib import LLAMA_1B
 from llamalib.config import config_of
 from llamalib.load import ROOT, tensor_shapes
 from llamalib.tokenizer import write_ranks
@@ -44,8 +46,10 @@ def test_the_files_are_metas_format(pocket_folder):
         "vocab_size",
     ]
     assert params["n_heads"] == 4 * params["n_kv_heads"]
-    assert params["rope_theta"] == 500000.0
-    assert params["use_scaled_rope"] is True
+    recipe = replace(LLAMA_1B, **make_pocket.SHAPE)
+    assert config_of(params) == replace(
+        recipe, vocab_size=params["vocab_size"]
+    )
     file = pocket_folder / "consolidated.00.pth"
     assert file.stat().st_size <= 16_000_000
     tensors = torch.load(file, mmap=True, weights_only=True)
