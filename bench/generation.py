@@ -74,7 +74,7 @@ ROWS = {
 TASKS = {"prefill": (512, 4096), "batch": (1, 8, 32)}
 # Ids of the prompt, new ids, rounds; on a GPU the protocol of published figures
 SIZES = {"cpu": (6, 32, 9), "cuda": (32, 128, 5)}
-# A rehearsal: fields of ModelArgs, and the same for a model that small
+# A rehearsal on the CPU: fields of ModelArgs, then as above
 TINY = dict(dim=64, n_layers=2, n_heads=4, n_kv_heads=2)
 TINY_TASKS = {"prefill": (20,), "batch": (3,)}
 TINY_SIZES = 6, 3, 1
@@ -322,7 +322,7 @@ def work(connection, threads: int) -> None:
     while True:
         task, given = connection.recv()
         try:
-            if task == "load":
+            if task == "load":  # as a user loads it: no inference tensors
                 peer, answer = load_peer(*given), None
             else:
                 with torch.inference_mode():
@@ -358,30 +358,37 @@ class Process:
             self.connection.send((task, given))
             if not self.connection.poll(patience):
                 self.process.kill()
-                raise NotMeasured(f"no answer in {patience:.2g} s")
+                raise NotMeasured(f"no answer in {patience:.3g} s")
             answer = self.connection.recv()
         except (OSError, EOFError):
-            self.process.join()
+            self.process.join(5)
             code = self.process.exitcode
             raise NotMeasured(f"its process ended ({code})") from None
         if isinstance(answer, str):
             raise NotMeasured(answer)
         return answer
 
-    def note(self, what: str, task: str, *given) -> None:
-        """Add a round's figure to the row, or say why there is none."""
+    def note(self, what: str, *given) -> None:
+        """Add a round's figure, such as "batch 8", or why there is none."""
         if isinstance(self.row.get(what), str):
             return
         try:
-            answer = self.ask(task, *given)
+            answer = self.ask(what.split()[0], *given)
         except NotMeasured as why:
             self.row.setdefault(what, str(why))
             return
-        if task == "decode":
+        if what == "decode":
             first, answer = answer
             self.row.setdefault("first", []).append(first)
         self.row.setdefault(what, []).append(answer)
         print(f"  {self.row['name']}, {what}: {answer:.4g}", file=sys.stderr)
+
+    def stop(self) -> None:
+        """End the process, and kill it if it does not end by itself."""
+        self.connection.close()
+        self.process.join(5)
+        self.process.kill()
+        self.process.join()
 
 
 # -- the rounds --------------------------------------------------------------
@@ -400,7 +407,7 @@ def measure(names, folder, device, sizes, end=math.inf, tasks=TASKS):
             for each in peers:  # other programs use the memory, too
                 speeds.append(llamalib.memory_bandwidth(device))
                 each.row.setdefault("bandwidth", []).append(speeds[-1])
-                each.note("decode", "decode", prompt, new)
+                each.note("decode", prompt, new)
             peers = peers[1:] + peers[:1]  # each round begins with another
         for task, value in [(t, value) for t in tasks for value in tasks[t]]:
             given = (value, prompt) if task == "batch" else (value,)
@@ -408,19 +415,18 @@ def measure(names, folder, device, sizes, end=math.inf, tasks=TASKS):
                 for each in peers:
                     # compiled for one shape: another one takes minutes
                     if "transformers compiled" not in each.row["name"]:
-                        each.note(f"{task} {value}", task, *given)
+                        each.note(f"{task} {value}", *given)
                 peers = peers[1:] + peers[:1]
         llama = llamalib.load(folder, device="cpu")
         for each in peers:
-            each.note("peak", "peak")
+            each.note("peak")
             given = each.dtype, prompt + new // 2, tasks["batch"]
             each.row["step bytes"] = step_bytes(llama, *given)
         rows, bandwidth = [each.row for each in every], {"decode": speeds}
         return dict(rows=rows, prompt=prompt, new=new, bandwidth=bandwidth)
     finally:
         for each in every:
-            each.process.kill()
-            each.process.join()
+            each.stop()
 
 
 def agreeing(every: list[Process], folder: Path, device: str):
@@ -436,7 +442,7 @@ def agreeing(every: list[Process], folder: Path, device: str):
             logits = torch.tensor(each.ask("logits"))  # (3, V)
         except NotMeasured as why:
             row["missing"] = str(why)
-            each.process.kill()
+            each.stop()
             continue
         peers.append(each)
         expected = logits if expected is None else expected
