@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import signal
+import threading
 
 import pytest
 import torch
@@ -124,11 +125,16 @@ def test_what_cannot_be_measured_is_a_reason(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="not on Windows")
-def test_a_peer_that_hangs_is_ended(monkeypatch):
-    monkeypatch.setattr(generation, "PATIENCE", 0.1)
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_peer_that_does_not_answer(monkeypatch, dies):
+    """It hangs, and is ended; or it ends while its parent waits."""
+    monkeypatch.setattr(generation, "PATIENCE", 60 if dies else 0.1)
     hangs = generation.Process(OURS)
     os.kill(hangs.process.pid, signal.SIGSTOP)
-    for why in ("no answer in 0.1 s", "its process ended"):
+    first = "its process ended" if dies else "no answer in 0.1 s"
+    if dies:
+        threading.Timer(0.5, hangs.process.kill).start()
+    for why in (first, "its process ended"):
         with pytest.raises(generation.NotMeasured, match=why):
             hangs.ask("peak")
 
