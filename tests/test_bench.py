@@ -133,7 +133,14 @@ def test_a_peer_that_does_not_answer(monkeypatch, dies):
     os.kill(hangs.process.pid, signal.SIGSTOP)
     first = "its process ended" if dies else "no answer in 0.1 s"
     if dies:
-        threading.Timer(0.5, hangs.process.kill).start()
+        hangs.connection, theirs = multiprocessing.Pipe()
+
+        def end():  # after the question is read
+            theirs.recv()
+            hangs.process.kill()
+            theirs.close()
+
+        threading.Thread(target=end).start()
     for why in (first, "its process ended"):
         with pytest.raises(generation.NotMeasured, match=why):
             hangs.ask("peak")
