@@ -260,7 +260,7 @@ class LlamaCpp(Peer):
     def start(self, rows, room):
         if self.context:
             self.lib.llama_free(self.context)
-            self.lib.llama_batch_free(self.batch)
+            self.lib.llama_batch_free(self.given)
         params = self.lib.llama_context_default_params()
         params.n_ctx = params.n_batch = rows * -(-room // 256) * 256
         params.n_seq_max = rows
@@ -268,13 +268,13 @@ class LlamaCpp(Peer):
         self.context = self.lib.llama_init_from_model(self.model, params)
         if not self.context:
             raise NotMeasured("llama.cpp cannot make a context")
-        self.batch = self.lib.llama_batch_init(rows * room, 0, 1)
+        self.given = self.lib.llama_batch_init(rows * room, 0, 1)
         self.length = 0
 
     def run(self, tokens):
         import numpy as np
 
-        (B, T), batch = tokens.shape, self.batch
+        (B, T), batch = tokens.shape, self.given
         batch.n_tokens = B * T
         for i, token in enumerate(tokens.flatten().tolist()):
             row, t = divmod(i, T)

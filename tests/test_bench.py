@@ -55,6 +55,7 @@ def test_llama_cpp_gives_our_answer(tiny):
     found = measured(tiny, OURS, CPP, "llama.cpp q8_0")
     for row in found["rows"]:
         assert row["distance"] < 0.15 and len(row["decode"]) == 2
+        assert min(row["prefill 20"] + row["batch 3"]) > 0, row
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
