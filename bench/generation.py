@@ -13,19 +13,16 @@ a table of it, and three ratios into README.md.
 """
 
 import argparse
-import ctypes
 import datetime
 import importlib.metadata
 import json
 import math
+import multiprocessing
 import os
 import platform
-import queue
 import re
 import statistics
-import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 from itertools import pairwise
@@ -43,7 +40,6 @@ from llamalib.load import empty_llama  # noqa: E402
 from llamalib.model import scale_frequencies  # noqa: E402
 from llamalib.quantize import quantize_model  # noqa: E402
 from tests.reference import (  # noqa: E402
-    renamed,
     save_under,
     weights,
     write_1b,
@@ -74,16 +70,14 @@ ROWS = {
         "llama.cpp bfloat16",
     ],
 }
-# Each task, the values that it is asked with, and what it measures.
-TASKS = {
-    "prefill": ((512, 4096), "seconds"),
-    "position": ((128, 2048, 8192, 32768), "tokens/s"),
-    "batch": ((1, 8, 32), "tokens/s"),
-}
-# Compiled for one shape: another one takes minutes.
-DECODE_ONLY = "transformers compiled"
+# Besides decoding one row: lengths of a prompt, and numbers of rows
+TASKS = {"prefill": (512, 4096), "batch": (1, 8, 32)}
 # Ids of the prompt, new ids, rounds; on a GPU the protocol of published figures
 SIZES = {"cpu": (6, 32, 9), "cuda": (32, 128, 5)}
+# A rehearsal on the CPU: fields of ModelArgs, then as above
+TINY = dict(dim=64, n_layers=2, n_heads=4, n_kv_heads=2)
+TINY_TASKS = {"prefill": (20,), "batch": (3,)}
+TINY_SIZES = 6, 3, 1
 # The largest accepted distance of logits from the first row's: the norm of the
 # difference over the norm. Rounding to bfloat16 gives 0.01, to 8 bits 0.1.
 # With 4 bits a matrix is off by a tenth, and random weights amplify that;
@@ -109,267 +103,66 @@ def some_ids(n: int, start: int = 10) -> list[int]:
 # -- the peers ---------------------------------------------------------------
 
 
-class Ours:
-    """llamalib, through its public functions."""
+class Peer:
+    """What is measured of a library; subclasses run it.
 
-    def __init__(self, folder: Path, dtype: str, device: str, compiled: bool):
-        quantize = dtype if dtype in ("int8", "int4") else None
-        dtype = torch.bfloat16 if quantize else getattr(torch, dtype)
-        how = dict(device=device, dtype=dtype, quantize=quantize)
-        self.llama, self.compiled = llamalib.load(folder, **how), compiled
+    They have `start(rows, room)`, which makes an empty cache for some rows of
+    `room` positions, and `run(tokens)`, which runs ids (B, T) and returns the
+    last position's logits (B, V).
+    """
 
-    def start(self, rows: int, room: int) -> None:
-        """Start an empty cache for some rows of `room` positions."""
-        self.step = self.cache = None  # the next one reuses its memory
-        like = dict(device=self.llama.device, dtype=self.llama.dtype)
-        self.cache = llamalib.KVCache(self.llama.config, room, rows, **like)
-
-    def fill(self, positions: int) -> None:
-        """Act as if the cache held this number of positions."""
-        for layer in self.cache.layers:
-            layer.k.normal_()
-            layer.v.normal_()
-        self.cache.advance(positions)
-
-    def run(self, tokens: torch.Tensor):
-        """Run ids (B, T); return the last position's logits (B, V)."""
-        if tokens.shape[1] > 1:
-            return llamalib.prefill(self.llama, tokens, self.cache)
-        ids = tokens[:, 0]
-        if not self.compiled:
-            return llamalib.decode_one(self.llama, ids, self.cache)
-        if self.step is None:  # it copies the cache, which is now filled
-            self.step, self.cache = compile_step(self.llama, self.cache)
-        return self.step(self.llama, ids, self.cache)
+    device = "cpu"  # of the ids
 
     def generate(self, prompt: list[int], n: int):
         """Yield n greedy ids, each as soon as it is known."""
-        self.step = self.cache = None
-        how = dict(max_new_tokens=n, stop=(), compile=self.compiled)
-        return llamalib.generate(self.llama, prompt, **how)
-
-
-class Transformers:
-    """The transformers library; compiled, with its static cache."""
-
-    def __init__(self, folder: Path, dtype: str, device: str, compiled: bool):
-        import transformers
-
-        transformers.utils.logging.disable_progress_bar()
-        self.lib, self.device, self.compiled = transformers, device, compiled
-        self.dtype, self.shape = getattr(torch, dtype), None
-        load = transformers.LlamaForCausalLM.from_pretrained
-        self.model = load(folder / "transformers", dtype=self.dtype)
-        self.model = self.model.to(device).eval()
-        mode = "reduce-overhead" if device == "cuda" else "default"
-        how = dict(mode=mode, fullgraph=True, dynamic=False)
-        self.step = torch.compile(self.model, **how) if compiled else None
-
-    def start(self, rows: int, room: int) -> None:
-        config = self.model.config
-        if not self.compiled:
-            self.cache, self.rows = self.lib.DynamicCache(config=config), rows
-            return
-        room = -(-room // 256) * 256  # a compiled step belongs to a shape
-        if self.shape == (rows, room):
-            self.cache.reset()
-            return
-        self.shape = rows, room
-        self.cache = self.lib.StaticCache(config=config, max_cache_len=room)
-
-    def fill(self, positions: int) -> None:
-        c = self.model.config
-        shape = self.rows, c.num_key_value_heads, positions, c.head_dim
-        for layer in range(c.num_hidden_layers):
-            k, v = torch.randn(2, *shape, dtype=self.dtype, device=self.device)
-            self.cache.update(k, v, layer)
-
-    def run(self, tokens: torch.Tensor):
-        one = self.step is not None and tokens.shape[1] == 1
-        run = self.step if one else self.model
-        out = run(tokens, past_key_values=self.cache, logits_to_keep=1)
-        return out.logits[:, -1]
-
-    def generate(self, prompt: list[int], n: int):
         self.start(1, len(prompt) + n)
         tokens = torch.tensor([prompt], device=self.device)  # (1, T)
         for _ in range(n):
             tokens = self.run(tokens).argmax(-1, keepdim=True)  # (1, 1)
             yield tokens.item()
 
-
-class LlamaCpp:
-    """llama.cpp, through the C functions that llama-cpp-python gives."""
-
-    PIECE = 512  # its default n_ubatch: the most tokens it runs at once
-
-    def __init__(self, folder: Path, dtype: str, device: str, compiled: bool):
-        import llama_cpp
-
-        if device == "cuda" and not llama_cpp.llama_supports_gpu_offload():
-            raise NotMeasured("this llama.cpp is built without a GPU")
-        self.lib, self.shape, self.context = llama_cpp, None, None
-        self.quiet = llama_cpp.llama_log_callback(lambda *_: None)
-        llama_cpp.llama_log_set(self.quiet, ctypes.c_void_p(0))
-        llama_cpp.llama_backend_init()
-        params = llama_cpp.llama_model_default_params()
-        params.n_gpu_layers = 1000 if device == "cuda" else 0
-        file = str(folder / f"{dtype}.gguf").encode()
-        self.model = llama_cpp.llama_model_load_from_file(file, params)
-        if not self.model:
-            raise NotMeasured("it opens no GGUF file: is gguf installed?")
-        vocab = llama_cpp.llama_model_get_vocab(self.model)
-        self.V = llama_cpp.llama_vocab_n_tokens(vocab)
-
-    def start(self, rows: int, room: int) -> None:
-        if self.shape != (rows, room):
-            self.new_context(rows, room)
-        memory = self.lib.llama_get_memory(self.context)
-        self.lib.llama_memory_clear(memory, True)
-        self.length = 0
-
-    def new_context(self, rows: int, room: int) -> None:
-        """Make llama.cpp's context: a cache, and a batch to fill."""
-        if self.context:
-            self.lib.llama_free(self.context)
-            self.lib.llama_batch_free(self.batch)
-        params = self.lib.llama_context_default_params()
-        params.n_ctx = rows * -(-room // 256) * 256
-        params.n_seq_max = rows
-        params.n_batch = params.n_ubatch = self.PIECE
-        params.n_threads = params.n_threads_batch = torch.get_num_threads()
-        self.context = self.lib.llama_init_from_model(self.model, params)
-        if not self.context:
-            raise NotMeasured("llama.cpp cannot make a context")
-        self.batch = self.lib.llama_batch_init(self.PIECE, 0, 1)
-        self.shape = rows, room
-
-    def fill(self, positions: int) -> None:
-        # a prefill alone can fill it, and a long one takes too many seconds
-        if positions > 4 * self.PIECE:
-            raise NotMeasured("only a prefill can fill its cache")
-        self.run(torch.tensor([[i % self.V for i in range(positions)]]))
-
-    def run(self, tokens: torch.Tensor):
-        rows, T = tokens.shape
-        every = [
-            (row, self.length + i, token, i == T - 1)
-            for row, ids in enumerate(tokens.tolist())
-            for i, token in enumerate(ids)
-        ]
-        parts = range(0, len(every), self.PIECE)
-        found = [self.decode(every[i : i + self.PIECE]) for i in parts]
-        self.length += T
-        return torch.cat(found)  # (B, V)
-
-    def decode(self, tokens: list[tuple]) -> torch.Tensor:
-        """Run (row, position, id, needed); return the needed logits."""
-        import numpy as np
-
-        batch, needed = self.batch, [i for i, t in enumerate(tokens) if t[3]]
-        batch.n_tokens = len(tokens)
-        for i, (row, position, token, wanted) in enumerate(tokens):
-            batch.token[i], batch.pos[i] = token, position
-            batch.n_seq_id[i], batch.seq_id[i][0] = 1, row
-            batch.logits[i] = wanted
-        if code := self.lib.llama_decode(self.context, batch):
-            raise RuntimeError(f"llama_decode returned {code}")
-        logits = (
-            self.lib.llama_get_logits_ith(self.context, i) for i in needed
-        )
-        rows = [np.ctypeslib.as_array(x, shape=(self.V,)) for x in logits]
-        return torch.tensor(np.array(rows).reshape(-1, self.V))  # a copy
-
-    generate = Transformers.generate
-    device = "cpu"  # of the ids
-
-
-LIBRARY = "transformers.models.llama.modeling_llama"
-PEERS = {  # the class, whether it is compiled, the module that it needs
-    "ours": (Ours, False, "llamalib"),
-    "ours compile=True": (Ours, True, "llamalib"),
-    "transformers": (Transformers, False, LIBRARY),
-    "transformers compiled": (Transformers, True, LIBRARY),
-    "llama.cpp": (LlamaCpp, False, "llama_cpp"),
-}
-
-
-# -- the process of one peer: a command a line, as JSON, and an answer a line --
-
-
-class Worker:
-    """What a peer's process is asked; each method returns the answer."""
-
-    def load(self, folder, name, device, threads):
-        """Open a peer; return the seconds, with its library imported."""
-        torch.manual_seed(0)
-        torch.set_num_threads(threads)
-        self.device, (peer, dtype) = device, name.rsplit(" ", 1)
-        make, compiled, module = PEERS[peer]
-        importlib.import_module(module)
-        start = time.perf_counter()
-        self.peer = make(Path(folder), dtype, device, compiled)
-        self.wait()
-        return time.perf_counter() - start
-
-    def wait(self):
-        """Wait until a GPU has finished."""
-        if self.device == "cuda":
-            torch.cuda.synchronize()
-
-    def tokens(self, rows, length):
+    def tokens(self, rows: int, length: int) -> torch.Tensor:
         """Return prompts (B, T), each row with other ids."""
         made = [some_ids(length, start=10 + row) for row in range(rows)]
-        where = getattr(self.peer, "device", self.device)
-        return torch.tensor(made, device=where)
+        return torch.tensor(made, device=self.device)
 
-    def logits(self):
+    def logits(self) -> list[list[float]]:
         """Return logits after a prompt and after two more ids, (3, V)."""
-        self.peer.start(1, 40)
-        found = [self.peer.run(self.tokens(1, 24))]
-        for start in (50, 57):
-            ids = self.tokens(1, 1) * 0 + start
-            found.append(self.peer.run(ids))
-        return [[round(x, 4) for x in z[0].tolist()] for z in found]
+        self.start(1, 40)
+        one = self.tokens(1, 1)
+        parts = self.tokens(1, 24), one + 40, one + 47
+        return [self.run(part)[0].tolist() for part in parts]
 
-    def decode(self, prompt, n):
+    def decode(self, prompt: int, n: int) -> tuple[float, float]:
         """Return the seconds to a first id, and tokens/s of the others."""
-        list(self.peer.generate(some_ids(2), 2))  # not timed: it may sleep
+        list(self.generate(some_ids(2), 2))  # not timed: it may sleep
         start = time.perf_counter()
-        ids = self.peer.generate(some_ids(prompt), n)
+        ids = self.generate(some_ids(prompt), n)
         times = [time.perf_counter() for _ in ids]
         return times[0] - start, (n - 1) / (times[-1] - times[0])
 
-    def prefill(self, length):
+    def prefill(self, length: int) -> float:
         """Return the seconds from a prompt to the next id."""
-        list(self.peer.generate(some_ids(2), 2))
+        list(self.generate(some_ids(2), 2))
         tokens = self.tokens(1, length)
         start = time.perf_counter()
-        self.peer.start(1, length + 1)
-        self.peer.run(tokens).argmax(-1).tolist()
+        self.start(1, length + 1)
+        self.run(tokens).argmax(-1).tolist()
         return time.perf_counter() - start
 
-    def position(self, length):
-        """Return tokens/s of one row after a text of this length."""
-        self.peer.start(1, length + 12)
-        self.peer.fill(length)
-        return 1 / self.step_seconds(self.tokens(1, 1), 8)
-
-    def batch(self, length, prompt):
-        """Return tokens/s of so many rows together."""
-        self.peer.start(length, prompt + 20)
-        return length / self.step_seconds(self.tokens(length, prompt), 16)
-
-    def step_seconds(self, tokens, n):
-        """Return the median seconds of n steps, after a prompt and a step."""
-        times = []
-        for _ in range(n + 3):
-            tokens = self.peer.run(tokens).argmax(-1, keepdim=True)
+    def batch(self, rows: int, prompt: int) -> float:
+        """Return tokens/s of all rows together, in the median of 16 steps."""
+        self.start(rows, prompt + 20)
+        tokens, times = self.tokens(rows, prompt), []
+        for _ in range(19):
+            tokens = self.run(tokens).argmax(-1, keepdim=True)
             tokens.tolist()
             times.append(time.perf_counter())
-        return statistics.median(b - a for a, b in pairwise(times[2:]))
+        # without the prompt and a first step, which may compile
+        steps = [b - a for a, b in pairwise(times[2:])]
+        return rows / statistics.median(steps)
 
-    def peak(self):
+    def peak(self) -> int:
         """Return the most bytes that this process held, on its device."""
         if self.device == "cuda":
             return torch.cuda.max_memory_allocated()
@@ -378,243 +171,325 @@ class Worker:
             raise NotMeasured("memory is measured on Linux only")
         return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1])
 
-    def bandwidth(self, device, threads):
-        """Return the bytes that this machine reads in a second."""
-        torch.set_num_threads(threads)
-        return llamalib.memory_bandwidth(device)
+
+class Ours(Peer):
+    """llamalib, through its public functions."""
+
+    def __init__(self, folder: Path, dtype: str, device: str, compiled: bool):
+        quantize = dtype if dtype in ("int8", "int4") else None
+        dtype = torch.bfloat16 if quantize else getattr(torch, dtype)
+        how = dict(device=device, dtype=dtype, quantize=quantize)
+        self.llama = llamalib.load(folder, **how)
+        self.device, self.compiled = device, compiled
+
+    def start(self, rows, room):
+        self.step = self.cache = None  # the next one reuses its memory
+        like = dict(device=self.llama.device, dtype=self.llama.dtype)
+        self.cache = llamalib.KVCache(self.llama.config, room, rows, **like)
+
+    def run(self, tokens):
+        if tokens.shape[1] > 1:
+            return llamalib.prefill(self.llama, tokens, self.cache)
+        ids = tokens[:, 0]
+        if not self.compiled:
+            return llamalib.decode_one(self.llama, ids, self.cache)
+        if self.step is None:  # it copies the cache, which has the prompt
+            self.step, self.cache = compile_step(self.llama, self.cache)
+        return self.step(self.llama, ids, self.cache)
+
+    def generate(self, prompt, n):
+        self.step = self.cache = None
+        how = dict(max_new_tokens=n, stop=(), compile=self.compiled)
+        return llamalib.generate(self.llama, prompt, **how)
 
 
-def work() -> None:
-    """Answer the commands on stdin, until it is closed."""
-    # a library's prints go to stderr, so that only answers are on stdout
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    worker = Worker()
-    for line in sys.stdin:
-        do, given = json.loads(line)
-        try:  # a model is loaded as its user loads it: no inference tensors
-            with torch.inference_mode(do != "load"):
-                answer = {"ok": getattr(worker, do)(**given)}
+class Transformers(Peer):
+    """The transformers library; compiled, with its static cache."""
+
+    def __init__(self, folder: Path, dtype: str, device: str, compiled: bool):
+        import transformers
+
+        self.lib, self.device, self.compiled = transformers, device, compiled
+        self.shape, load = None, transformers.LlamaForCausalLM.from_pretrained
+        model = load(folder / "transformers", dtype=getattr(torch, dtype))
+        self.model = model.to(device).eval()
+        mode = "reduce-overhead" if device == "cuda" else "default"
+        how = dict(mode=mode, fullgraph=True, dynamic=False)
+        self.step = torch.compile(self.model, **how) if compiled else None
+
+    def start(self, rows, room):
+        config = self.model.config
+        if not self.compiled:
+            self.cache = self.lib.DynamicCache(config=config)
+            return
+        room = -(-room // 256) * 256  # a compiled step belongs to a shape
+        if self.shape == (rows, room):
+            self.cache.reset()
+            return
+        self.shape = rows, room
+        self.cache = self.lib.StaticCache(config=config, max_cache_len=room)
+
+    def run(self, tokens):
+        one = self.compiled and tokens.shape[1] == 1
+        run = self.step if one else self.model
+        out = run(tokens, past_key_values=self.cache, logits_to_keep=1)
+        return out.logits[:, -1]
+
+
+class LlamaCpp(Peer):
+    """llama.cpp, through the C functions that llama-cpp-python gives."""
+
+    context = None
+
+    def __init__(self, folder: Path, dtype: str, device: str, compiled: bool):
+        import llama_cpp
+
+        self.lib, self.on_gpu = llama_cpp, device == "cuda"
+        if self.on_gpu and not llama_cpp.llama_supports_gpu_offload():
+            raise NotMeasured("this llama.cpp is built without a GPU")
+        llama_cpp.llama_backend_init()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = 1000 if self.on_gpu else 0
+        file = str(folder / f"{dtype}.gguf").encode()
+        self.model = llama_cpp.llama_model_load_from_file(file, params)
+        if not self.model:
+            raise NotMeasured("it opens no GGUF file: is gguf installed?")
+        vocab = llama_cpp.llama_model_get_vocab(self.model)
+        self.V = llama_cpp.llama_vocab_n_tokens(vocab)
+
+    def start(self, rows, room):
+        if self.context:
+            self.lib.llama_free(self.context)
+            self.lib.llama_batch_free(self.given)
+        params = self.lib.llama_context_default_params()
+        params.n_ctx = params.n_batch = rows * -(-room // 256) * 256
+        params.n_seq_max = rows
+        params.n_threads = params.n_threads_batch = torch.get_num_threads()
+        self.context = self.lib.llama_init_from_model(self.model, params)
+        if not self.context:
+            raise NotMeasured("llama.cpp cannot make a context")
+        self.given = self.lib.llama_batch_init(rows * room, 0, 1)
+        self.length = 0
+
+    def run(self, tokens):
+        import numpy as np
+
+        (B, T), batch = tokens.shape, self.given
+        batch.n_tokens = B * T
+        for i, token in enumerate(tokens.flatten().tolist()):
+            row, t = divmod(i, T)
+            batch.token[i], batch.pos[i] = token, self.length + t
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, row
+            batch.logits[i] = t == T - 1
+        if code := self.lib.llama_decode(self.context, batch):
+            raise RuntimeError(f"llama_decode returned {code}")
+        self.length += T
+        found = [
+            self.lib.llama_get_logits_ith(self.context, row * T + T - 1)
+            for row in range(B)
+        ]
+        rows = [np.ctypeslib.as_array(x, shape=(self.V,)) for x in found]
+        return torch.tensor(np.array(rows))  # a copy
+
+    def peak(self):
+        if self.on_gpu:
+            raise NotMeasured("PyTorch does not see its memory on a GPU")
+        return super().peak()
+
+
+PEERS = {"ours": Ours, "transformers": Transformers, "llama.cpp": LlamaCpp}
+
+
+# -- the process of one peer -------------------------------------------------
+
+
+def load_peer(name: str, folder: Path, device: str) -> Peer:
+    """Return the peer of a row, such as "ours compile=True int8"."""
+    peer, *compiled, dtype = name.split()
+    return PEERS[peer](folder, dtype, device, bool(compiled))
+
+
+def work(connection, threads: int) -> None:
+    """Answer each question by a figure, or by a str: why there is none.
+
+    The first question is `load`, the others are methods of its peer.
+    """
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    for output in (1, 2):
+        os.dup2(quiet, output)
+    torch.set_num_threads(threads)
+    peer = None
+    while True:
+        task, given = connection.recv()
+        try:
+            if task == "load":  # as a user loads it: no inference tensors
+                peer, answer = load_peer(*given), None
+            else:
+                with torch.inference_mode():
+                    answer = getattr(peer, task)(*given)
         except ImportError as error:
-            answer = {"why": f"{error.name} is not installed"}
+            answer = f"{error.name} is not installed"
         except NotMeasured as why:
-            answer = {"why": str(why)}
+            answer = str(why)
         except Exception as error:  # one peer's failure is one row
             first = (str(error).strip().splitlines() or [""])[0]
-            answer = {"why": f"{type(error).__name__}: {first[:200]}"}
-        print(json.dumps(answer), file=answers, flush=True)
+            answer = f"{type(error).__name__}: {first[:200]}"
+        connection.send(answer)
 
 
 class Process:
-    """The process of one row, as its parent sees it.
+    """The process of a row's peer, and the row: its figures by name."""
 
-    Attributes:
-        row: its figures.
-        why: why it is measured no more, or None.
-    """
+    def __init__(self, name: str, end: float = math.inf):
+        self.row, self.dtype, self.end = {"name": name}, name.split()[-1], end
+        spawn = multiprocessing.get_context("spawn")
+        self.connection, theirs = spawn.Pipe()
+        given = theirs, torch.get_num_threads()
+        self.process = spawn.Process(target=work, args=given)
+        self.process.start()
+        theirs.close()  # so that only the process holds it
 
-    def __init__(self, name: str, threads: int, end: float = math.inf):
-        self.row, self.why, self.end = {"name": name}, None, end
-        self.row["dtype"], self.lines = name.rsplit(" ", 1)[-1], queue.Queue()
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__)), "--worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-        )
-        # in a thread: Windows cannot wait for a pipe with a limit of time
-        threading.Thread(target=self.read, daemon=True).start()
-
-    def read(self) -> None:
-        """Queue its lines, and an empty one at the end."""
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put(b"")
-
-    def ask(self, do: str, **given):
+    def ask(self, task: str, *given):
         """Return the answer; raise NotMeasured with the reason."""
         patience = min(PATIENCE, self.end - time.monotonic())
-        if self.why is None and patience <= 0:
+        if patience <= 0:
             raise NotMeasured("no time was left")
-        if self.why is None:
-            try:
-                line = json.dumps([do, given]) + "\n"
-                self.process.stdin.write(line.encode())
-                self.process.stdin.flush()
-                answer = json.loads(self.lines.get(timeout=patience) or "{}")
-            except (OSError, queue.Empty):
-                answer = {}
-            if not answer:  # it ended, or it hangs
-                self.stop(f"no answer in {patience:.2g} s")
-            elif "ok" not in answer:
-                raise NotMeasured(answer["why"])
-            else:
-                return answer["ok"]
-        raise NotMeasured(self.why)
+        try:
+            self.connection.send((task, given))
+            if not self.connection.poll(patience):
+                self.process.kill()
+                raise NotMeasured(f"no answer in {patience:.3g} s")
+            answer = self.connection.recv()
+        except (OSError, EOFError):
+            self.process.join(5)
+            code = self.process.exitcode
+            raise NotMeasured(f"its process ended ({code})") from None
+        if isinstance(answer, str):
+            raise NotMeasured(answer)
+        return answer
 
-    def note(self, what: str, do: str, **given) -> None:
-        """Add a round's figure to the row, or say why there is none."""
+    def note(self, what: str, *given) -> None:
+        """Add a round's figure, such as "batch 8", or why there is none."""
         if isinstance(self.row.get(what), str):
             return
         try:
-            answer = self.ask(do, **given)
+            answer = self.ask(what.split()[0], *given)
         except NotMeasured as why:
             self.row.setdefault(what, str(why))
             return
-        if do == "decode":
+        if what == "decode":
             first, answer = answer
             self.row.setdefault("first", []).append(first)
         self.row.setdefault(what, []).append(answer)
         print(f"  {self.row['name']}, {what}: {answer:.4g}", file=sys.stderr)
 
-    def stop(self, why: str) -> None:
-        """End the process, and note why."""
-        self.why = why
+    def stop(self) -> None:
+        """End the process, and kill it if it does not end by itself."""
+        self.connection.close()
+        self.process.join(5)
         self.process.kill()
-        self.process.wait()
-        with suppress(OSError):  # what it was sent has no reader
-            self.process.stdin.close()
+        self.process.join()
 
 
 # -- the rounds --------------------------------------------------------------
 
 
-def measure(names, folder, device, threads, sizes, end=math.inf, tasks=TASKS):
+def measure(names, folder, device, sizes, end=math.inf, tasks=TASKS):
     """Return the figures of all rows; they stop at `end`."""
-    prompt, new, rounds = sizes
-    llama = llamalib.load(folder, device="cpu")
-    machine = Process("bandwidth", threads)
-    every = [Process(name, threads, end) for name in names]
-    where = dict(folder=str(folder), device=device, threads=threads)
-    bandwidth = {"decode": []}
+    (prompt, new, rounds), speeds, every = sizes, [], []
     try:
-        for each in every:
-            open_peer(each, **where)
-        peers = [each for each in every if each.why is None]
-        agree(peers)
-        peers = [each for each in peers if each.why is None]
+        for name in names:
+            every.append(Process(name, end))
+        peers = agreeing(every, folder, device)
         for n in range(rounds):
             if n and time.monotonic() > end:
                 break
-            for each in turns(peers, n):  # other programs use the memory, too
-                speed = machine.ask(
-                    "bandwidth", device=device, threads=threads
-                )
-                each.row.setdefault("bandwidth", []).append(speed)
-                bandwidth["decode"].append(speed)
-                each.note("decode", "decode", prompt=prompt, n=new)
-        for task, (values, _) in tasks.items():
-            for value in values:
-                for n in range(1 if value > 1024 else 3):
-                    for each in turns(peers, n):
-                        if DECODE_ONLY not in each.row["name"]:
-                            more = (
-                                {"prompt": prompt} if task == "batch" else {}
-                            )
-                            given = {"length": value} | more
-                            each.note(f"{task} {value}", task, **given)
+            for each in peers:  # other programs use the memory, too
+                speeds.append(llamalib.memory_bandwidth(device))
+                each.row.setdefault("bandwidth", []).append(speeds[-1])
+                each.note("decode", prompt, new)
+            peers = peers[1:] + peers[:1]  # each round begins with another
+        for task, value in [(t, value) for t in tasks for value in tasks[t]]:
+            given = (value, prompt) if task == "batch" else (value,)
+            for _ in range(1 if value > 1024 else 3):
+                for each in peers:
+                    # compiled for one shape: another one takes minutes
+                    if "transformers compiled" not in each.row["name"]:
+                        each.note(f"{task} {value}", *given)
+                peers = peers[1:] + peers[:1]
+        llama = llamalib.load(folder, device="cpu")
         for each in peers:
-            each.note("peak", "peak")
-            name, middle = each.row["name"], prompt + new // 2
-            each.row["step bytes"] = step_bytes(llama, name, middle, tasks)
-        found = dict(prompt=prompt, new=new, bandwidth=bandwidth)
-        return {"rows": [each.row for each in every], **found}
+            each.note("peak")
+            given = each.dtype, prompt + new // 2, tasks["batch"]
+            each.row["step bytes"] = step_bytes(llama, *given)
+        rows, bandwidth = [each.row for each in every], {"decode": speeds}
+        return dict(rows=rows, prompt=prompt, new=new, bandwidth=bandwidth)
     finally:
-        for each in (machine, *every):
-            each.stop("it has ended")
+        for each in every:
+            each.stop()
 
 
-def turns(peers: list, n: int) -> list:
-    """Return the peers; each round begins with another."""
-    n %= max(1, len(peers))
-    return peers[n:] + peers[:n]
+def agreeing(every: list[Process], folder: Path, device: str):
+    """Load each peer; return those that can be measured.
 
-
-def open_peer(each: Process, **where) -> None:
-    """Load a peer, and note its seconds; or why it is not measured."""
-    try:
-        each.row["load"] = each.ask("load", name=each.row["name"], **where)
-    except NotMeasured as why:
-        each.row["missing"] = str(why)
-        each.stop(str(why))
-
-
-def agree(peers: list) -> None:
-    """Note each one's distance from the first; raise Disagreement."""
-    expected = None
-    for each in peers:
+    Raises Disagreement if one's logits are far from the first one's.
+    """
+    peers, expected = [], None
+    for each in every:
+        row = each.row
         try:
+            each.ask("load", row["name"], folder, device)
             logits = torch.tensor(each.ask("logits"))  # (3, V)
         except NotMeasured as why:
-            each.row["missing"] = str(why)
-            each.stop(str(why))
+            row["missing"] = str(why)
+            each.stop()
             continue
+        peers.append(each)
         expected = logits if expected is None else expected
         far = (logits - expected).norm(dim=1) / expected.norm(dim=1)
-        each.row["distance"] = far.max().item()
-        most = TOLERANCE.get(each.row["dtype"], 0.05)
-        if not each.row["distance"] <= most:  # true of NaN, too
+        row["distance"] = far.max().item()
+        most = TOLERANCE[each.dtype]
+        if not row["distance"] <= most:  # true of NaN, too
             raise Disagreement(
-                f"{each.row['name']}: its logits are {far.max():.3f} away "
+                f"{row['name']}: its logits are {far.max():.3f} away "
                 f"from those of {peers[0].row['name']}; rounding gives {most}"
             )
+    return peers
 
 
-def step_bytes(llama, name: str, middle: int, tasks) -> dict[str, float]:
-    """Return the bytes that a decode step of each task reads."""
-    peer, dtype = name.rsplit(" ", 1)
+def step_bytes(llama, dtype: str, middle: int, batches) -> dict[str, float]:
+    """Return the bytes that a row's decode steps read, also in a batch."""
     if dtype in ("int8", "int4"):
         llama = empty_llama(llama.config, llama.tied).to(torch.bfloat16)
         llama = quantize_model(llama, dtype)
-    factor = 34 / 64 if dtype == "q8_0" else 1  # 32 numbers and a scale
+    whole = llamalib.bytes_per_step(llama, 0)  # of the weights
+    # q8_0 stores 32 numbers and a scale in 34 bytes
+    stored = whole * 34 / 64 if dtype == "q8_0" else whole
 
-    def read(length, rows=1):
-        weights = llamalib.bytes_per_step(llama, 0, rows)
-        whole = llamalib.bytes_per_step(llama, length, rows)
-        return weights * factor + whole - weights
+    def read(rows):
+        return llamalib.bytes_per_step(llama, middle, rows) - whole + stored
 
-    found = {"decode": read(middle)}
-    found |= {f"position {n}": read(n) for n in tasks["position"][0]}
-    return found | {f"batch {n}": read(middle, n) for n in tasks["batch"][0]}
+    found = {f"batch {n}": read(n) for n in batches}
+    return {"decode": read(1)} | found
 
 
 # -- the same weights for all ------------------------------------------------
-
-GGUF_NAMES = {
-    "tok_embeddings": "token_embd",
-    "norm": "output_norm",
-    "output": "output",
-    "attention.wq": "attn_q",
-    "attention.wk": "attn_k",
-    "attention.wv": "attn_v",
-    "attention.wo": "attn_output",
-    "feed_forward.w1": "ffn_gate",
-    "feed_forward.w2": "ffn_down",
-    "feed_forward.w3": "ffn_up",
-    "attention_norm": "attn_norm",
-    "ffn_norm": "ffn_norm",
-}
 
 
 def write_all(folder: Path, **changes) -> Path:
     """Write random weights in each peer's format, 9 GB; return the folder.
 
-    A format whose package is not installed is left out. changes: fields of
-    ModelArgs, for a smaller model.
+    A format whose package is not installed is left out: its row says so.
+    changes: fields of ModelArgs, for a smaller model.
     """
     llama = llamalib.load(write_1b(folder, **changes), device="cpu")
-    try:
+    with suppress(ImportError):
         write_transformers(llama, folder / "transformers")
-    except ImportError:
-        pass  # its row says so
     for dtype in ("bfloat16", "q8_0"):
         file = folder / f"{dtype}.gguf"
-        try:
+        with suppress(ImportError):
             if not file.is_file():
                 save_under(file, lambda part: write_gguf(llama, part, dtype))
-        except ImportError:
-            pass
     return folder
 
 
@@ -634,6 +509,7 @@ def write_gguf(llama, file: Path, dtype: str) -> None:
     writer.add_rope_dimension_count(c.head_dim)
     writer.add_vocab_size(c.vocab_size)
     writer.add_tokenizer_model("none")  # it is given ids
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, c.n_layers)
     types = gguf.GGMLQuantizationType
     for name, weight in weights(llama).items():
         if name == "output.weight" and llama.tied:
@@ -644,7 +520,7 @@ def write_gguf(llama, file: Path, dtype: str) -> None:
         elif weight.dim() > 1:  # numpy has no bfloat16: its bytes
             raw = weight.detach().bfloat16().contiguous().view(torch.uint8)
             array, kind = raw.numpy(), types.BF16
-        their = renamed(name, GGUF_NAMES, "blk")
+        their = names.get_name(name, try_suffixes=(".weight",))
         writer.add_tensor(their, array, raw_dtype=kind)
     if c.scaling_factor is not None:  # the divisor of each frequency
         freqs = c.rope_theta ** -(torch.arange(0, c.head_dim, 2) / c.head_dim)
@@ -670,10 +546,10 @@ COLUMNS = {  # heading: figure, factor, digits after the point
     "first token, ms": ("first", 1e3, 0),
     "prefill 512, s": ("prefill 512", 1, 2),
     "prefill 4096, s": ("prefill 4096", 1, 1),
-    "tokens/s at 32,768": ("position 32768", 1, 2),
     "8 rows": ("batch 8", 1, 1),
     "32 rows": ("batch 32", 1, 1),
     "peak, GB": ("peak", 1e-9, 2),
+    "logits differ by": ("distance", 1, 3),
 }
 HOW = """\
 Greedy, one row, a prompt of {prompt} ids and {new} new ones. A figure is the \
@@ -681,32 +557,42 @@ median of the rounds, in which all take turns; a ratio is the median of the \
 rounds' ratios. The limit: the memory's bandwidth, measured just before, over \
 the bytes of the peer's weights and cache. Rows: tokens per second of all rows \
 together. Peak: the memory of the process, mapped files and libraries \
-included. Loaded: with the files read before. Logits: the norm of the \
-difference from the first row's, over its norm.
+included. Logits: the norm of the difference from the first row's, over its \
+norm.
 """
 
 
-def figures(row: dict | None, what: str) -> list[float]:
-    found = (row or {}).get(what)
-    return found if isinstance(found, list) else []
+def figures(row: dict, what: str) -> list[float]:
+    """Return a row's figures of all rounds; [] if it has a reason instead."""
+    found = row.get(what, [])
+    if isinstance(found, float):
+        return [found]
+    return [] if isinstance(found, str) else found
 
 
-def ratio(row: dict | None, other: dict | None, what="decode"):
-    """Return the median of the rounds' ratios, or None."""
-    pairs = list(zip(figures(row, what), figures(other, what)))
-    return statistics.median(a / b for a, b in pairs) if pairs else None
+def median(values, factor: float = 1, digits: int = 2) -> str:
+    """Return the median in words of the table."""
+    values = list(values)
+    if not values:
+        return NOT
+    return f"{factor * statistics.median(values):,.{digits}f}"
 
 
-def shown(value: float | None, digits: int = 2) -> str:
-    return NOT if value is None else f"{value:,.{digits}f}"
+def ratio(rows: dict[str, dict], name: str, other: str) -> str:
+    """Return the median of the rounds' ratios of tokens per second."""
+    both = (figures(rows.get(each, {}), "decode") for each in (name, other))
+    return median(a / b for a, b in zip(*both))
 
 
 def of_limit(row: dict) -> str:
     """Return the share of the memory's bandwidth that decoding reaches."""
     speeds = zip(figures(row, "decode"), figures(row, "bandwidth"))
-    size = row.get("step bytes", {}).get("decode", 0)
-    shares = [speed * size / bandwidth for speed, bandwidth in speeds]
-    return f"{100 * statistics.median(shares):.0f} %" if shares else NOT
+    shares = [a * row["step bytes"]["decode"] / b for a, b in speeds]
+    return f"{median(shares, 100, 0)} %" if shares else NOT
+
+
+def rows_of(result: dict) -> dict[str, dict]:
+    return {row["name"]: row for row in result["sections"]["1b"]["rows"]}
 
 
 def table(rows: list[list[str]]) -> str:
@@ -716,48 +602,26 @@ def table(rows: list[list[str]]) -> str:
 
 def document(result: dict) -> str:
     """Return the Markdown of a device's result: one table, and how."""
-    device, section = result["device"], result["sections"]["1b"]
-    by_name = {row["name"]: row for row in section["rows"]}
+    rows, missing = rows_of(result), []
     heads = ["", "tokens/s", "÷ transformers", "÷ llama.cpp", "of the limit"]
-    made = [[*heads, *COLUMNS, "loaded, s", "logits differ by"]]
-    missing = []
-    for name in ROWS[device]:
-        if name not in by_name:  # `--only` left it out
-            continue
-        row = by_name[name]
-        speeds = figures(row, "decode")
-        cells = [name, shown(statistics.median(speeds) if speeds else None, 1)]
-        cells += [shown(ratio(row, by_name.get(o))) for o in (HF, CPP)]
-        cells.append(of_limit(row))
-        for what, factor, digits in COLUMNS.values():
-            found = figures(row, what)
-            value = factor * statistics.median(found) if found else None
-            cells.append(shown(value, digits))
-        cells += [shown(row.get("load")), shown(row.get("distance"), 3)]
+    made = [[*heads, *COLUMNS]]
+    may_lack = ["missing", "decode", *(what for what, *_ in COLUMNS.values())]
+    for name, row in rows.items():
+        cells = [name, median(figures(row, "decode"), 1, 1)]
+        cells += [ratio(rows, name, HF), ratio(rows, name, CPP), of_limit(row)]
+        for what, *how in COLUMNS.values():
+            cells.append(median(figures(row, what), *how))
         made.append(cells)
-        reasons = {v for k, v in row.items() if k in result_keys(v)}
+        found = [row.get(what) for what in may_lack]
+        reasons = {why for why in found if isinstance(why, str)}
         missing += [f"{name}: {why}" for why in sorted(reasons)]
-    title = {"cpu": "on a CPU", "cuda": "on a GPU"}[device]
+    title = {"cpu": "on a CPU", "cuda": "on a GPU"}[result["device"]]
     parts = [f"# How fast Llama 3.2-1B's shapes run {title}\n"]
-    parts += [
-        machine_line(result),
-        table(made),
-        HOW.format(**{"prompt": 6} | section),
-    ]
+    how = HOW.format(**result["sections"]["1b"])
+    parts += [machine_line(result), table(made), how]
     if missing:
         parts.append(f"Not measured: {'; '.join(missing)}.\n")
-    for name, found in result.get("parts", {}).items():
-        counts = [f", {n} {how}" for how, n in found.get("tests", {}).items()]
-        said = f"{found['outcome']}{''.join(counts)}, {found['seconds']} s"
-        parts.append("\n".join([f"- {name}: {said}", *found.get("bad", ())]))
-    return "\n".join(parts).rstrip() + "\n"
-
-
-def result_keys(value) -> tuple[str, ...]:
-    """Return under which keys a row holds a reason, if this is one."""
-    tasks = [f"{t} {n}" for t, (values, _) in TASKS.items() for n in values]
-    keys = ("missing", "decode", "peak", *tasks)
-    return keys if isinstance(value, str) else ()
+    return "\n".join(parts)
 
 
 def machine_line(result: dict) -> str:
@@ -768,79 +632,73 @@ def machine_line(result: dict) -> str:
     gigabytes = [x / 1e9 for x in speeds["decode"]]
     return (
         f"{m['day']}, {m.get('gpu', m['system'])}, {where}, "
-        f"{', '.join(packages)}. Memory is read at "
-        f"{statistics.median(gigabytes):.1f} GB/s "
-        f"({min(gigabytes):.1f} to {max(gigabytes):.1f}). {age_of(m)}\n"
+        f"{', '.join(packages)}. Memory is read at {median(gigabytes, 1, 1)} "
+        f"GB/s ({min(gigabytes):.1f} to {max(gigabytes):.1f}). {age_of(m)}\n"
     )
 
 
 def age_of(machine: dict) -> str:
     """Return a sentence if an older version was measured."""
-    if machine.get("llamalib") == llamalib.__version__:
+    version = machine["llamalib"]
+    if version == llamalib.__version__:
         return ""
-    return (
-        f"Measured with version {machine.get('llamalib', '0.2')}; the code "
-        "has changed since."
-    )
+    return f"Measured with version {version}; the code has changed since."
 
 
-def readme_section() -> str:
+def readme_section(results: list[dict]) -> str:
     """Return the three ratios for the README, by device, and links."""
-    results = [found for found in map(read, ROWS) if "sections" in found]
-    heads, lines, links = ["tokens per second, one row"], [], []
-    for words, name, other in HEADLINES:
-        lines.append([words])
-        for result in results:
-            rows = {r["name"]: r for r in result["sections"]["1b"]["rows"]}
-            lines[-1].append(shown(ratio(rows.get(name), rows.get(other))))
+    heads, links = ["tokens per second, one row"], []
+    lines = [
+        [words, *(ratio(rows_of(result), *names) for result in results)]
+        for words, *names in HEADLINES
+    ]
     for result in results:
-        m, where = result["machine"], result["device"].upper()
-        heads.append(f"on a {where.replace('CUDA', 'GPU')}")
+        m, device = result["machine"], result["device"]
+        heads.append({"cpu": "on a CPU", "cuda": "on a GPU"}[device])
         said = m.get("gpu") or f"{m['cores']} cores, {m['capability']}"
-        file = f"bench/results/generation-{result['device']}.md"
-        link = f"[all figures]({file})"
+        link = f"[all figures](bench/results/generation-{device}.md)"
         links += [f"{m['day']}, {said}: {link}. {age_of(m)}".rstrip(), ""]
     return "\n".join([BEGIN, "", table([heads, *lines]), *links, END])
 
 
-def file_of(device: str) -> Path:
-    return RESULTS / f"generation-{device}.json"
-
-
-def read(device: str) -> dict:
+def read(folder: Path, device: str) -> dict:
     """Return the last result of a device, or {}."""
-    file = file_of(device)
+    file = folder / f"generation-{device}.json"
     return json.loads(file.read_text("utf-8")) if file.is_file() else {}
 
 
-def write_tables() -> None:
+def read_all(folder: Path) -> list[dict]:
+    """Return the results that have figures."""
+    found = [read(folder, device) for device in ROWS]
+    return [result for result in found if "sections" in result]
+
+
+def write_tables(folder: Path) -> None:
     """Write the tables of all results, and README's ratios."""
-    for result in map(read, ROWS):
-        if "sections" in result:
-            file = file_of(result["device"]).with_suffix(".md")
-            file.write_text(document(result), encoding="utf-8")
-    if RESULTS == ROOT / "bench" / "results":
+    results = read_all(folder)
+    for result in results:
+        file = folder / f"generation-{result['device']}.md"
+        file.write_text(document(result), encoding="utf-8")
+    if folder == RESULTS:
         readme = ROOT / "README.md"
         text = readme.read_text(encoding="utf-8")
         before, after = text.split(BEGIN)[0], text.split(END)[1]
-        text = before + readme_section() + after
+        text = before + readme_section(results) + after
         readme.write_text(text, encoding="utf-8")
 
 
-def describe(device: str, threads: int) -> dict:
+def describe(device: str) -> dict:
     """Return what describes the machine that is measured."""
-    versions = {}
-    for name in ("torch", "transformers", "llama_cpp_python"):
-        try:
+    versions = dict.fromkeys(("torch", "transformers", "llama_cpp_python"))
+    for name in versions:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
     gpu = {"gpu": torch.cuda.get_device_name()} if device == "cuda" else {}
     return gpu | {
         "day": datetime.date.today().isoformat(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
-        "threads": threads,
+        "threads": torch.get_num_threads(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "llamalib": llamalib.__version__,
         "versions": versions,
@@ -848,47 +706,36 @@ def describe(device: str, threads: int) -> dict:
 
 
 def main(argv=None) -> None:
-    global RESULTS
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--device", choices=ROWS, default="cpu")
     add("--only", nargs="*", help="only these rows")
     add("--minutes", type=float, default=math.inf, help="the most to take")
     add("--tables", action="store_true", help="only write the tables again")
-    add("--write", action="store_true", help="only write the weights")
     # on the CPU, with a tiny model and few figures, into this folder
     add("--rehearse", type=Path, help=argparse.SUPPRESS)
-    add("--worker", action="store_true", help=argparse.SUPPRESS)
-    options, device = parser.parse_args(argv), "cpu"
-    RESULTS = options.rehearse or RESULTS
-    if options.worker or options.tables:
-        return work() if options.worker else write_tables()
-    if not options.rehearse:
-        device = options.device
-    if device == "cuda" and not torch.cuda.is_available():
-        sys.exit("no CUDA GPU here: nothing was measured, nothing written")
+    options = parser.parse_args(argv)
+    device, results = options.device, options.rehearse or RESULTS
     end = time.monotonic() + 60 * options.minutes
-    folder, tasks, shapes = BUILD / "1b", TASKS, {}
+    if options.tables:
+        return write_tables(results)
     if options.rehearse:
-        folder, shapes = RESULTS / "build" / "1b", TINY
-        tasks = {"prefill": ((20,), ""), "position": ((16,), "")}
-        tasks["batch"] = (3,), ""
-    write_all(folder, **shapes)
-    if options.write:
-        return print(folder)
-    threads, names = torch.get_num_threads(), ROWS[options.device]
-    sizes = (6, 3, 1) if options.rehearse else SIZES[options.device]
-    how = device, threads, sizes, end, tasks
-    found = measure(options.only or names, folder, *how)
-    result = read(options.device) | {"device": options.device}
-    result |= {"machine": describe(device, threads), "sections": {"1b": found}}
-    RESULTS.mkdir(parents=True, exist_ok=True)
+        folder = write_all(results / "build" / "1b", **TINY)
+        how = "cpu", TINY_SIZES, end, TINY_TASKS
+    elif device == "cuda" and not torch.cuda.is_available():
+        sys.exit("no CUDA GPU here: nothing was measured, nothing written")
+    else:
+        folder = write_all(BUILD / "1b")
+        how = device, SIZES[device], end
+    found = measure(options.only or ROWS[device], folder, *how)
+    result = read(results, device) | {"sections": {"1b": found}}
+    result |= {"device": device, "machine": describe(how[0])}
+    results.mkdir(parents=True, exist_ok=True)
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    file_of(options.device).write_text(text, encoding="utf-8")
-    write_tables()
+    file = results / f"generation-{device}.json"
+    file.write_text(text, encoding="utf-8")
+    write_tables(results)
 
-
-TINY = dict(dim=64, n_layers=2, n_heads=4, n_kv_heads=2)
 
 if __name__ == "__main__":
     main()

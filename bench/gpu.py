@@ -4,22 +4,20 @@ r"""Test and measure everything that needs a CUDA GPU, in nine minutes at most.
 
 It needs torch, and its parts need the other packages that llamalib imports.
 Nothing is installed: the tests are left out where pytest or matplotlib is
-missing. Each part is a process with a limit of time. What it found is written
-to `bench/results/generation-cuda.json` before the next one starts.
+missing. Each part is a process with a limit of time. What it printed is
+written to `bench/results/generation-cuda.json` before the next one starts.
 """
 
 import argparse
-import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from contextlib import redirect_stdout, suppress
+import traceback
+from contextlib import suppress
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
@@ -31,17 +29,17 @@ CHECKPOINT = ROOT / "data" / "build" / "bench" / "1b"
 RESERVE = 5  # seconds to stop the last part
 # A part's share of all minutes (the last one's: what is left), the packages
 # that it needs, its command. The project's options for pytest need nbval.
+# The bench writes the weights, which the cells of notebook 09 load.
 PYTEST = "-m pytest -v -o addopts= -p no:cacheprovider -m cuda".split()
 PARTS = {
     "tests": (0.25, ["pytest", "matplotlib"], PYTEST),
-    "weights": (0.15, [], ["bench/generation.py", "--write"]),
-    "cells": (0.2, [], ["bench/gpu.py", "--cells"]),
-    "bench": (1, [], ["bench/generation.py", "--device", "cuda"]),
+    "bench": (0.65, [], ["bench/generation.py", "--device", "cuda"]),
+    "cells": (1, [], ["bench/gpu.py", "--cells"]),
 }
 
 
-def run_gpu(minutes: float = 9, parts=None, rehearse: Path = None) -> int:
-    """Run all parts, or those named; return 0 if all of them succeeded.
+def run_gpu(minutes: float, rehearse: Path | None) -> int:
+    """Run all parts; return 0 if all of them succeeded.
 
     rehearse: a folder for a run on the CPU with a tiny model.
     """
@@ -53,41 +51,35 @@ def run_gpu(minutes: float = 9, parts=None, rehearse: Path = None) -> int:
     end, ok = time.monotonic() + 60 * minutes - RESERVE, True
     file = (rehearse or RESULTS).resolve() / "generation-cuda.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    for name in parts or PARTS:
-        limit = min(60 * minutes * PARTS[name][0], end - time.monotonic())
-        print(f"{name}, at most {max(0, limit):.0f} s", flush=True)
-        found = run_part(name, limit, rehearse and file.parent)
-        print(f"  {found['outcome']}, {found['seconds']} s", flush=True)
+    for name, (share, packages, command) in PARTS.items():
+        limit = min(60 * minutes * share, end - time.monotonic())
+        lacking = [each for each in packages if not find_spec(each)]
+        if lacking or limit <= 0:
+            why = f"without {', '.join(lacking)}" if lacking else "too late"
+            found = {"outcome": f"left out: {why}"}
+        else:
+            print(f"{name}, at most {limit:.0f} s", flush=True)
+            more = arguments(name, limit, rehearse and file.parent)
+            found = run_process([*command, *more], limit)
+            print(*found["printed"][-20:], sep="\n")
+        print(f"{name}: {found['outcome']}", flush=True)
         ok = ok and found["outcome"] == "finished"
         keep(file, name, found)
     print(f"written: {file.with_suffix('.*')}")
     return int(not ok)
 
 
-def run_part(name: str, limit: float, rehearse: Path | None) -> dict:
-    """Run one part and return its outcome, its seconds and what it found."""
-    _, packages, command = PARTS[name]
-    lacking = [each for each in packages if not find_spec(each)]
-    if lacking or limit <= 0:
-        why = f"without {', '.join(lacking)}" if lacking else "too late"
-        return {"outcome": f"left out: {why}", "seconds": 0}
-    folder = rehearse / "build" / "1b" if rehearse else CHECKPOINT
-    tiny = ["--rehearse", rehearse] if rehearse else []
-    few = ["--only", "ours bfloat16", "transformers bfloat16"] if tiny else []
-    minutes = ["--minutes", f"{max(0, limit - 10) / 60:.2f}"]
-    given = {
-        "tests": test_files(),
-        "weights": tiny,
-        "cells": [folder],
-        "bench": [*minutes, *few, *tiny],
-    }
-    code, text, seconds = run_process([*command, *given[name]], limit)
-    outcome = f"failed with exit status {code}" if code else "finished"
-    outcome = f"stopped after {limit:.0f} s" if code is None else outcome
-    if code != 0:
-        print(text[-2000:])
-    found = {"outcome": outcome, "seconds": round(seconds, 1)}
-    return found | results(name, text)
+def arguments(name: str, limit: float, rehearse: Path | None) -> list:
+    """Return what a part's command is given."""
+    if name == "tests":
+        return test_files()
+    if name == "cells":
+        return [rehearse / "build" / "1b" if rehearse else CHECKPOINT]
+    given = ["--minutes", f"{max(0, limit - 10) / 60:.2f}"]
+    if rehearse:
+        given += ["--rehearse", rehearse]
+        given += ["--only", "ours bfloat16", "transformers bfloat16"]
+    return given
 
 
 def test_files() -> list[Path]:
@@ -96,8 +88,8 @@ def test_files() -> list[Path]:
     return [f for f in files if "needs_cuda" in f.read_text(encoding="utf-8")]
 
 
-def run_process(command: list, limit: float):
-    """Run Python; return exit status (None: stopped), output and seconds."""
+def run_process(command: list, limit: float) -> dict:
+    """Run Python; return its outcome, its seconds and what it printed."""
     start, code = time.monotonic(), None
     with tempfile.TemporaryFile() as out:
         command = [sys.executable, *map(str, command)]
@@ -114,20 +106,10 @@ def run_process(command: list, limit: float):
             process.wait()
         out.seek(0)
         text = out.read().decode(errors="replace").replace(str(ROOT), "")
-    return code, text, time.monotonic() - start
-
-
-def results(name: str, text: str) -> dict:
-    """Return the tests by outcome, or what each cell of 09 printed."""
-    if name == "cells":
-        found = map(json.loads, re.findall(r"^\{.*", text, re.M))
-        return {"cells": list(found)}
-    if name != "tests":
-        return {}
-    line = r"^(\S+::\S+) (PASSED|FAILED|ERROR|SKIPPED)"
-    lines = re.findall(line, text, re.M)
-    bad = [test for test, how in lines if how in ("FAILED", "ERROR")]
-    return {"tests": Counter(how.lower() for _, how in lines), "bad": bad}
+    outcome = f"failed with exit status {code}" if code else "finished"
+    outcome = f"stopped after {limit:.0f} s" if code is None else outcome
+    seconds = round(time.monotonic() - start, 1)
+    return dict(outcome=outcome, seconds=seconds, printed=text.splitlines())
 
 
 def keep(file: Path, name: str, found: dict) -> None:
@@ -142,10 +124,10 @@ def keep(file: Path, name: str, found: dict) -> None:
 
 
 def run_cells(folder: str) -> int:
-    """Run notebook 09 up to its widget; print a line of JSON for each cell.
+    """Run notebook 09 up to its widget; return 1 if a cell fails.
 
-    A cell that fails does not end the run. Pictures are left out where their
-    packages are not installed.
+    The next ones run nevertheless. Pictures are left out where their packages
+    are not installed.
     """
     os.environ |= {"LLAMA_DIR": folder, "MPLBACKEND": "agg"}
     sys.path[0] = str(ROOT)
@@ -156,30 +138,29 @@ def run_cells(folder: str) -> int:
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     names, failed = {"__name__": "__main__", "display": print}, 0
     sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
-    for source in takewhile(lambda x: "lesson.stream(" not in x, sources):
-        printed, error = io.StringIO(), None
-        with redirect_stdout(printed):
-            try:
-                exec(source, names)
-            except Exception as problem:
-                error, failed = f"{type(problem).__name__}: {problem}", 1
-        found = dict(printed=printed.getvalue(), error=error)
-        print(json.dumps(found, ensure_ascii=False), flush=True)
+    sources = takewhile(lambda source: "lesson.stream(" not in source, sources)
+    for number, source in enumerate(sources, 1):
+        print(f"-- cell {number}", flush=True)
+        try:
+            exec(source, names)
+        except Exception:
+            traceback.print_exc(file=sys.stdout)
+            failed = 1
     return failed
 
 
 def main(argv=None) -> int:
-    """Run the parts that the command line names; return the exit status."""
+    """Run all parts, or the cells alone; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--minutes", type=float, default=9, help="the most to take")
-    add("--parts", nargs="*", choices=PARTS, help="only these")
     # on the CPU, with a tiny model; results in this folder
     add("--rehearse", type=Path, help=argparse.SUPPRESS)
     add("--cells", help=argparse.SUPPRESS)
-    options = vars(parser.parse_args(argv))
-    folder = options.pop("cells")
-    return run_cells(folder) if folder else run_gpu(**options)
+    options = parser.parse_args(argv)
+    if options.cells:
+        return run_cells(options.cells)
+    return run_gpu(options.minutes, options.rehearse)
 
 
 if __name__ == "__main__":

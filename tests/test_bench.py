@@ -4,7 +4,10 @@ Nothing is timed here; a tiny random checkpoint replaces the 1B.
 """
 
 import json
-import time
+import multiprocessing
+import os
+import signal
+import threading
 
 import pytest
 import torch
@@ -13,12 +16,6 @@ import llamalib
 from bench import generation
 from bench.generation import COMPILED, CPP, HF, NOT, OURS
 from llamalib.load import ROOT
-
-TASKS = {
-    "prefill": ((20,), ""),
-    "position": ((16,), ""),
-    "batch": ((3,), ""),
-}
 
 
 @pytest.fixture(scope="module")
@@ -29,27 +26,28 @@ def tiny(tmp_path_factory):
 
 
 def measured(folder, *names, **how):
-    return generation.measure(
-        names, folder, "cpu", 1, (6, 3, 2), tasks=TASKS, **how
-    )
+    how = dict(sizes=(6, 3, 2), tasks=generation.TINY_TASKS) | how
+    return generation.measure(names, folder, "cpu", **how)
 
 
 def test_each_row_has_each_figure(tiny):
-    """Every command passes through a process and back."""
+    """Every question passes through a process and back."""
     found = measured(tiny, OURS, "ours int8", HF)
     assert len(found["bandwidth"]["decode"]) == 6
+    rounds = {"bandwidth": 2, "first": 2, "decode": 2, "peak": 1}
+    rounds |= {"prefill 20": 3, "batch 3": 3}
     for row in found["rows"]:
-        for what in ("first", "decode", "prefill 20", "position 16"):
-            assert len(row[what]) >= 2 and min(row[what]) > 0, (row, what)
-        assert len(row["batch 3"]) == 3 and row["load"] > 0
+        for what, n in rounds.items():
+            assert len(row[what]) == n and min(row[what]) > 0, (row, what)
         assert row["peak"][0] > 10**7
     ours, int8, hf = found["rows"]
     assert ours["distance"] == 0 < hf["distance"] < 0.03
     assert 0.003 < int8["distance"] < 0.15
-    small, large = (row["step bytes"]["decode"] for row in (int8, ours))
-    assert small < 0.6 * large
+    small, large = (row["step bytes"] for row in (int8, ours))
+    assert small["decode"] < 0.6 * large["decode"]
     llama = llamalib.load(tiny, device="cpu")
-    assert large == llamalib.bytes_per_step(llama, 7)
+    assert large["decode"] == llamalib.bytes_per_step(llama, 7)
+    assert large["batch 3"] == llamalib.bytes_per_step(llama, 7, 3)
 
 
 def test_llama_cpp_gives_our_answer(tiny):
@@ -57,39 +55,36 @@ def test_llama_cpp_gives_our_answer(tiny):
     found = measured(tiny, OURS, CPP, "llama.cpp q8_0")
     for row in found["rows"]:
         assert row["distance"] < 0.15 and len(row["decode"]) == 2
+        assert min(row["prefill 20"] + row["batch 3"]) > 0, row
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])
 def test_the_compiled_step_gives_our_answer(tiny, dtype):
-    """After a prompt, and after a cache that was filled; in two sizes."""
+    """After prompts of two sizes, in one process."""
     both = [generation.Ours(tiny, dtype, "cpu", how) for how in (True, False)]
-    prompts = torch.tensor([[5, 9, 20], [30, 31, 7]])
     with torch.compiler.set_stance("force_eager"), torch.inference_mode():
-        for given, room in ((prompts, 8), (torch.tensor([[100]]), 300)):
+        for rows, length in ((2, 3), (1, 280)):
+            tokens = both[0].tokens(rows, length)
             for each in both:
-                torch.manual_seed(0)  # of the cache's numbers
-                each.start(len(given), room)
-                if room == 300:
-                    each.fill(280)
-            found = [each.run(given) for each in both]
+                each.start(rows, length + 5)
+            found = [each.run(tokens) for each in both]
             for token in (3, 50, 7):
                 near = 1e-4 if dtype == "float32" else 0.05
                 assert torch.allclose(*found, atol=near)
-                ids = torch.full((len(given), 1), token)
+                ids = torch.full((rows, 1), token)
                 found = [each.run(ids) for each in both]
 
 
-@pytest.mark.parametrize("peer", ["ours", "transformers", "llama.cpp"])
+@pytest.mark.parametrize("peer", generation.PEERS)
 def test_a_batch_is_rows_of_their_own(tiny, peer):
     """Each row of a batch equals its prompt's own continuation."""
-    make, compiled, module = generation.PEERS[peer]
-    pytest.importorskip(module)
-    prompts = [[5, 9, 20], [30, 31, 7], [100, 4, 4]]
+    if peer == "llama.cpp":
+        pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
     with torch.no_grad():
-        one = make(tiny, "bfloat16", "cpu", compiled)
-        alone = [list(one.generate(prompt, 3)) for prompt in prompts]
+        one = generation.load_peer(f"{peer} bfloat16", tiny, "cpu")
+        tokens, together = one.tokens(3, 4), []
+        alone = [list(one.generate(row.tolist(), 3)) for row in tokens]
         one.start(3, 8)
-        tokens, together = torch.tensor(prompts), []
         for _ in range(3):
             tokens = one.run(tokens).argmax(-1, keepdim=True)
             together.append(tokens[:, 0].tolist())
@@ -104,20 +99,52 @@ def test_another_answer_ends_the_run(tiny, tmp_path):
         (theirs / name).write_bytes((tiny / name).read_bytes())
     with pytest.raises(generation.Disagreement, match=f"^{HF}: its logits"):
         measured(theirs, OURS, HF)
+    assert not multiprocessing.active_children()
 
 
-def test_what_cannot_be_measured_is_a_reason(tmp_path):
-    """A file, an answer or a process that is missing; no time left."""
+def test_what_cannot_be_measured_is_a_reason(tmp_path, monkeypatch):
+    """No file; a process that is killed in the second round; no time."""
     source = generation.write_1b(tmp_path / "1b", **generation.TINY)
-    found = measured(source, OURS, HF, end=time.monotonic() + 60)
-    assert "Error" in found["rows"][1]["missing"]
-    found = measured(source, OURS, end=0)
-    assert found["rows"][0]["missing"] == "no time was left"
-    process = generation.Process(OURS, 1)
-    process.process.kill()
-    with pytest.raises(generation.NotMeasured, match="no answer"):
-        process.ask("peak")
-    process.stop("")
+    turns = []
+
+    def bandwidth(device):  # it is asked before each turn
+        turns.append(device)
+        if len(turns) == 3:
+            last = max(multiprocessing.active_children(), key=lambda p: p.pid)
+            last.kill()
+        return 1e9
+
+    monkeypatch.setattr(llamalib, "memory_bandwidth", bandwidth)
+    found = measured(source, OURS, HF, "ours int8", sizes=(6, 3, 3))
+    ours, hf, killed = found["rows"]
+    assert "Error" in hf["missing"] and "decode" not in hf
+    assert len(killed["decode"]) == 1
+    assert killed["prefill 20"].startswith("its process ended")
+    assert len(ours["decode"]) == len(ours["prefill 20"]) == 3
+    (row,) = measured(source, OURS, end=0)["rows"]
+    assert row["missing"] == "no time was left"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="not on Windows")
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_peer_that_does_not_answer(monkeypatch, dies):
+    """It hangs, and is ended; or it ends while its parent waits."""
+    monkeypatch.setattr(generation, "PATIENCE", 60 if dies else 0.1)
+    hangs = generation.Process(OURS)
+    os.kill(hangs.process.pid, signal.SIGSTOP)
+    first = "its process ended" if dies else "no answer in 0.1 s"
+    if dies:
+        hangs.connection, theirs = multiprocessing.Pipe()
+
+        def end():  # after the question is read
+            theirs.recv()
+            hangs.process.kill()
+            theirs.close()
+
+        threading.Thread(target=end).start()
+    for why in (first, "its process ended"):
+        with pytest.raises(generation.NotMeasured, match=why):
+            hangs.ask("peak")
 
 
 def result(**rows):
@@ -127,13 +154,13 @@ def result(**rows):
             "name": name,
             "bandwidth": [10e9, 30e9],
             "step bytes": {"decode": 1e9},
+            "decode": speeds,
         }
-        | {"decode": speeds}
         for name, speeds in rows.items()
     ]
     section = {"rows": made, "prompt": 6, "new": 32}
     section["bandwidth"] = {"decode": [10e9, 30e9]}
-    machine = generation.describe("cpu", 2)
+    machine = generation.describe("cpu")
     sections = {"1b": section}
     return {"device": "cpu", "machine": machine, "sections": sections}
 
@@ -152,11 +179,9 @@ def test_the_table_says_what_the_figures_say():
     assert "Measured with version 0.1" in generation.document(made)
 
 
-def test_readmes_ratios(tmp_path, monkeypatch):
-    monkeypatch.setattr(generation, "RESULTS", tmp_path)
+def test_readmes_ratios():
     made = result(**{COMPILED: [6.0, 15.0], HF: [4.0, 10.0]})
-    (tmp_path / "generation-cpu.json").write_text(json.dumps(made))
-    text = generation.readme_section()
+    text = generation.readme_section([made])
     assert "on a CPU" in text and "GPU" not in text
     assert f"{generation.HEADLINES[0][0]} | 1.50 |" in text
     assert f"{generation.HEADLINES[1][0]} | {NOT} |" in text
@@ -164,11 +189,10 @@ def test_readmes_ratios(tmp_path, monkeypatch):
 
 def test_written_tables_are_todays():
     """`python bench/generation.py --tables` would change nothing."""
+    results = generation.read_all(generation.RESULTS)
+    for found in results:
+        file = generation.RESULTS / f"generation-{found['device']}.md"
+        assert file.read_text(encoding="utf-8") == generation.document(found)
+        assert "/" not in json.dumps(found["machine"])
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert generation.readme_section() in readme
-    for device in generation.ROWS:
-        if found := generation.read(device):
-            file = generation.file_of(device).with_suffix(".md")
-            text = file.read_text(encoding="utf-8")
-            assert text == generation.document(found)
-            assert "/" not in json.dumps(found["machine"])
+    assert generation.readme_section(results) in readme

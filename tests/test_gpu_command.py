@@ -38,10 +38,6 @@ def test_passes():
     pass
 
 
-def test_fails():
-    assert False
-
-
 @pytest.mark.skip
 def test_skips():
     pass
@@ -49,27 +45,18 @@ def test_skips():
 
 
 @pytest.fixture
-def block(tmp_path, monkeypatch):
-    """Return a function that hides packages from new processes."""
+def bare(tmp_path, monkeypatch):
+    """Hide packages from new processes; the tests of a GPU are two."""
     folder = tmp_path / "blocked"
     folder.mkdir()
-
-    def hide(absent):
-        text = BLOCK.format(absent=absent)
-        (folder / "sitecustomize.py").write_text(text)
-        monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-        # plugins of pytest need packages, too
-        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-
-    return hide
-
-
-@pytest.fixture
-def one_test(tmp_path, monkeypatch):
+    text = BLOCK.format(absent=ABSENT)
+    (folder / "sitecustomize.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    # plugins of pytest need packages, too
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     file = tmp_path / "test_of_a_gpu.py"
-    file.write_text(TESTS.replace("assert False", "pass"))
+    file.write_text(TESTS)
     monkeypatch.setattr(gpu, "test_files", lambda: [file])
-    return file
 
 
 def parts_of(folder):
@@ -77,31 +64,25 @@ def parts_of(folder):
     return json.loads(file.read_text(encoding="utf-8"))["parts"]
 
 
-def script(text, share=1, needs=()):
-    """Return a part that runs a line of Python."""
-    return share, list(needs), ["-c", text]
-
-
-def test_the_whole_chain_on_a_bare_machine(tmp_path, block, one_test):
+def test_the_whole_chain_on_a_bare_machine(tmp_path, bare, capsys):
     """Every part, without the packages that it can do without."""
-    block(ABSENT)
     folder = tmp_path / "results"
     assert gpu.main(["--minutes", "5", "--rehearse", str(folder)]) == 0
     parts = parts_of(folder)
     assert list(parts) == list(gpu.PARTS)
     assert {part["outcome"] for part in parts.values()} == {"finished"}
-    assert parts["tests"]["tests"] == {"passed": 2, "skipped": 1}
-    cells = parts["cells"]["cells"]
-    assert len(cells) == 23 and {cell["error"] for cell in cells} == {None}
-    shown = [c["printed"] for c in cells if "The capital of" in c["printed"]]
-    assert shown and any("continuation" in each for each in shown)
+    said = "\n".join(parts["tests"]["printed"])
+    assert "test_passes PASSED" in said and "1 passed, 1 skipped" in said
+    assert "1 passed, 1 skipped" in capsys.readouterr().out
+    said = "\n".join(parts["cells"]["printed"])
+    assert "-- cell 23" in said and "Traceback" not in said
+    assert "The capital of" in said and "continuation" in said
     found = json.loads((folder / "generation-cuda.json").read_text())
     rows = {row["name"]: row for row in found["sections"]["1b"]["rows"]}
     assert len(rows["ours bfloat16"]["decode"]) == 1
     said = rows["transformers bfloat16"]["missing"]
     assert said == "transformers is not installed"
-    report = (folder / "generation-cuda.md").read_text(encoding="utf-8")
-    assert "- tests: finished, 2 passed, 1 skipped, " in report
+    assert "| ours bfloat16 |" in (folder / "generation-cuda.md").read_text()
 
 
 def test_without_a_gpu_a_sentence(tmp_path, monkeypatch, capsys):
@@ -119,25 +100,25 @@ def test_a_part_that_takes_too_long_is_stopped(tmp_path, monkeypatch, capsys):
     late = tmp_path / "late"
     child = f"import time; time.sleep(4); open({str(late)!r}, 'w')"
     slow = (
-        "import subprocess, sys, time; print('test_x.py::a PASSED', "
-        f"flush=True); subprocess.Popen([sys.executable, '-c', {child!r}]); "
-        "time.sleep(60)"
+        "import subprocess, sys, time; print('so far', flush=True); "
+        f"subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
     )
     parts = {
-        "tests": script(slow, share=0.05),
-        "cells": script('print(\'{"error": null, "tags": []}\')'),
-        "weights": script("raise SystemExit(3)"),
+        "tests": (0.05, [], ["-c", slow]),
+        "bench": (1, [], ["-c", "raise SystemExit(3)"]),
+        "cells": (1, [], ["-c", ""]),
     }
     monkeypatch.setattr(gpu, "PARTS", parts)
     start = time.monotonic()
-    assert gpu.run_gpu(minutes=0.9, rehearse=tmp_path) == 1
+    arguments = ["--minutes", "0.9", "--rehearse", str(tmp_path)]
+    assert gpu.main(arguments) == 1
     assert time.monotonic() - start < 54
     found = parts_of(tmp_path)
     assert found["tests"]["outcome"] == "stopped after 3 s"
-    assert found["tests"]["tests"] == {"passed": 1}  # up to there
+    assert found["tests"]["printed"] == ["so far"]
+    assert found["bench"]["outcome"] == "failed with exit status 3"
     assert found["cells"]["outcome"] == "finished"
-    assert found["weights"]["outcome"] == "failed with exit status 3"
-    assert "  stopped after 3 s, " in capsys.readouterr().out
+    assert "tests: stopped after 3 s" in capsys.readouterr().out
     time.sleep(max(0, start + 8 - time.monotonic()))
     if hasattr(os, "killpg"):  # not on Windows
         assert not late.exists()
