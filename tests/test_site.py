@@ -93,9 +93,9 @@ def test_the_map_leads_to_each_notebook():
 
 
 def test_the_llamas_parts_follow_the_widgets():
-    """Six of the notebooks, each with its part and the widget's prompt."""
+    """Six of the notebooks, each with its part."""
     for file, text in pages.sources().items():
-        found = re.findall(r'data-part=\\"(\w+)\\" data-prompt=\\"\w', text)
+        found = re.findall(r'data-part=\\"(\w+)\\"', text)
         part = pages.PARTS.get(file)
         assert found == [part] * bool(part), file
 
