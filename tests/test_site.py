@@ -1,5 +1,6 @@
 """The site: its parts, and the whole of it, built and opened in Chromium."""
 
+import importlib
 import json
 import re
 import shutil
@@ -22,9 +23,10 @@ from tests.browser import chromium, elements, foreign, served, show, wait_for
 SITE = ROOT / "site"
 sys.path.insert(0, str(SITE))
 
-import build as site  # noqa: E402
 from book import flow, maths, names, pages  # noqa: E402
 from book.pocket import write_pocket  # noqa: E402
+
+site = importlib.import_module("build")
 
 # -- names of llamalib --
 
