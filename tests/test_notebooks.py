@@ -222,23 +222,6 @@ def is_own(value):
     return getattr(value, "__module__", None) == "pasted"
 
 
-def test_opens_with_the_map_and_ends_with_exercises(path, cells):
-    text = "\n".join("".join(cell["source"]) for cell in cells)
-    part = path.stem.split("_", 1)[1]
-    assert f'lesson.strip("{part}"' in text
-    order = [
-        text.index(words)
-        for words in (
-            "# " + path.stem.split("_")[0] + " · ",
-            "**Input:**",
-            "lesson.strip(",
-            "## What to remember",
-            "## Exercises",
-        )
-    ]
-    assert order == sorted(order)
-
-
 def test_an_exported_name_is_written_out_once():
     """No other tagged cell of any notebook defines it again."""
     exported_names, taught = [], set()

@@ -254,12 +254,9 @@ def test_texts_of_ids(opened, pocket):
 
 
 PROMPTS = [
-    *("Once upon a time there was a", "The capital of France is"),
-    *("The capital of Spain is", "The capital of Japan is", "Monday,"),
-    *("12 + 7 =", "Berlin is the capital of", "One day, a girl named Lily"),
-    *("The language of Brazil is", "Hello", "\n\n", "🦙", "What is 3 + 4?"),
-    *("Peru is a country in", "Tom was sad.", '"Good," said', "1, 2, 3,"),
-    *("Kenya is in", "abc", "Once upon a time " * 12),
+    *("Once upon a time there was a", "The capital of France is", "Monday,"),
+    *("12 + 7 =", "The language of Brazil is", "\n\n", "🦙", "1, 2, 3,"),
+    *('"Good," said', "Once upon a time " * 12),
 ]
 
 
@@ -282,7 +279,7 @@ def test_logits(opened, pocket):
     long = random.Random(1).choices(range(3000), k=511)
     rows = [*prompt_ids(pocket), [pocket.tokenizer.bos_id, *long]]
     differences = [difference(opened, pocket, ids) for ids in rows]
-    assert len(rows) == 21 and max(differences) < 1e-3, differences
+    assert len(rows) == 11 and max(differences) < 1e-3, differences
 
 
 def test_another_llama(opened, server):
@@ -318,7 +315,7 @@ def test_greedy_ids(opened, pocket):
     for ids, how in rows:
         expected = list(llamalib.generate(pocket, ids, **how))
         assert call(opened, GENERATE, ids, how) == expected
-    assert len(rows) == 21 and 40 < len(expected) < 200
+    assert len(rows) == 11 and 40 < len(expected) < 200
 
 
 def test_distributions(opened, pocket):
@@ -455,8 +452,6 @@ def test_next_tokens_are_shown(opened, pocket):
         probs = pocket(torch.tensor(ids), last_only=True)[-1].softmax(-1)
     expected = probs.topk(10).indices.tolist()
     assert [int(c[1]) for c in cells(opened, "next")] == expected
-    fill(opened, "next", "3", "bars")
-    wait_for("bars", lambda: len(cells(opened, "next")) == 3, 10)
 
 
 def test_maps_are_shown(opened, pocket):
@@ -504,23 +499,21 @@ def test_a_query_is_rotated(opened, pocket):
 
 
 def test_samples_are_counted(opened):
-    """A seed draws the same; what is cut off is never drawn."""
+    """What is cut off is never drawn; a seed draws the same again."""
+    fill(opened, "sampling", "Once upon a time there was a")
     submit(opened, "sampling")
     said(opened, "sampling", "far: 0")
     (button,) = inside(opened, "sampling", "[type=button]")
     tables = []
-    for seed in (5, 5, 6):
-        fill(opened, "sampling", str(seed + 1), "seed")
+    for seed in (5, 6, 5):
         fill(opened, "sampling", str(seed), "seed")
-        said(opened, "sampling", f"far: 0, with seed {seed}")
-        fill(opened, "sampling", "Once upon a time there was a")
         for n in (20, 40):
             opened.execute_script("arguments[0].click()", button)
             said(opened, "sampling", f"far: {n}, with seed {seed}")
         tables.append(cells(opened, "sampling"))
         assert sum(int(row[3]) for row in tables[-1]) == 40
         assert all(r[3] == "0" for r in tables[-1] if r[2] == "cut off")
-    assert tables[0] == tables[1] != tables[2]
+    assert tables[0] == tables[2] != tables[1]
 
 
 def test_a_text_grows(opened, pocket):

@@ -1,7 +1,6 @@
 """Numbers that the pictures of 05 to 09 compute, and their widgets."""
 
 import threading
-import warnings
 
 import numpy as np
 import pytest
@@ -86,7 +85,6 @@ MAKE = {
     "next_token": nb07.next_token,
     "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),
 }
-ODD = ("水 🦙", "$x$ costs $", " ", "a\tb", "<|end_of_text|>", "")
 
 
 @pytest.fixture(scope="module")
@@ -97,17 +95,6 @@ def plays(pocket):
 @pytest.mark.parametrize("name", MAKE)
 def test_a_widget_follows_each_of_its_controls(plays, name):
     assert_follows(plays[name])
-
-
-@pytest.mark.parametrize(
-    "name, control",
-    [("heads", "text"), ("next_token", "prompt"), ("sampling", "text")],
-)
-def test_any_text_can_be_typed(plays, name, control):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a glyph that is missing
-        for text in ODD:
-            drawn(plays[name], **{control: text})[0].figure.canvas.draw()
 
 
 def test_heads_shows_the_head_that_is_chosen(plays, pocket):
@@ -178,6 +165,16 @@ def test_sampling_shows_the_distribution(plays, pocket, temperature, k, p):
     assert [bar.get_width() for bar in axes[1].patches][12:] == [1] + [0] * 11
 
 
+def test_sampling_runs_the_model_once_for_a_text(pocket):
+    calls = []
+    hook = pocket.register_forward_hook(lambda *args: calls.append(1))
+    play = nb08.sampling(pocket, "Once")
+    play.controls["temperature"].value = 1.5
+    play.controls["k"].value = 7
+    hook.remove()
+    assert len(calls) == 1
+
+
 # -- the stream of 09 -------------------------------------------------------
 
 
@@ -189,25 +186,18 @@ def go(stream):
     return stream.text.value
 
 
-def test_a_stream_opens_with_a_continuation(pocket):
-    stream = nb09.stream(pocket, PROMPT, 20)
+def test_a_stream_grows_piece_by_piece(pocket):
+    stream, seen = nb09.stream(pocket, PROMPT, 20), []
     new = llamalib.generate(pocket, encode(pocket, PROMPT), max_new_tokens=20)
     assert PROMPT in stream.text.value
     assert pocket.tokenizer.decode(list(new)) in stream.text.value
     bundle = stream._repr_mimebundle_()
     assert bundle["text/html"] == stream.text.value + nb09.NOTE
-    assert bundle["text/plain"] == f"Stream(prompt={PROMPT!r})"
-    assert "application/vnd.jupyter.widget-view+json" in bundle
-
-
-def test_a_stream_grows_piece_by_piece(pocket):
-    stream, seen = nb09.stream(pocket, PROMPT, 12), []
     stream.text.observe(lambda change: seen.append(change["new"]), "value")
     stream.prompt.value = "Once upon a time there was a <girl>"
     assert "&lt;girl&gt;" in go(stream)
     assert len(seen) > 5
     assert all(len(a) < len(b) for a, b in zip(seen, seen[1:]))
-    torch.manual_seed(0)
     stream.temperature.value = 1.5
     assert len({go(stream) for _ in range(4)}) > 2
     stream.max_new_tokens = 10**9
