@@ -107,7 +107,8 @@ return canvas.toDataURL();
 
 def move(driver):
     """Move a control by one key at a time; it may be at an end first."""
-    Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
+    from selenium.webdriver.common.keys import Keys
+
     for selector, keys in (
         (".noUi-handle", [Keys.ARROW_RIGHT, *[Keys.ARROW_LEFT] * 2]),
         (".widget-dropdown select", [Keys.ARROW_DOWN, *[Keys.ARROW_UP] * 2]),

@@ -251,9 +251,9 @@ def test_names_lead_to_where_they_are_taught(folder):
 @pytest.mark.browser
 def test_the_search_finds(address, driver):
     show(driver, f"{address}/search.html?q=softmax")
-    found = wait_for("results", lambda: elements(driver, "#search-results li"))
     words = r"divided by \sqrt{\mathrm{hd}}"  # a formula as its TeX
-    wait_for(words, lambda: any(words in each.text for each in found), 60)
+    xpath = f"//*[@id='search-results']//p[contains(., '{words}')]"
+    wait_for(words, lambda: driver.find_elements("xpath", xpath), 60)
 
 
 @pytest.mark.browser
