@@ -143,11 +143,11 @@ def open_and_run_all(server, driver, path, widget):
         assert_described(driver)
     assert not elements(driver, ".jupyter-widgets")
     click_menu(driver, "Run", "Run All Cells")
-    wait_for("the widget", lambda: elements(driver, widget), seconds=400)
+    wait_for("the widget", lambda: elements(driver, widget))
     busy = "return [...document.querySelectorAll('.jp-InputPrompt')]"
     busy += ".some(each => each.textContent.includes('*'))"
     done = lambda: not driver.execute_script(busy)  # noqa: E731
-    wait_for("the last cell", done, seconds=400)  # an appendix trains
+    wait_for("the last cell", done)  # an appendix trains
     errors = elements(driver, '[data-mime-type*="stderr"], mjx-merror')
     assert [e.text for e in errors] == []
     if path.stem != "index":

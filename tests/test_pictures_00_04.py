@@ -15,12 +15,13 @@ from lessons import n03_rmsnorm as nb03
 from lessons import n04_rope as nb04
 from lessons.theme import visible
 from llamalib import (
+    Tokenizer,
     apply_rotary_emb,
     precompute_freqs_cis,
     rms_norm,
     scale_frequencies,
 )
-from tests.helpers import assert_follows
+from tests.helpers import assert_follows, random_llama, small_ranks
 from tests.test_pictures import drawn, texts
 
 MAKE = {
@@ -119,6 +120,17 @@ def test_nearest_says_why_a_text_is_no_token(pocket, plays):
     ):
         with pytest.raises(ValueError, match=message):
             drawn(plays["nearest"], token=text)
+
+
+def test_nearest_on_another_tokenizer_and_a_row_of_zeros():
+    llama = random_llama()
+    llama.tokenizer = Tokenizer(small_ranks())
+    llama.tok_embeddings.weight[7] = 0
+    play = nb02.nearest(llama, " France")
+    assert play.controls["token"].value == "e"  # the last of several tokens
+    _, crowd = drawn(play, token="#7")
+    counts = crowd.patches[0].get_data().values
+    assert counts.sum() == llama.config.vocab_size - 1
 
 
 # -- 03 ---------------------------------------------------------------------
