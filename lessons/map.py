@@ -62,9 +62,9 @@ def strip(part: str, llama, T: int | None = None):
     fig.subject = f"Map of the model. Highlighted: {lit}"
     ax.set(xlim=(-0.1, 14.3), ylim=(-0.55, 2.35))
     ax.axis("off")
-    _draw_flow(ax, c.n_layers)
+    draw_flow(ax, c.n_layers)
     for name, box in BOXES.items():
-        _draw_box(ax, *box, name in lit.split(", "))
+        draw_box(ax, *box, name in lit.split(", "))
     sizes = " · ".join(f"{k} = {v}" for k, v in numbers.items())
     write(ax, 0, 2.2, plain(f"{llama.name}:  {sizes}"), ha="left")
     shapes = [_numbered(each, numbers, T) for each in (before, after)]
@@ -72,7 +72,7 @@ def strip(part: str, llama, T: int | None = None):
     return fig
 
 
-def _draw_box(ax, label, x, y, width, lit):
+def draw_box(ax, label, x, y, width, lit):
     """Draw one part of the model."""
     fill, edge = ("probability", "black") if lit else ("white", "other")
     style = dict(boxstyle="round,pad=0.04", fc=colour(fill), ec=colour(edge))
@@ -82,7 +82,7 @@ def _draw_box(ax, label, x, y, width, lit):
     write(ax, x + width / 2, y, label, 8, zorder=4, **style)
 
 
-def _draw_flow(ax, n_layers):
+def draw_flow(ax, n_layers):
     """Draw the residual stream, the frame of a block, the loop."""
     grey, blue = COLOURS["other"], COLOURS["residual"]
     arrow = dict(arrowstyle="-|>", color=grey, lw=1.2)

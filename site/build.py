@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from book import pages
+from book.pocket import write_pocket
 
 SITE = Path(__file__).resolve().parent
 ROOT = SITE.parent
@@ -27,15 +28,16 @@ def build_site(out: Path) -> int:
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
         sources, made = Path(folder, "sources"), Path(folder, "site")
-        sources.mkdir()
-        pages.Pages(sources).write()
+        for name, text in pages.sources().items():
+            (sources / name).parent.mkdir(parents=True, exist_ok=True)
+            (sources / name).write_text(text, encoding="utf-8")
         # a warning, such as of a link that leads nowhere, is an error
         flags = "-q", "-W", "--keep-going", "-b", "html", "-c", SITE
         doctrees = "-d", Path(folder, "doctrees")
         command = [sys.executable, "-m", "sphinx", *flags, *doctrees]
         status = subprocess.run([*command, sources, made], cwd=ROOT).returncode
         if status == 0:
-            shutil.rmtree(made / "_sources", ignore_errors=True)
+            write_pocket(made / "_static" / "pocket")
             shutil.rmtree(out, ignore_errors=True)
             made.rename(out)
             print(f"to read it: python -m http.server -d {out} 8000")

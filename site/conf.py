@@ -1,14 +1,15 @@
 """How Sphinx makes the site; `python site/build.py` runs it."""
 
 import sys
+from importlib import resources
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+SITE = Path(__file__).parent
+sys.path.insert(0, str(SITE))
 
 project = "Llama, notebook by notebook"
 extensions = ["myst_nb", "sphinx_copybutton", "book.extension"]
 source_suffix = {".ipynb": "myst-nb", ".md": "myst-nb"}
-exclude_patterns = ["_*"]
 language = "en"
 smartquotes = False  # the texts are typed as they should be
 
@@ -26,6 +27,11 @@ html_title = project
 html_math_renderer = "mathml"
 html_favicon = "favicon.svg"
 html_css_files = ["site.css"]
+# copied as they are: scripts, styles, the formulas' font; the notebooks
+font = resources.files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf"
+html_static_path = [*map(str, (*SITE.glob("*.js"), *SITE.glob("*.css"), font))]
+html_extra_path = ["../notebooks"]
+exclude_patterns = ["**index.ipynb", "**.ipynb_checkpoints"]
 html_use_index = html_copy_source = html_show_sourcelink = False
 html_show_sphinx = html_show_copyright = False
 html_theme_options = {"navigation_with_keys": False}

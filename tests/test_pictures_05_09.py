@@ -1,7 +1,6 @@
 """Numbers that the pictures of 05 to 09 compute, and their widgets."""
 
 import threading
-import warnings
 
 import numpy as np
 import pytest
@@ -18,35 +17,25 @@ from lessons import n08_sampling as nb08
 from lessons import n09_generate as nb09
 from lessons import nF_heads as nbF
 from lessons import nG_speed as nbG
-from lessons.play import token_texts
 from lessons.texts import STORY
 from lessons.theme import COLOURS, GROUPS
-from llamalib import Tokenizer, attention_maps, causal_mask, next_token_probs
+from llamalib import attention_maps, causal_mask, next_token_probs
 from llamalib.probe import replaced
-from tests.helpers import assert_follows, random_llama, small_ranks
+from tests.helpers import assert_follows, random_llama
+from tests.test_pictures import drawn
 
 PROMPT = "The capital of France is"
-LABELS = ["The", " cat", "\n"]
 
 
 def encode(llama, text):
     return llama.tokenizer.encode(text, bos=True, eos=False)
 
 
-def texts(labels):
-    return [label.get_text() for label in labels]
-
-
-def some_maps(H, T=3):
-    g = torch.Generator().manual_seed(0)
-    scores = torch.randn(H, T, T, generator=g) + causal_mask(T)
-    return scores.softmax(-1)
-
-
-@pytest.mark.parametrize("H, KV", [(1, 1), (6, 3), (32, 8)])
+@pytest.mark.parametrize("H, KV", [(1, 1), (6, 3)])
 def test_heads_of_a_group_have_one_colour(H, KV):
-    maps = some_maps(H)
-    axes = [ax for ax in nb05.layer_heads(maps, LABELS, KV).axes if ax.images]
+    maps = (torch.randn(H, 3, 3) + causal_mask(3)).softmax(-1)
+    fig = nb05.layer_heads(maps, ["The", " cat", "\n"], KV)
+    axes = [ax for ax in fig.axes if ax.images]
     for h, (ax, weights) in enumerate(zip(axes, maps, strict=True)):
         g = h // (H // KV)
         assert np.allclose(ax.images[0].get_array(), weights)
@@ -67,8 +56,6 @@ def test_the_roofs_meet_where_they_should():
     assert np.allclose((x[2:], y[2:]), ([10, 400], [100, 100]))
     assert np.allclose(y[:2], 10 * np.array(x[:2]))
     assert left.get_ylim()[0] < 2  # the slowest pass is in sight
-    words = {" 1", " prefill", "memory-bound:\n10 GB/s"}
-    assert words | {"compute-bound: 100"} == set(texts(left.texts))
     assert max(right.lines[0].get_ydata()) == pytest.approx(1e5)
     lines = {line.get_label(): line.get_xydata() for line in left.lines}
     assert np.allclose(lines["a"], [(0.5, 2), (100, 50)])
@@ -79,7 +66,6 @@ def test_the_roofs_meet_where_they_should():
 def test_the_widget_bounds_the_tokens_per_second(size, batch, context):
     llama = random_llama().to(torch.bfloat16)
     play = nbG.bound(llama)
-    assert repr(play) == "Play(size=2, bandwidth=100, batch=8, context=4096)"
     values = dict(size=size, bandwidth=500, batch=batch, context=context)
     (ax,) = drawn(play, **values)
     weights = sum(w.numel() for w in llama.parameters())
@@ -88,9 +74,6 @@ def test_the_widget_bounds_the_tokens_per_second(size, batch, context):
     (dot,) = [line for line in ax.lines if line.get_marker() == "o"]
     expected = batch, pytest.approx(500e9 * batch / read)
     assert tuple(dot.get_xydata()[0]) == expected
-    assert f"at most {500e9 * batch / read:,.0f} tokens" in ax.get_title(
-        "left"
-    )
 
 
 # -- widgets ----------------------------------------------------------------
@@ -102,7 +85,6 @@ MAKE = {
     "next_token": nb07.next_token,
     "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),
 }
-ODD = ("水 🦙", "$x$ costs $", " ", "a\tb", "<|end_of_text|>", "")
 
 
 @pytest.fixture(scope="module")
@@ -110,26 +92,9 @@ def plays(pocket):
     return {name: make(pocket) for name, make in MAKE.items()}
 
 
-def drawn(play, **values):
-    """Return the axes of a widget's picture, with some other values."""
-    now = {name: c.value for name, c in play.controls.items()}
-    return play.draw(**now | values).axes
-
-
 @pytest.mark.parametrize("name", MAKE)
 def test_a_widget_follows_each_of_its_controls(plays, name):
     assert_follows(plays[name])
-
-
-@pytest.mark.parametrize(
-    "name, control",
-    [("heads", "text"), ("next_token", "prompt"), ("sampling", "text")],
-)
-def test_any_text_can_be_typed(plays, name, control):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a glyph that is missing
-        for text in ODD:
-            drawn(plays[name], **{control: text})[0].figure.canvas.draw()
 
 
 def test_heads_shows_the_head_that_is_chosen(plays, pocket):
@@ -170,17 +135,6 @@ def test_neurons_are_the_models(plays, pocket):
     assert plays["neurons"].controls["neuron"].value == largest
 
 
-def test_what_the_notebook_says_of_two_neurons(pocket):
-    """503 of layer 0 is for " M"; 439 of layer 4 for one comma of two."""
-    labels = token_texts(pocket, encode(pocket, STORY))
-    found = every_activation(pocket)[0, :, 503]
-    m = torch.tensor([label == " M" for label in labels])
-    assert m.sum() == 5 and found[m].min() > 10 * found[~m].abs().max()
-    found = every_activation(pocket)[4, :, 439].abs()
-    first, second = (t for t, label in enumerate(labels) if label == ",")
-    assert found.argmax() == first and found[first] > 20 * found[second]
-
-
 def test_next_token_shows_the_models_probabilities(plays, pocket):
     long = "One, two, three, " * 60 + PROMPT
     ids = encode(pocket, long)
@@ -211,16 +165,14 @@ def test_sampling_shows_the_distribution(plays, pocket, temperature, k, p):
     assert [bar.get_width() for bar in axes[1].patches][12:] == [1] + [0] * 11
 
 
-def test_sampling_runs_the_model_once_for_a_text():
-    llama, calls = random_llama(), []
-    llama.tokenizer = Tokenizer(small_ranks())
-    llama.register_forward_hook(lambda *args: calls.append(1))
-    play = nb08.sampling(llama, "Once")
+def test_sampling_runs_the_model_once_for_a_text(pocket):
+    calls = []
+    hook = pocket.register_forward_hook(lambda *args: calls.append(1))
+    play = nb08.sampling(pocket, "Once")
     play.controls["temperature"].value = 1.5
     play.controls["k"].value = 7
+    hook.remove()
     assert len(calls) == 1
-    play.controls["text"].value = "other"
-    assert len(calls) == 2
 
 
 # -- the stream of 09 -------------------------------------------------------
@@ -234,25 +186,18 @@ def go(stream):
     return stream.text.value
 
 
-def test_a_stream_opens_with_a_continuation(pocket):
-    stream = nb09.stream(pocket, PROMPT, 20)
+def test_a_stream_grows_piece_by_piece(pocket):
+    stream, seen = nb09.stream(pocket, PROMPT, 20), []
     new = llamalib.generate(pocket, encode(pocket, PROMPT), max_new_tokens=20)
     assert PROMPT in stream.text.value
     assert pocket.tokenizer.decode(list(new)) in stream.text.value
     bundle = stream._repr_mimebundle_()
     assert bundle["text/html"] == stream.text.value + nb09.NOTE
-    assert bundle["text/plain"] == f"Stream(prompt={PROMPT!r})"
-    assert "application/vnd.jupyter.widget-view+json" in bundle
-
-
-def test_a_stream_grows_piece_by_piece(pocket):
-    stream, seen = nb09.stream(pocket, PROMPT, 12), []
     stream.text.observe(lambda change: seen.append(change["new"]), "value")
     stream.prompt.value = "Once upon a time there was a <girl>"
     assert "&lt;girl&gt;" in go(stream)
     assert len(seen) > 5
     assert all(len(a) < len(b) for a, b in zip(seen, seen[1:]))
-    torch.manual_seed(0)
     stream.temperature.value = 1.5
     assert len({go(stream) for _ in range(4)}) > 2
     stream.max_new_tokens = 10**9
@@ -307,8 +252,6 @@ def test_samples_branch_where_they_differ():
     widths = [line.get_linewidth() for line in ax.lines]
     # stem and branch of a, b, c, d
     assert widths == [4.5, 3.5, 3.5, 1.5, 3.5, 2.5, 4.5, 1.5]
-    (ax,) = nb08.sample_tree([["a"], ["a", "b"], []], "r").axes
-    assert texts(ax.texts) == ["r ×3", "a ×2", "b"]
 
 
 def test_selective_neurons_come_first(plays):

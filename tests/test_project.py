@@ -1,4 +1,4 @@
-"""The files that install the project, and what the README promises."""
+"""What README, CONTRIBUTING and the files that install promise."""
 
 import os
 import re
@@ -17,10 +17,51 @@ from llamalib.load import ROOT
 
 with open(ROOT / "pyproject.toml", "rb") as opened:
     PYPROJECT = tomllib.load(opened)["project"]
+PAPERS = "README.md", "CONTRIBUTING.md", "data/README.md", "site/guide.md"
+# made by a command that the page names
+MADE = {"build/course/", "build/site/", "work/"}
 
 
 def read(name):
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.fixture(params=PAPERS)
+def paper(request):
+    return request.param
+
+
+def test_links_lead_to_files(paper):
+    for link in re.findall(r"\]\((?!https?:|<)([^)#]+)", read(paper)):
+        assert ((ROOT / paper).parent / link).exists(), link
+
+
+def test_commands_exist(paper):
+    targets = re.findall(r"^([a-z-]+):.*##", read("Makefile"), re.M)
+    known = {
+        "(?:`|^)make": targets,
+        "-m llamalib": library.parser().commands,
+        "-m lessons": lessons.parser().commands,
+    }
+    for start, commands in known.items():
+        pattern = rf"{start}\s([a-z][a-z-]*)"
+        found = set(re.findall(pattern, read(paper), re.M))
+        assert found <= set(commands), (start, found - set(commands))
+
+
+def test_the_files_that_contributing_names_exist():
+    text = read("CONTRIBUTING.md")
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
+    spans = re.findall(
+        r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S)
+    )
+    code = "\n".join(blocks + spans)
+    endings = "py|md|cfg|toml|txt|json|ipynb|cff"
+    files = re.findall(rf"(?<![\w/.])[\w./-]+\.(?:{endings})(?!\w)", code)
+    folders = re.findall(r"(?<![\w/])(?:[\w.-]+/)+(?![\w*])", code)
+    found = {*files, *folders} - MADE
+    assert len(found) > 15
+    assert [name for name in found if not (ROOT / name).exists()] == []
 
 
 def names(requirements):
@@ -31,36 +72,18 @@ def names(requirements):
 
 
 def test_constraints_pin_what_pyproject_lists():
-    lines = [
-        line
-        for line in read("constraints.txt").splitlines()
-        if line and not line.startswith("#")
-    ]
+    lines = re.findall(r"^[^#\n].*", read("constraints.txt"), re.M)
+    # no local version, such as +cpu
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
     extras = PYPROJECT["optional-dependencies"].values()
     listed = names(PYPROJECT["dependencies"]).union(*map(names, extras))
     assert listed <= names(lines)
-    torch = next(line for line in lines if line.startswith("torch=="))
-    assert re.fullmatch(r"torch==\d+\.\d+\.\d+", torch)  # no local version
 
 
 def test_one_version():
     """pyproject.toml, the package and the first entry of the change log."""
     first = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.M)[1]
     assert PYPROJECT["version"] == llamalib.__version__ == first
-
-
-@pytest.mark.parametrize("file", ["README.md", "data/README.md"])
-def test_readmes_name_what_exists(file):
-    text = read(file)
-    folder = (ROOT / file).parent
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-        assert (folder / link).exists(), link
-    tasks = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.M))
-    for task in re.findall(r"`make ([a-z-]+)", text):
-        assert task in tasks, task
-    for room in re.findall(r"`llamalib/(\w+)/`", text):
-        assert (ROOT / "llamalib" / room).is_dir(), room
 
 
 def test_the_readmes_code_runs():
@@ -77,35 +100,10 @@ def test_the_readmes_code_runs():
     assert done.stdout.startswith(" Paris")
 
 
-# -- the README's first screen --
-
-
-def commands_in(text):
-    """Return the commands that a text names, as `lessons lab`, and check."""
-    found = re.findall(r"-m (llamalib|lessons) ([a-z-]+)", text)
-    known = {"llamalib": library.parser, "lessons": lessons.parser}
-    for package, command in found:
-        assert command in known[package]().commands, (package, command)
-    return [" ".join(each) for each in found]
-
-
-def front():
-    text = read("README.md")
-    return text[: text.index("\n## ")]
-
-
 def test_the_picture_is_todays():
     """`python .ci/front.py` would change nothing."""
     written = runpy.run_path(str(ROOT / ".ci" / "front.py"))
     assert written["PICTURE"].read_bytes() == written["picture"]()
-
-
-def test_the_commands_of_the_readme_exist():
-    found = commands_in(read("README.md"))
-    assert {"llamalib run", "llamalib fetch", "lessons lab"} <= set(found)
-
-
-# -- continuous integration --
 
 
 def test_text_has_the_same_line_ends_everywhere():

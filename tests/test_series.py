@@ -48,7 +48,6 @@ def test_the_index_is_todays():
         if "frame" in cell["metadata"].get("tags", ())
     ]
     assert found == [series.contents(times)]
-    assert sum(n for n, _ in series.FLOW) == found[0].count("<td>")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert readme == series.with_table(readme, times)
 
@@ -90,14 +89,6 @@ def test_reading_is_counted():
     found = counts.reading(notebook)
     assert (found.words, found.lines, found.pictures) == (8, 2, 1)
     assert (found.cells, found.practice, found.minutes) == (7, 25, 1)
-
-
-def test_a_link_from_the_appendix_goes_up():
-    link, appendix = series.link, "appendix/A_training.ipynb"
-    other = "appendix/B_quantization.ipynb"
-    assert link("x", "00_a.ipynb", appendix) == "[x](../00_a.ipynb)"
-    assert link("x", other, appendix) == "[x](B_quantization.ipynb)"
-    assert link("x", other, "00_a.ipynb") == f"[x]({other})"
 
 
 CELL = """

@@ -1,27 +1,32 @@
-"""The site: its parts with a failing twin each, and the whole in Chromium."""
+"""The site: its parts, and the whole of it, built and opened in Chromium."""
 
-import functools
-import http.server
+import importlib
 import json
 import re
 import shutil
 import subprocess
 import sys
-import threading
 import urllib.request
 from html import unescape
 from urllib.parse import unquote
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import llamalib
 from lessons.frame import SERIES
+from lessons.theme import AMOUNT, COLOURS, GROUPS
 from llamalib.load import ROOT
+from tests.browser import chromium, elements, foreign, served, show, wait_for
 
-sys.path.insert(0, str(ROOT / "site"))
+SITE = ROOT / "site"
+sys.path.insert(0, str(SITE))
 
-import build as site  # noqa: E402
 from book import flow, maths, names, pages  # noqa: E402
+from book.pocket import write_pocket  # noqa: E402
+
+site = importlib.import_module("build")
 
 # -- names of llamalib --
 
@@ -36,18 +41,16 @@ def notebook_of(*cells, tags=()):
     return {"cells": made}
 
 
-def test_a_taught_name_leads_to_its_cell():
+def test_a_name_leads_to_where_it_is_taught():
     define = "import torch\n\n\ndef rms_norm(x):\n    return x"
     notebook = notebook_of(define, "load()", tags=["llamalib:model"])
     found = names.addresses({"x.ipynb": notebook})
     assert found["rms_norm"] == "x.html#c0"
     assert found["load"] == "names.html#load"
     found = names.addresses(pages.read_notebooks())
-    assert found["rms_norm"] == "03_rmsnorm.html#c11"
-    assert found["generate"].startswith("09_generate.html#")
-    assert found["LLAMA_1B"].startswith("00_initialization.html#")
     taught = [name for name in found if "names.html" not in found[name]]
     assert len(taught) > 30
+    assert all(len(names.about(name).split()) > 1 for name in found)
 
 
 def test_links_in_a_page():
@@ -69,17 +72,7 @@ def test_links_in_a_page():
         names.linked_page(body, notebook_of("load(1)"), known, "")
 
 
-def test_the_page_of_names(tmp_path):
-    """Each says what it is."""
-    text = pages.Pages(tmp_path).names()
-    rows = re.findall(r"^\| <span.*\|$", text, re.M)
-    assert len(rows) == len(llamalib.__all__)
-    for line in rows:
-        name, about, link = map(str.strip, line.strip("| ").split(" | "))
-        assert len(about.split()) > 1 and about[0] != "`", line
-
-
-# -- formulas --
+# -- formulas, the map, the Llama's parts --
 
 
 def test_formulas():
@@ -89,103 +82,63 @@ def test_formulas():
     assert "form" not in maths.mathml("(y)-x")
     assert "mspace" in maths.mathml(r"\ln p")
     assert "mspace" not in maths.mathml(r"\ln(p)")
+    with pytest.raises(ValueError, match="in"):
+        maths.mathml(r"\nothing{x}")
 
 
-# -- the map --
-
-
-def test_the_map_has_each_notebook():
-    """And every step leads to a notebook that is about it."""
-    picture = flow.picture()
-    for notebook in SERIES:
-        address = notebook.file.replace(".ipynb", ".html")
-        assert picture.count(f'<a href="{address}" aria-label="') >= 2
+def test_the_map_leads_to_each_notebook():
+    found = re.findall(r'<a xlink:href="(\S+)"', flow.picture())
+    assert set(found) == {flow.page(notebook) for notebook in SERIES}
     steps = {box: each.file[:2] for box, each in flow.OPENS.items()}
     assert steps["rope"] == "04" and steps["norm 3"] == "03"
     assert steps["files"] == "00" and steps["sample"] == "08"
 
 
-# -- sources --
+def test_the_llamas_parts_follow_the_widgets():
+    """Six of the notebooks, each with its part."""
+    for file, text in pages.sources().items():
+        pattern = r'data-part=\\"(\w+)\\".*?needs JavaScript'
+        found = re.findall(pattern, text)
+        part = pages.PARTS.get(file)
+        assert found == [part] * bool(part), file
 
 
-def with_a_widget():
-    return {
-        file
-        for file, notebook in pages.read_notebooks().items()
-        for cell in notebook["cells"]
-        for output in cell.get("outputs", ())
-        if "".join(output.get("data", {}).get("text/plain", "")).startswith(
-            ("Play(", "Stream(")
-        )
-    }
+def test_the_llamas_weights_are_the_pockets(tmp_path, pocket_folder):
+    write_pocket(tmp_path / "pocket")
+    found = load_file(tmp_path / "pocket" / "model.safetensors")
+    expected = llamalib.load(pocket_folder, device="cpu").state_dict()
+    assert expected.keys() - found.keys() == {"output.weight"}
+    for name, weight in found.items():
+        assert weight.dtype == torch.bfloat16
+        assert torch.equal(weight, expected[name])
 
 
-def test_the_llamas_parts_follow_the_widgets(tmp_path):
-    """Six of the notebooks, each with its part and the widget's prompt."""
-    made, parts = pages.Pages(tmp_path), {}
-    assert set(pages.PARTS) <= with_a_widget()
-    for file in pages.NOTEBOOKS:
-        text = "".join(
-            "".join(cell["source"])
-            for cell in made.page(file)["cells"]
-            if cell["cell_type"] == "markdown"
-        )
-        parts[file[:2]] = re.findall(r'data-part="(\w+)"', text)
-    assert {n: each for n, each in parts.items() if each} == {
-        "01": ["tokens"],
-        "04": ["rotation"],
-        "05": ["attention"],
-        "07": ["next"],
-        "08": ["sampling"],
-        "09": ["generate"],
-    }
-
-
-APPENDIX = "appendix/F_heads.ipynb"
-
-
-def test_links_lead_into_the_site(tmp_path):
-    made, start = pages.Pages(tmp_path), "notebooks/appendix/A_training.ipynb"
-    for link, page in (
-        ("../index.ipynb", "../index.md"),
-        ("../solutions/A_training.py", "../solutions/A_training.md"),
-        ("B_quantization.ipynb#x", "B_quantization.ipynb#x"),
-        ("../../data/README.md", "../data.md"),
-        ("https://arxiv.org/abs/1", "https://arxiv.org/abs/1"),
-        ("../../LICENSE", "../files/LICENSE"),
-    ):
-        assert made.linked(f"[a]({link}) `](b)`", start) == (
-            f"[a]({page}) `](b)`"
-        )
-    assert (tmp_path / "files" / "LICENSE").exists()
-    with pytest.raises(ValueError, match="leads to no file"):
-        made.linked("[a](../none.ipynb)", start)
+def test_the_llamas_colours_are_the_notebooks():
+    script = (SITE / "llama.js").read_text(encoding="utf-8")
+    found = dict(re.findall(r'([\w-]+): "(#[0-9A-F]{6})"', script))
+    assert found == {name: COLOURS[name] for name in found}
+    assert list(found.values())[:6] == list(GROUPS[:6])
+    amount = json.loads(re.search(r"AMOUNT = (\[\[.*?\]\])", script)[1])
+    stops = [AMOUNT(i / 3, bytes=True)[:3] for i in range(4)]
+    assert torch.tensor(amount).sub(torch.tensor(stops)).abs().max() <= 1
 
 
 # -- the command --
 
 
 def test_a_failed_build_leaves_the_last_site(tmp_path, monkeypatch):
+    """A link that leads nowhere stops the build."""
     mark = tmp_path / "out" / "_static" / "pocket" / "model.safetensors"
     mark.parent.mkdir(parents=True)
     mark.touch()
-    monkeypatch.setattr(site.pages, "Pages", BrokenPages)
+    broken = {"index.md": "# One\n\n[a](b.md#two)\n"}
+    monkeypatch.setattr(site.pages, "sources", lambda: broken)
     assert site.build_site(tmp_path / "out") != 0
     assert mark.exists() and [f.name for f in tmp_path.iterdir()] == ["out"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "text").touch()
     with pytest.raises(FileExistsError, match="holds something else"):
         site.build_site(tmp_path / "mine")
-
-
-class BrokenPages(pages.Pages):
-    """A site with a link that leads nowhere."""
-
-    def write(self):
-        (self.folder / "_static").mkdir()
-        (self.folder / "_extra").mkdir()
-        text = "# One\n\n[a](b.md#two)\n"
-        (self.folder / "index.md").write_text(text)
 
 
 # -- the whole site, built once and opened in Chromium --
@@ -196,81 +149,24 @@ def folder(tmp_path_factory):
     """Build the site, without a network where the system lets us."""
     out = tmp_path_factory.mktemp("built") / "site"
     command = [sys.executable, "site/build.py", str(out)]
-    if alone := no_network():
-        command = [*alone, *command]
+    alone = ["unshare", "-rn"]
+    if shutil.which("unshare") and not subprocess.call([*alone, "true"]):
+        command = alone + command
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "python -m http.server" in done.stdout
     return out
-
-
-def no_network():
-    """Return a prefix that runs a command without a network, or nothing."""
-    prefix = ["unshare", "-rn"]
-    if not shutil.which(prefix[0]):
-        return []
-    tried = subprocess.run([*prefix, "true"], capture_output=True)
-    return [] if tried.returncode else prefix
 
 
 @pytest.fixture(scope="module")
 def address(folder):
-    """Serve the site on this machine."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            pass
-
-    handler = functools.partial(Quiet, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    with served(folder) as server:
+        yield server.address
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory):
-    from selenium import webdriver
-
-    found = map(
-        shutil.which, ("chromium", "chromium-browser", "google-chrome")
-    )
-    options = webdriver.ChromeOptions()
-    options.binary_location = next(filter(None, found))
-    profile = tmp_path_factory.mktemp("profile")
-    flags = "headless=new no-sandbox disable-gpu disable-dev-shm-usage "
-    flags += "no-first-run disable-background-networking disable-sync "
-    flags += f"disable-component-update user-data-dir={profile}"
-    for flag in flags.split():
-        options.add_argument(f"--{flag}")
-    log = {"browser": "ALL", "performance": "ALL"}
-    options.set_capability("goog:loggingPrefs", log)
-    service = webdriver.ChromeService(shutil.which("chromedriver"))
-    driver = webdriver.Chrome(options, service)
-    driver.get("about:blank")
-    driver.get_log("performance")  # of the page that Chromium opens with
-    yield driver
-    driver.quit()
-
-
-def show(driver, address, width=1440, theme="light"):
-    """Open a page in a window of this width, in a theme."""
-    size = dict(width=width, height=900, deviceScaleFactor=1, mobile=False)
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    scheme = {"name": "prefers-color-scheme", "value": theme}
-    media = {"features": [scheme]}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    driver.get(address)
-
-
-def requested(driver) -> set[str]:
-    """Return the addresses that the page asked for."""
-    events = [
-        json.loads(entry["message"])["message"]
-        for entry in driver.get_log("performance")
-    ]
-    sent = [e for e in events if e["method"] == "Network.requestWillBeSent"]
-    return {event["params"]["request"]["url"] for event in sent}
+    with chromium(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
 
 
 UNSET = """return [...document.querySelectorAll("merror, .math")]
@@ -288,34 +184,33 @@ return out.slice(0, 3).map(e => e.outerHTML.slice(0, 80))"""
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize(
+    "width, theme",
+    [(1440, "light"), (1440, "dark"), (900, "light"), (390, "dark")],
+)
 def test_every_page(folder, address, driver, width, theme):
-    """No error, no formula unset, no other origin, no scrolling sideways."""
+    """No error, no formula unset, no other origin, no scrolling sideways.
+
+    Each picture has words, and is dark in the dark theme.
+    """
     found = sorted(folder.rglob("*.html"))
     assert len(found) > len(SERIES) * 2
-    formulas = 0
+    formulas, pictures = 0, []
     for path in found:
         name = path.relative_to(folder).as_posix()
         show(driver, f"{address}/{name}", width, theme)
         assert driver.get_log("browser") == [], name
         assert driver.execute_script(UNSET) == 0, name
         assert driver.execute_script(WIDE) == [], name
-        urls = requested(driver)
-        ours = address, "data:"
-        assert [u for u in urls if not u.startswith(ours)] == [], name
-        count = "return document.querySelectorAll('math').length"
-        formulas += driver.execute_script(count)
-    assert formulas > 1000
-
-
-@pytest.mark.browser
-def test_every_width(address, driver):
-    """The theme changes at some: no page is cut off between them."""
-    for width in range(320, 1500, 100):
-        for name in ("index", "names", "05_attention"):
-            show(driver, f"{address}/{name}.html", width)
-            assert driver.execute_script(WIDE) == [], (name, width)
+        assert foreign(driver, address) == [], name
+        formulas += len(elements(driver, "math"))
+        pictures += driver.execute_script(
+            "return [...document.querySelectorAll('.cell_output img')].map("
+            "e => [e.alt, getComputedStyle(e).filter])"
+        )
+    assert formulas > 1000 and len(pictures) > 100
+    assert all(words for words, _ in pictures)
+    assert all((f != "none") == (theme == "dark") for _, f in pictures)
 
 
 def links_of(path):
@@ -342,50 +237,8 @@ def test_every_link_within_the_site_answers(folder, address):
     for url, place in places:
         text = (folder / url.removeprefix(f"{address}/")).read_text("utf-8")
         assert f'id="{place}"' in text or f"id='{place}'" in text, (url, place)
-    books = [unquote(each) for each in asked if each.endswith(".ipynb")]
-    assert len(books) == len(pages.NOTEBOOKS)
-
-
-@pytest.mark.browser
-def test_the_search_finds(address, driver):
-    show(driver, f"{address}/search.html?q=rotary")
-    found = wait_for(driver, "#search-results li a")
-    assert "RoPE" in " ".join(each.text for each in found)
-    show(driver, f"{address}/search.html?q=softmax")
-    words = r"divided by \sqrt{\mathrm{hd}}"  # a formula as its TeX
-    xpath = f"//*[@id='search-results']//p[contains(., '{words}')]"
-    assert wait_for(driver, xpath, "xpath")
-
-
-def wait_for(driver, selector, kind="css selector"):
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    def found(driver):
-        return driver.find_elements(kind, selector)
-
-    return WebDriverWait(driver, 60).until(found)
-
-
-@pytest.mark.browser
-def test_copy_buttons_copy_the_code(address, driver):
-    from selenium.webdriver import ActionChains
-
-    show(driver, f"{address}/03_rmsnorm.html")
-    buttons = wait_for(driver, "button.copybtn")
-    code = driver.find_elements("css selector", ".cell_input pre")
-    outputs = driver.find_elements("css selector", ".cell_output .copybtn")
-    assert len(buttons) >= len(code) > 10 and outputs == []
-    (block,) = driver.find_elements("css selector", "#c11 pre")
-    (button,) = driver.find_elements("css selector", "#c11 .copybtn")
-    allowed = {"permissions": ["clipboardReadWrite"]}
-    driver.execute_cdp_cmd("Browser.grantPermissions", allowed)
-    hand = ActionChains(driver).move_to_element(block)  # shows the button
-    hand.move_to_element(button).click().perform()
-    wait_for(driver, "#c11 .copybtn.success")
-    copied = driver.execute_async_script(
-        "navigator.clipboard.readText().then(arguments[0])"
-    )
-    assert copied == block.get_attribute("textContent").rstrip("\n")
+    books = [each for each in asked if each.endswith(".ipynb")]
+    assert len(books) == len(pages.FILES)
 
 
 @pytest.mark.browser
@@ -393,3 +246,20 @@ def test_names_lead_to_where_they_are_taught(folder):
     assert "03_rmsnorm.html#c11" in links_of(folder / "05_attention.html")
     training = links_of(folder / "appendix" / "A_training.html")
     assert "../05_attention.html#5a2af6f9" in training  # attention_weights
+
+
+@pytest.mark.browser
+def test_the_search_finds(address, driver):
+    show(driver, f"{address}/search.html?q=softmax")
+    words = r"divided by \sqrt{\mathrm{hd}}"  # a formula as its TeX
+    xpath = f"//*[@id='search-results']//p[contains(., '{words}')]"
+    wait_for(words, lambda: driver.find_elements("xpath", xpath), 60)
+
+
+@pytest.mark.browser
+def test_copy_buttons_are_at_the_code(address, driver):
+    show(driver, f"{address}/03_rmsnorm.html")
+    buttons = ".cell_input button.copybtn"
+    found = wait_for("buttons", lambda: elements(driver, buttons), 60)
+    assert len(found) == len(elements(driver, ".cell_input pre")) > 10
+    assert not elements(driver, ".cell_output .copybtn")

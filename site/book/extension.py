@@ -45,18 +45,11 @@ def finish(app, pagename, templatename, context, doctree):
         app.add_css_file("llama.css")
 
 
-def place(app, config):
-    """Name the folders, next to the sources, of files that are only copied."""
-    config.html_static_path = [str(app.srcdir / "_static")]
-    config.html_extra_path = [str(app.srcdir / "_extra")]
-
-
 def setup(app):
     """Register the extension."""
     app.llama_notebooks = read_notebooks()
     app.llama_names = addresses(app.llama_notebooks)
     block = partial(visit, display=True)
     app.add_html_math_renderer("mathml", (visit, None), (block, None))
-    app.connect("config-inited", place)
     app.connect("html-page-context", finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
