@@ -73,13 +73,23 @@ def test_logits_beyond_position_8192(kv, rope):
 
 
 @torch.no_grad()
-def test_pocket_logits_are_those_of_transformers(pocket):
+def test_the_pocket_is_the_one_of_transformers(pocket):
+    """Its logits, and forty greedy ids, alone and in a batch."""
     ids = pocket.tokenizer.encode(
-        "The capital of France is Paris.", bos=True, eos=False
+        "The capital of France is", bos=True, eos=False
     )
-    tokens = torch.tensor([ids])
-    theirs = to_transformers(pocket)(tokens).logits
-    assert (pocket(tokens) - theirs).abs().max() <= 1e-4  # logits up to 30
+    tokens, theirs = torch.tensor([ids]), to_transformers(pocket)
+    difference = (pocket(tokens) - theirs(tokens).logits).abs().max()
+    assert difference <= 1e-4  # logits up to 30
+    expected = theirs.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        max_new_tokens=40,
+        do_sample=False,
+    )[0, len(ids) :].tolist()
+    how = dict(max_new_tokens=40, stop=())
+    assert list(llamalib.generate(pocket, ids, **how)) == expected
+    assert llamalib.generate_batch(pocket, [[1], ids], **how)[1] == expected
 
 
 @torch.no_grad()
