@@ -78,19 +78,3 @@ def test_several_tokens_on_a_filled_cache(T, padding):
     for b, skipped in enumerate([0, 0] if padding is None else padding):
         alone = llama(tokens[b, skipped:])[-T:]
         assert (found[b] - alone).abs().max() < 1e-5
-
-
-@torch.no_grad()
-def test_a_padded_row_keeps_the_keys_of_its_own_run():
-    """Scores feel only differences of positions; the keys feel the rest."""
-    llama, padding = random_llama(), torch.tensor([0, 3])
-    tokens = random_ids(2, 7)
-    cache = new_cache(llama, 9, 2, padding)
-    llama(tokens, cache)
-    llama(random_ids(2, 1), cache)
-    assert cache.positions(1).tolist() == [[8], [5]]
-    alone = new_cache(llama, 6)
-    llama(tokens[1:, 3:], alone)
-    for ours, theirs in zip(cache.layers, alone.layers):
-        difference = ours.k[1, :, 3:7] - theirs.k[0, :, :4]
-        assert difference.abs().max() < 1e-5

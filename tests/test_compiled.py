@@ -375,13 +375,6 @@ class TestCuda:
             torch.cuda.set_sync_debug_mode("default")
         assert ids() == token.tolist()
 
-    def test_a_long_call_between_two_short_ones(self):
-        llama = random_llama().cuda()
-        expected = greedy(llama, [1], 20, compile=True)
-        greedy(llama, random_ids(3000), 2)
-        full = [torch.randn(1000, device="cuda") for _ in range(100)]
-        assert greedy(llama, [1], 20, compile=True) == expected and full
-
     def test_many_generations_keep_no_memory(self):
         llama = random_llama().cuda()
         for _ in range(3):

@@ -20,11 +20,10 @@ sys.path.insert(0, str(ROOT / "data" / "recipe"))
 
 import train  # noqa: E402
 
-IGNORE, pad_rows, draw_rows, next_token_labels, training_mask = taught(
+IGNORE, pad_rows, next_token_labels, training_mask = taught(
     "A_training",
     "IGNORE",
     "pad_rows",
-    "draw_rows",
     "next_token_labels",
     "training_mask",
 )
