@@ -37,6 +37,7 @@ def both(kv, rope, tied, n_layers=2):
         use_scaled_rope=FACTORS[rope] is not None,
         rope_scaling_factor=FACTORS[rope],
     )
+    assert config.scaling_factor == FACTORS[rope]  # theirs is made from it
     ours = random_llama(config, tied=tied)
     return ours, to_transformers(ours)
 
@@ -70,6 +71,34 @@ def test_logits_beyond_position_8192(kv, rope):
     cache = KVCache(ours.config, T)
     llamalib.prefill(ours, tokens[:, :-40], cache)
     assert_same_logits(ours(tokens[:, -40:], cache), expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rope", ["x8", "x32"])
+def test_the_factor_changes_logits(rope):
+    """With a cache and without; so a factor that is ignored cannot pass."""
+    (plain, _), (ours, theirs) = both(2, "plain", True), both(2, rope, True)
+    tokens = random_ids(1, 3000)
+    expected = theirs(tokens, logits_to_keep=1).logits
+    found = ours(tokens, last_only=True)
+    assert (plain(tokens, last_only=True) - found).abs().max() > 1e-3
+    assert_same_logits(found, expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "changes, hd, hidden",
+    [
+        (dict(head_width=24), 24, 256),
+        (dict(multiple_of=10, ffn_dim_multiplier=None), 8, 170),
+        (dict(dim=48, n_heads=6, n_kv_heads=3), 8, 192),
+    ],
+)
+def test_other_proportions(changes, hd, hidden):
+    ours = random_llama(small_config(**changes))
+    assert (ours.config.head_dim, ours.config.hidden_dim) == (hd, hidden)
+    tokens = random_ids(2, 17)
+    assert_same_logits(ours(tokens), to_transformers(ours)(tokens).logits)
 
 
 @torch.no_grad()
