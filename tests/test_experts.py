@@ -107,6 +107,7 @@ def test_against_transformers():
     ours = mixture_feed_forward(x, router, w1, w2, w3, 2)
     assert torch.allclose(ours, theirs, atol=1e-4)
     alone = mixture_feed_forward(x[0, 0], router, w1, w2, w3, 2)
+    assert alone.shape == (D,)
     assert torch.allclose(alone, theirs[0, 0], atol=1e-4)
 
     _, chosen, logits = route(x[0], router, 2)

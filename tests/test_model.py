@@ -139,6 +139,7 @@ def test_one_row_and_a_batch_agree():
     batch = llama(tokens)
     assert batch.shape == (3, 11, 556)
     for row, logits in zip(tokens, batch):
+        assert llama(row).shape == logits.shape
         assert torch.allclose(llama(row), logits, atol=1e-5)
     last = llama(tokens, last_only=True)
     assert last.shape == (3, 1, 556)

@@ -56,7 +56,8 @@ def test_the_files_are_metas_format(pocket_folder):
 def test_the_capital_of_france(pocket_folder, dtype):
     llama = llamalib.load(pocket_folder, device="cpu", dtype=dtype)
     prompt = "The capital of France is"
-    assert llamalib.probe.continuation(llama, prompt, 3) == " Paris."
+    found = llamalib.probe.continuation(llama, prompt)
+    assert found.startswith(" Paris.")
 
 
 # -- the figures ------------------------------------------------------------
