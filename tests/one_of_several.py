@@ -8,10 +8,7 @@ The folder holds jobs.json, checkpoint folders by name. Each process writes
 
 import json
 import os
-import re
-import signal
 import sys
-import threading
 from pathlib import Path
 
 import torch
@@ -36,6 +33,7 @@ def compute(llama) -> dict:
     """Return logits and texts of one model, whole or a part."""
     rows = [PROMPT, PROMPT[:3]]
     return dict(
+        held=sum(w.untyped_storage().nbytes() for w in llama.parameters()),
         logits=llama(torch.tensor([PROMPT, PROMPT[::-1]])),
         greedy=list(llamalib.generate(llama, PROMPT, **PLAIN)),
         sampled=list(llamalib.generate(llama, PROMPT, seed=3, **SAMPLED)),
@@ -53,7 +51,6 @@ def parity(folders) -> dict:
         found[name] = compute(llama) | dict(
             cache=cache.layers[0].k.shape,
             hooked=hooked(llama),
-            held=sum(w.nbytes for w in llama.parameters()),
             tied=llama.tied,
         )
     return found
@@ -108,48 +105,6 @@ def errors(folders) -> dict:
             said[name] = f"{type(error).__name__}: {error}"
     said["afterwards"] = llama(tokens).shape  # nobody is left waiting
     return said
-
-
-def memory(folders) -> dict:
-    """Return how far the memory rises while a part is opened and used.
-
-    In float32, so that every part is copied. The pages of the mapped file are
-    not counted: all processes share them, and Linux takes them back.
-    """
-    found, tokens = {}, torch.tensor(PROMPT)
-    llamalib.load(folders.pop("small"))(tokens)  # imports all
-    for name, folder in folders.items():
-        before, seen, done = own_memory(), [], threading.Event()
-
-        def watch(seen=seen, done=done):
-            while not done.wait(0.002):
-                seen.append(own_memory())
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        llama = llamalib.load(folder, dtype=torch.float32)
-        llama(tokens)
-        done.set()
-        watcher.join()
-        held = sum(w.nbytes for w in llama.parameters())
-        found[name] = dict(held=held, more=max(seen) - before)
-        del llama
-    return found
-
-
-def own_memory() -> int:
-    """Return the bytes of memory that this process alone has."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(r"RssAnon:\s+(\d+)", status)[1])
-
-
-def death(folders) -> dict:
-    """Let rank 1 die while all generate."""
-    llama = llamalib.load(folders["whole"])
-    for i, _ in enumerate(llamalib.generate(llama, PROMPT, **PLAIN)):
-        if i == 3 and llama.processes.rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-    return {}
 
 
 def main(task: str, folder: str) -> None:

@@ -81,6 +81,7 @@ def test_every_part_can_be_broken_and_is_restored(pocket, name):
     unchanged, broken = break_it(pocket, PROMPT, **change)
     assert unchanged.continuation.startswith(" Paris.")
     assert broken.loss > unchanged.loss + 0.1
+    assert broken.unchanged == unchanged.losses  # of the same texts
     assert broken.continuation != unchanged.continuation
     with llamalib.replaced(**change):
         assert list(llamalib.generate(pocket, ids, **how)) != new
@@ -109,29 +110,16 @@ def test_an_error_restores_the_functions(small, name):
     assert torch.equal(small(tokens), before)
 
 
-def test_several_at_once_and_one_inside_another(small):
+def test_one_inside_another(small):
     tokens = torch.arange(5)
     with llamalib.replaced(rms_norm=BROKEN["rms_norm"]):
         one = small(tokens)
         with llamalib.replaced(apply_rotary_emb=BROKEN["apply_rotary_emb"]):
-            two = small(tokens)
+            assert not torch.equal(small(tokens), one)
         assert torch.equal(small(tokens), one)
-    names = "rms_norm", "apply_rotary_emb"
-    with llamalib.replaced(**{name: BROKEN[name] for name in names}):
-        assert torch.equal(small(tokens), two)
-    assert not torch.equal(one, two)
 
 
-def test_loss_alone(pocket):
-    change = {"FeedForward.forward": BROKEN["FeedForward.forward"]}
-    unchanged, broken = break_it(pocket, PROMPT, max_new_tokens=0, **change)
-    assert unchanged.continuation == broken.continuation == ""
-    assert broken.loss > unchanged.loss
-
-
-@pytest.mark.parametrize(
-    "name", ["nonsense", "repeat_kv", "Llama", "Llama.to", "generate"]
-)
+@pytest.mark.parametrize("name", ["nonsense", "repeat_kv", "Llama.to"])
 def test_an_error_names_a_function_that_cannot_be_replaced(small, name):
     said = f"^{name} cannot be replaced, only rms_norm, .*Llama.forward$"
     with pytest.raises(ValueError, match=said):
@@ -158,15 +146,6 @@ def test_the_difference_is_paired():
     assert mean == pytest.approx(0.01, rel=1e-4) and error < 1e-6
     mean, error = llamalib.paired_difference([1, 2, 6], [1, 1, 4])
     assert (mean, error) == pytest.approx((1, 1 / math.sqrt(3)))
-
-
-def test_break_it_compares_the_same_texts(small):
-    unchanged, broken = break_it(
-        small, "ab", ["abc", "de fg"], rms_norm=BROKEN["rms_norm"]
-    )
-    assert len(unchanged.losses) == len(broken.losses) == 2
-    assert broken.unchanged == unchanged.losses
-    assert broken.losses != unchanged.losses and unchanged.unchanged is None
 
 
 def test_the_texts_are_held_out(small, pocket):

@@ -23,9 +23,3 @@ def test_computes_in_float32():
     found = rms_norm(x, torch.ones(8, dtype=torch.float16))
     assert found.dtype == torch.float16
     assert torch.equal(found, torch.ones(8, dtype=torch.float16))
-
-
-def test_scale_of_the_input_does_not_matter():
-    x, weight = torch.randn(4, 64), torch.ones(64)
-    same = rms_norm(1000 * x, weight, 1e-12)
-    assert torch.allclose(rms_norm(x, weight, 1e-12), same, atol=1e-5)

@@ -39,12 +39,6 @@ def test_scores_depend_on_distance_alone():
     assert not torch.isclose(turn(q, 9, 64) @ turn(k, 3, 64), scores[0])
 
 
-def test_norms_are_kept_and_position_0_is_left_alone():
-    x = torch.randn(64)
-    assert torch.isclose(turn(x, 1000, 64).norm(), x.norm(), atol=1e-5)
-    assert torch.equal(turn(x, 0, 64), x)
-
-
 @pytest.mark.parametrize("factor", [8.0, 32.0])
 def test_scaling_by_wavelength(factor):
     """Short waves as they were, long ones slowed, a blend between."""
@@ -83,28 +77,6 @@ def test_frequencies_are_those_of_transformers(factor):
     table = precompute_freqs_cis(64, 2, scaling_factor=factor)
     ours = torch.view_as_complex(table)[1].angle()
     assert torch.allclose(ours, theirs, rtol=1e-5, atol=0)
-
-
-def test_batches_of_positions():
-    x = torch.randn(2, 3, 4, 8)
-    table = precompute_freqs_cis(8, 50)
-    positions = torch.tensor([[0, 1, 2], [7, 8, 9]])
-    found, _ = apply_rotary_emb(x, x, table[positions])
-    for row, start in ((0, 0), (1, 7)):
-        alone, _ = apply_rotary_emb(x[row], x[row], table[start : start + 3])
-        assert torch.equal(found[row], alone)
-
-
-@pytest.mark.parametrize("scaling", [None, 32.0])
-def test_the_table_is_cosine_and_sine_in_float32(scaling):
-    table = precompute_freqs_cis(16, 40, 10000.0, scaling)
-    assert table.shape == (40, 8, 2) and table.dtype == torch.float32
-    freqs = 10000.0 ** (-torch.arange(0, 16, 2).double() / 16)
-    if scaling:
-        freqs = scale_frequencies(freqs, scaling)
-    angles = torch.outer(torch.arange(40).double(), freqs)
-    expected = torch.stack((angles.cos(), angles.sin()), dim=-1)
-    assert torch.allclose(table.double(), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

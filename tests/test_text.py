@@ -23,26 +23,25 @@ def nowhere(monkeypatch, tmp_path):
 
 
 def test_find_text(nowhere, monkeypatch):
+    """By order: the argument, LLAMA_TEXT, the project, a folder above."""
     assert find_text() is None
-    (nowhere / "here" / "data").mkdir()
-    second = nowhere / "here" / "data" / "tinyshakespeare.txt"
-    second.write_text("x")
-    assert find_text() == second  # above the current folder
-    first = second.with_name("TinyStories-train.txt")
-    first.write_text("x")
-    assert find_text() == first
-    (nowhere / "project" / "data").mkdir(parents=True)
-    own = nowhere / "project" / "data" / "tinyshakespeare.txt"
-    own.write_text("x")
-    assert find_text() == own
-    monkeypatch.setenv("LLAMA_TEXT", str(second))
-    assert find_text() == second
-    assert find_text(first) == first
+    here, own = nowhere / "here" / "data", nowhere / "project" / "data"
+    names = "tinyshakespeare.txt", "TinyStories-train.txt"
+    here.mkdir()
+    for file in (here / names[0], here / names[1]):
+        file.write_text("x")
+        assert find_text() == file
+    own.mkdir(parents=True)
+    (own / names[0]).write_text("x")
+    assert find_text() == own / names[0]
+    monkeypatch.setenv("LLAMA_TEXT", str(here / names[0]))
+    assert find_text() == here / names[0]
+    assert find_text(here / names[1]) == here / names[1]
     # relative to the project, whatever folder the notebook runs in
-    monkeypatch.setenv("LLAMA_TEXT", "data/tinyshakespeare.txt")
-    assert find_text() == own
+    monkeypatch.setenv("LLAMA_TEXT", f"data/{names[0]}")
+    assert find_text() == own / names[0]
     monkeypatch.setenv("LLAMA_TEXT", "")
-    assert find_text() == own
+    assert find_text() == own / names[0]
 
 
 def test_no_such_text(nowhere, monkeypatch):
@@ -132,12 +131,10 @@ def test_own_documents():
 # -- rows --------------------------------------------------------------------
 
 
-def test_a_row_starts_with_a_document_and_has_a_target_more(pocket):
+def test_rows_start_with_a_document_and_have_a_target_more(pocket):
     rows = pack_rows(["one two"] * 100, pocket.tokenizer, 3, 10)
-    assert rows.shape == (3, 11)
     document = pocket.tokenizer.encode("one two", bos=True, eos=True)
-    for row in rows.tolist():
-        assert row == (document * 11)[:11]
+    assert rows.tolist() == [(document * 11)[:11]] * 3
 
 
 def test_a_document_that_just_fills_a_row(pocket):

@@ -13,7 +13,6 @@ from tests.helpers import (
     random_ids,
     random_llama,
     small_ranks,
-    to_transformers,
 )
 from tests.taught import taught
 
@@ -21,11 +20,10 @@ sys.path.insert(0, str(ROOT / "data" / "recipe"))
 
 import train  # noqa: E402
 
-IGNORE, pad_rows, draw_rows, next_token_labels, training_mask = taught(
+IGNORE, pad_rows, next_token_labels, training_mask = taught(
     "A_training",
     "IGNORE",
     "pad_rows",
-    "draw_rows",
     "next_token_labels",
     "training_mask",
 )
@@ -135,18 +133,6 @@ def test_loss_is_pytorchs(dtype):
     assert next_token_loss(logits, labels * 0 + IGNORE).isnan()
 
 
-def test_loss_is_transformers():
-    """transformers' model shifts its labels itself."""
-    llama = random_llama()
-    theirs = to_transformers(llama)
-    tokens = random_ids(2, 9)
-    expected = theirs(input_ids=tokens, labels=tokens).loss.item()
-    labels = next_token_labels(tokens, torch.tensor([9, 9]), END)
-    labels[:, -1] = IGNORE  # theirs has no end token
-    found = next_token_loss(llama(tokens), labels).item()
-    assert found == pytest.approx(expected, rel=1e-5)
-
-
 # -- a step ------------------------------------------------------------------
 
 
@@ -226,58 +212,29 @@ def test_compact_tokenizer():
         Compact(tokenizer, raw)
 
 
-# -- a run -------------------------------------------------------------------
-
-
 # -- after pre-training ------------------------------------------------------
 
 
-def test_lora_starts_as_its_matrix_and_merges_into_one():
-    """A gradient reaches only the two thin matrices."""
-    generator = torch.Generator().manual_seed(0)
-    linear = torch.nn.Linear(8, 6, bias=False).requires_grad_(False)
-    lora = LoRA(linear, rank=2)
-    x = torch.randn(3, 5, 8, generator=generator)
-    assert torch.equal(lora(x), linear(x))
-    with torch.no_grad():
-        lora.b.normal_(generator=generator)
-    found = lora(x)
-    assert (found - linear(x)).abs().max() > 0.1
-    merged = lora.merged()
-    assert type(merged) is torch.nn.Linear
-    assert torch.allclose(found, merged(x), atol=1e-5)
-    found.sum().backward()
-    assert lora.a.grad.abs().max() > 0 and lora.b.grad.abs().max() > 0
-    assert linear.weight.grad is None
-    assert merged.weight.shape == linear.weight.shape
-    assert merged.weight.device == linear.weight.device
-
-
-def each_linear(llama, change):
-    """Put change(name, linear) in the place of each one of the blocks."""
-    for name, module in list(llama.layers.named_modules()):
-        if isinstance(module, torch.nn.Linear):
-            llama.layers.set_submodule(name, change(name, module))
-
-
-def test_lora_runs_inside_the_model():
-    llama, adapted = random_llama(), random_llama()
-    tokens, adapters = random_ids(2, 7), {}
-
-    def adapt(name, linear):
-        adapters[name] = LoRA(linear, rank=2, seed=len(adapters))
-        return adapters[name]
-
-    each_linear(adapted, adapt)
-    assert len(adapters) == 7 * llama.config.n_layers
+def test_lora_runs_inside_the_model_and_merges():
+    """It begins as its matrices; a gradient reaches the thin ones alone."""
+    llama, adapted, merged = random_llama(), random_llama(), random_llama()
+    tokens, names = random_ids(2, 7), []
+    for name, module in llama.named_modules():
+        if name.startswith("layers") and isinstance(module, torch.nn.Linear):
+            lora = LoRA(module, rank=2, seed=len(names))
+            adapted.set_submodule(name, lora)
+            names.append(name)
+    assert len(names) == 7 * llama.config.n_layers
     assert torch.equal(adapted(tokens), llama(tokens))
-    with torch.no_grad():
-        for lora in adapters.values():
-            lora.b.normal_(std=0.1)
-    merged = random_llama()
-    each_linear(merged, lambda name, _: adapters[name].merged())
+    for name in names:
+        lora = adapted.get_submodule(name)
+        torch.nn.init.normal_(lora.b, std=0.1)
+        merged.set_submodule(name, lora.merged())
+        assert type(merged.get_submodule(name)) is torch.nn.Linear
     assert not torch.allclose(adapted(tokens), llama(tokens), atol=1e-2)
-    assert torch.allclose(adapted(tokens), merged(tokens), atol=1e-4)
-
-
-# -- the pocket's log --------------------------------------------------------
+    found = adapted(tokens)
+    assert torch.allclose(found, merged(tokens), atol=1e-4)
+    found.sum().backward()
+    for name, weight in adapted.named_parameters():
+        is_thin = name.endswith((".a", ".b"))
+        assert (weight.grad is not None) == is_thin, name
