@@ -114,12 +114,6 @@ def test_the_kept_cache_gives_what_a_fresh_one_gives(capsys):
 # -- what ends an answer ------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["eos_id", "eot_id", "eom_id"])
-def test_a_stop_token_ends_an_answer(name, capsys):
-    conversation(said("Yes", getattr(TOKENIZER, name))).reply("a")
-    assert capsys.readouterr().out == "Yes\n"
-
-
 def test_a_full_context(capsys):
     n = len(TOKENIZER.encode_chat([user("a")])) + 3
     chat = conversation(said("z" * 9), context=n)
