@@ -174,7 +174,7 @@ def test_the_ids_of_the_transformers_library(file, tmp_path):
         bos_token="<|begin_of_text|>",
     )
     messages = [user(" Hi\n"), assistant("Yes?"), user("1 + 1 = ?\n\n2")]
-    for system in ("", "Be brief.", "  1\n\n 2  ", "…?\n"):
+    for system in ("", "Be brief.", "  1\n\n 2…  "):
         expected = theirs.apply_chat_template(
             [{"role": "system", "content": system}] * bool(system) + messages,
             chat_template=template,
@@ -264,7 +264,6 @@ def test_dates(talk, monkeypatch):
     "options, said",
     [
         (["--context", "5"], "context must be from "),
-        (["--context", "1" + "0" * 30], ", got 1000"),
         (["--max-new-tokens", "0"], "max_new_tokens must be a whole number"),
         (["--temperature", "-1"], "temperature must be >= 0, got -1.0"),
         (["--seed", "-1"], "2**63 - 1, or None, got -1"),
