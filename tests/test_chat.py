@@ -114,6 +114,16 @@ def test_the_kept_cache_gives_what_a_fresh_one_gives(capsys):
 # -- what ends an answer ------------------------------------------------------
 
 
+def test_what_ends_an_answer(capsys):
+    """A stop token; the end of a message even where no file lists it."""
+    for end in (TOKENIZER.eos_id, TOKENIZER.eot_id, TOKENIZER.eom_id):
+        chat = conversation(said("Yes", end))
+        if end != TOKENIZER.eos_id:
+            chat.llama.tokenizer.stop_tokens = frozenset()
+        chat.reply("a")
+        assert capsys.readouterr().out == "Yes\n"
+
+
 def test_a_full_context(capsys):
     n = len(TOKENIZER.encode_chat([user("a")])) + 3
     chat = conversation(said("z" * 9), context=n)
@@ -335,10 +345,13 @@ def test_which_models_are_refused():
 
 def test_white_space_around_an_answer():
     """It is stripped in the next prompt, so the cache goes back."""
-    script = said("\n\nYes. ", TOKENIZER.eot_id, TOKENIZER.eot_id)
+    # " ", "aa", "aa" become "aa", "aa": one of them is where it was
+    script = said(" aaaa ", TOKENIZER.eot_id, TOKENIZER.eot_id)
     chat = conversation(script)
     chat.reply("a")
     chat.reply("b")
-    messages = [user("a"), assistant("Yes."), user("b")]
+    messages = [user("a"), assistant("aaaa"), user("b")]
     assert chat.ids == TOKENIZER.encode_chat(messages)
-    assert chat.cache.length == len(chat.ids) > len(chat.llama.runs[-1])
+    same = len(TOKENIZER.encode_chat(messages[:1]))
+    assert chat.cache.length == len(chat.ids)
+    assert chat.llama.runs[-1] == chat.ids[same:]

@@ -32,6 +32,7 @@ needs_shell = pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
     "package, word, said",
     [
         (library, "chatt", "chatt: did you mean chat?"),
+        (library, "labb", "labb: did you mean python -m lessons lab?"),
         (library, "weights", "did you mean python -m llamalib fetch meta-ll"),
         (library, "sing", "no such command; there are run, chat, fetch, "),
         (lessons, "frames", "frames: did you mean frame?"),

@@ -117,6 +117,7 @@ def test_a_link_to_what_is_not_handed_out_is_text(course, tmp_path):
 
 def test_points_are_the_announced_minutes(course):
     rows = json.loads((course / "points.json").read_text("utf-8"))
+    page = (course / "students.md").read_text("utf-8")
     assert [row["notebook"] for row in rows] == [
         path.stem for path in PATHS for _ in FOUND[path.stem]
     ]
@@ -124,6 +125,7 @@ def test_points_are_the_announced_minutes(course):
         header = nbformat.read(path, 4).cells[0].source
         announced = re.search(r"\*\*exercises:\*\* (\d+) minutes", header)[1]
         own = [row for row in rows if row["notebook"] == path.stem]
+        assert f"| {path.stem} | {len(own)} | {announced} |" in page
         assert sum(row["points"] for row in own) == int(announced)
         assert [(row["number"], row["name"]) for row in own] == [
             (each.number, each.name) for each in FOUND[path.stem]
@@ -143,6 +145,22 @@ def test_the_teachers_checks_are_all_right(course):
     )
     said = re.findall(r"^Exercise (\d+): (.)", lines, re.M)
     assert said == [(n, "✓") for n in "123" for _ in range(4)]
+
+
+def test_a_hidden_check_draws_otherwise(course):
+    """Its cell runs the same check in variants 1, 2 and 3."""
+    (file,) = (course / "teacher").rglob("03_rmsnorm.ipynb")
+    (cell,) = (c for c in nbformat.read(file, 4).cells if c.id == "check-1-1")
+    seen = []
+
+    class Lesson:
+        def check_1(answer):
+            from lessons.judge import VARIANT
+
+            seen.append((answer, VARIANT.get()))
+
+    exec(cell.source, {"lesson": Lesson, "my_layer_norm": "mine"})
+    assert seen == [("mine", n) for n in (1, 2, 3)]
 
 
 def test_teachers_see_every_mistake(course, path):
