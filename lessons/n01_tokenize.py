@@ -188,9 +188,6 @@ CHATS = {
     "<|begin_of_text|> is missing": {"start": ""},
     "a user's text became a special token": {"allowed": "all"},
     "the white space around a message is still there": {"edit": str},
-    "some white space around a message is still there": {
-        "edit": lambda text: text.strip(" \n")
-    },
 }
 
 
@@ -225,8 +222,16 @@ def check_3(answer, llama):
             if control & {*map(int, found)} != control & {*expected}:
                 raise Wrong("the names of special tokens became plain text")
             mistakes.append(("right text, cut at other places", found))
+        elif solid(decoded(t, found)) == solid(t.decode(expected)):
+            words = "cut all white space at a message's ends, and only there"
+            mistakes.append((words, found))
         agree(found, expected, mistakes)
     return "headers, line breaks, and no way out for a user's text"
+
+
+def solid(text: str | None) -> str:
+    """Return a text without any white space."""
+    return "".join((text or "").split())
 
 
 def decoded(t, found):

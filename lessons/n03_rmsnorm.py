@@ -210,7 +210,7 @@ def layer_norm_mistakes(x: Tensor, g: Tensor, b: Tensor) -> Iterator[tuple]:
 def check_2(answer):
     for x, weight, _ in small_vectors(2):
         x = x * torch.arange(1.0, x.shape[-1] + 1)  # later ones are larger
-        for k in (vary(3, 2, 4, 5), 1, x.shape[-1]):
+        for k in (vary(3, 4, 5), 1, x.shape[-1]):
             expected = scaled(x, x[..., :k], weight)
             found = answer(x, weight, epsilon(), k)
             agree(found, expected, partial_mistakes(x, weight, k))

@@ -114,10 +114,14 @@ def test_the_kept_cache_gives_what_a_fresh_one_gives(capsys):
 # -- what ends an answer ------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["eos_id", "eot_id", "eom_id"])
-def test_a_stop_token_ends_an_answer(name, capsys):
-    conversation(said("Yes", getattr(TOKENIZER, name))).reply("a")
-    assert capsys.readouterr().out == "Yes\n"
+def test_what_ends_an_answer(capsys):
+    """A stop token; the end of a message even where no file lists it."""
+    for end in (TOKENIZER.eos_id, TOKENIZER.eot_id, TOKENIZER.eom_id):
+        chat = conversation(said("Yes", end))
+        if end != TOKENIZER.eos_id:
+            chat.llama.tokenizer.stop_tokens = frozenset()
+        chat.reply("a")
+        assert capsys.readouterr().out == "Yes\n"
 
 
 def test_a_full_context(capsys):
@@ -180,7 +184,7 @@ def test_the_ids_of_the_transformers_library(file, tmp_path):
         bos_token="<|begin_of_text|>",
     )
     messages = [user(" Hi\n"), assistant("Yes?"), user("1 + 1 = ?\n\n2")]
-    for system in ("", "Be brief.", "  1\n\n 2  ", "…?\n"):
+    for system in ("", "Be brief.", "  1\n\n 2…  "):
         expected = theirs.apply_chat_template(
             [{"role": "system", "content": system}] * bool(system) + messages,
             chat_template=template,
@@ -270,7 +274,6 @@ def test_dates(talk, monkeypatch):
     "options, said",
     [
         (["--context", "5"], "context must be from "),
-        (["--context", "1" + "0" * 30], ", got 1000"),
         (["--max-new-tokens", "0"], "max_new_tokens must be a whole number"),
         (["--temperature", "-1"], "temperature must be >= 0, got -1.0"),
         (["--seed", "-1"], "2**63 - 1, or None, got -1"),
@@ -342,10 +345,13 @@ def test_which_models_are_refused():
 
 def test_white_space_around_an_answer():
     """It is stripped in the next prompt, so the cache goes back."""
-    script = said("\n\nYes. ", TOKENIZER.eot_id, TOKENIZER.eot_id)
+    # " ", "aa", "aa" become "aa", "aa": one of them is where it was
+    script = said(" aaaa ", TOKENIZER.eot_id, TOKENIZER.eot_id)
     chat = conversation(script)
     chat.reply("a")
     chat.reply("b")
-    messages = [user("a"), assistant("Yes."), user("b")]
+    messages = [user("a"), assistant("aaaa"), user("b")]
     assert chat.ids == TOKENIZER.encode_chat(messages)
-    assert chat.cache.length == len(chat.ids) > len(chat.llama.runs[-1])
+    same = len(TOKENIZER.encode_chat(messages[:1]))
+    assert chat.cache.length == len(chat.ids)
+    assert chat.llama.runs[-1] == chat.ids[same:]

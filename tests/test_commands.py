@@ -27,17 +27,6 @@ def shell(command, **environment):
 
 needs_shell = pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 
-# -- which commands there are --
-
-
-def test_the_commands_of_the_library():
-    five = ["run", "chat", "fetch", "convert", "verify"]
-    assert list(library.parser().commands) == five
-
-
-def test_every_command_of_the_lessons_is_known_to_the_library():
-    assert sorted(library.LESSONS.split()) == sorted(lessons.parser().commands)
-
 
 @pytest.mark.parametrize(
     "package, word, said",

@@ -38,19 +38,6 @@ def test_every_cell_is_in_its_module_unchanged(name):
         assert body in source and f"\n\n\n{body}\n" in text
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_ruff_finds_nothing_to_change(name):
-    file = str(ROOT / "llamalib" / f"{name}.py")
-    for command in (["check", "--select", "F,I"], ["format", "--check"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, file],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_model_py_imports_torch_and_the_standard_library_alone():
     tree = ast.parse((ROOT / "llamalib" / "model.py").read_text("utf-8"))
     found = {
@@ -163,14 +150,6 @@ def test_cells_become_modules(series):
     )
 
 
-def test_a_wide_import_is_broken(series):
-    names = [f"a_name_of_some_length_{i}" for i in range(4)]
-    text = f"from package import {', '.join(names)}\nx = 1"
-    found = series(n00_a=[("llamalib:model", text)])["model"]
-    listed = "".join(f"    {name},\n" for name in names)
-    assert f"\nfrom package import (\n{listed})\n" in found
-
-
 def test_a_wrong_tag_is_named(series):
     with pytest.raises(ValueError, match="unknown tag llamalib:modle, not in"):
         series(n00_a=[("llamalib:modle", "x = 1")])
@@ -192,16 +171,3 @@ def test_a_wrong_tag_is_named(series):
 def test_a_cell_that_would_be_changed_is_refused(series, source, said):
     with pytest.raises((ValueError, SyntaxError), match=said):
         series(n00_a=[("llamalib:model", source)])
-
-
-def test_a_module_without_cells_is_named(tmp_path):
-    (tmp_path / "notebooks").mkdir()
-    with pytest.raises(
-        ValueError, match="no cell is tagged llamalib:generate"
-    ):
-        export.export(tmp_path)
-
-
-def test_an_unknown_option_writes_nothing(capsys):
-    assert export.main(["--chek"]) == 2
-    assert "usage" in capsys.readouterr().out

@@ -40,8 +40,6 @@ def fails(x, factor):
         lambda x, f: [f * v.item() for v in x],
         lambda x, f: x.numpy() * np.float32(f),
         lambda x, f: (x * f).double(),
-        lambda x, f: x.clone().mul_(f),
-        lambda x, f: torch.stack([v * f for v in x]),
     ],
 )
 def test_any_right_answer_is_accepted(capsys, answer):
@@ -57,16 +55,12 @@ def test_any_right_answer_is_accepted(capsys, answer):
         (lambda x, f: x * f + 0.5, "✗ the result: a value is 0.5 off"),
         (lambda x, f: (x * f)[:2], "✗ the result has shape (2,); expected (3"),
         (lambda x, f: "abc", "✗ the result is 'abc', a str; expected numbers"),
-        (lambda x, f: object, "✗ the result is <class 'object'>, a type"),
-        (lambda x, f: {}, "✗ the result is {}, a dict; expected numbers"),
-        (lambda x, f: [], "✗ the result has shape (0,); expected (3,)"),
         (lambda x, f: [[1], [2, 3]], "✗ the result is [[1], [2, 3]], a list"),
         (lambda x: x, "✗ your code raises TypeError"),
         (lambda x, f: exit(), "✗ your code raises SystemExit"),
         (in_place, "✗ your function changes its argument x; work on a copy"),
         (fails, "✗ your code raises AttributeError: 'Tensor' object has no"),
         (5, "✗ your answer is 5, a int; expected a function"),
-        (lambda x, f: [2 * v for v in x][:1] * 9, "✗ the result has shape"),
     ],
 )
 def test_each_mistake_has_a_line(capsys, answer, words):
@@ -89,28 +83,6 @@ def test_none_in_a_later_call_is_a_mistake(capsys):
     assert "✗ it returns None here" in capsys.readouterr().out
 
 
-def test_a_check_may_say_more(capsys):
-    @exercise(3)
-    def timed(answer):
-        agree(answer(1), 1)
-        return "right, in 3 steps"
-
-    timed(lambda n: n)
-    assert capsys.readouterr().out == "Exercise 3: ✓ right, in 3 steps\n"
-
-
-def test_a_result_that_the_check_cannot_use(capsys):
-    @exercise(3, expects="a tensor")
-    def needs_sum(answer):
-        return str(answer(1).sum())
-
-    needs_sum(lambda n: [n])
-    said = capsys.readouterr().out
-    assert (
-        said == "Exercise 3: ✗ the result is [1], a list; expected a tensor\n"
-    )
-
-
 def test_a_fault_of_the_check_is_not_the_readers(capsys):
     @exercise(3)
     def broken(answer):
@@ -124,24 +96,19 @@ def test_a_fault_of_the_check_is_not_the_readers(capsys):
     "found, expected, same",
     [
         (3, 3, True),
-        (torch.tensor(3), 3, True),
         (np.int64(3), 3, True),
         (3.00001, 3.0, True),
         (4, 3, False),
         ("3", 3, False),
-        ("abc", "abc", True),
         (b"abc", "abc", False),
         ([1, 2], (1, 2), True),
         (torch.tensor([1, 2]), [1, 2], True),
-        (["a", 1], ["a", 1], True),
         (["a", 1], ["a", 2], False),
         ([["a"], ["b"]], [["a"], ["b"]], True),
         ({"a": 1}, {"a": 1.0}, True),
         ({"a": 1}, {"b": 1}, False),
         (1 + 2j, 1 + 2j, True),
         (float("nan"), float("nan"), True),
-        (float("inf"), float("inf"), True),
-        (True, True, True),
         ([torch.ones(2), torch.ones(2)], torch.ones(2, 2), True),
         (torch.ones(2, requires_grad=True), torch.ones(2), True),
     ],

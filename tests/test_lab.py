@@ -67,16 +67,15 @@ def copy(tmp_path):
     return copy
 
 
-def test_all_is_copied(copy):
+def test_what_is_absent_is_copied(copy, capsys):
+    """What is new in the project, and what the learner has deleted."""
     assert copy.names() == sorted([ONE, TWO, TEXT])
-    assert copy[TWO] == notebook("y = 2")
-
-
-def test_a_new_notebook_is_copied_in(copy, capsys):
+    (copy.work / TWO).unlink()
     copy.project("appendix/B_new.ipynb", notebook("z = 3"))
     copy.project(".ipynb_checkpoints/D.ipynb", notebook("old"))
     copy.update()
     assert copy.names() == sorted([ONE, TWO, TEXT, "appendix/B_new.ipynb"])
+    assert copy[TWO] == notebook("y = 2")
     assert capsys.readouterr().out == ""
 
 
@@ -118,12 +117,6 @@ def test_an_answer_is_never_overwritten(copy, capsys):
     (copy.work / "00_one.new.ipynb").unlink()
     copy.update()  # nor does it come back
     assert copy.names() == sorted([ONE, TWO, TEXT])
-
-
-def test_a_deleted_notebook_comes_back(copy):
-    (copy.work / ONE).unlink()
-    copy.update()
-    assert copy[ONE] == notebook("x = 1", output="1")
 
 
 @pytest.mark.parametrize("at", range(1, 5))
@@ -190,12 +183,8 @@ def test_the_command_opens_the_index(tmp_path, monkeypatch):
     (folder,) = (f for f in opened if "app_settings_dir" in f)
     settings = Path(folder.partition("=")[2]) / "overrides.json"
     assert settings.is_file()
-    for name in ("index.ipynb", "appendix/A_training.ipynb"):
+    for name in ("index.ipynb", "solutions/A_training.py"):
         assert (work / name).is_file()
-    # the real series has every file that its links name: see test_series
-    copied = {p.relative_to(work) for p in work.rglob("*.py")}
-    solutions = (ROOT / "notebooks").rglob("*.py")
-    assert copied == {p.relative_to(ROOT / "notebooks") for p in solutions}
 
 
 def test_nor_is_an_answer_in_a_new_version(copy):

@@ -13,8 +13,7 @@ needs_make = pytest.mark.skipif(
     os.name == "nt" or not shutil.which("make"), reason="needs make"
 )
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-# task: its recipe
-RULES = dict(re.findall(r"^([a-z-]+):.*## .*\n\t(.*)", MAKEFILE, re.M))
+TASKS = re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.M)
 
 
 def make(*arguments, **how):
@@ -27,20 +26,6 @@ def make(*arguments, **how):
         encoding="utf-8",
         **how,
     )
-
-
-# -- every target is a command --
-
-NO_ENVIRONMENT = {"help", "clean"}
-
-
-@needs_make
-def test_make_alone_lists_every_task():
-    listing = make(check=True).stdout
-    listed = re.findall(r"^make ([\w-]+) +\w", listing, re.M)
-    (phony,) = re.findall(r"^\.PHONY: ((?:.*\\\n)*.*)", MAKEFILE, re.M)
-    assert sorted(listed) == sorted(phony.replace("\\\n", "").split())
-    assert set(listed) == set(RULES)
 
 
 # -- prompts --
@@ -89,33 +74,15 @@ def clone(tmp_path):
 
 
 @needs_make
-@pytest.mark.parametrize("task", sorted(set(RULES) - NO_ENVIRONMENT))
+@pytest.mark.parametrize("task", sorted({*TASKS} - {"help", "clean"}))
 def test_a_folder_with_any_name(clone, task):
     """Each target installs what it needs there, then runs its command."""
     done = make(task, "PYTHON=true", cwd=clone)
     assert done.returncode == 0, done.stderr
     assert "pip\ninstall\n" in done.stdout
     assert list((clone / ".venv").glob("*.done"))
-    again = make(
-        task, "PYTHON=true", cwd=clone
-    )  # it has installed what it needs
-    first = {
-        "lab": "-m lessons lab --work work --",
-        "course": "-m lessons course",
-        "weights": "-m llamalib fetch meta-llama/Llama-3.2-1B",
-        "run": "-m llamalib run",
-        "verify": "-m llamalib verify",
-        "test": "-m pytest -n auto --maxprocesses 8 --dist loadfile tests",
-        "test-slow": "-m pytest -m slow tests",
-        "notebooks": "-m nbconvert --config .ci/execute.json",
-        "format": "-m ruff check .",
-        "site": "site/build.py",
-        "pocket": "data/recipe/make_pocket.py",
-        "bench": "bench/generation.py",
-        "bench-gpu": "bench/generation.py --device cuda",
-        "test-browser": "-m pytest -n auto --maxprocesses 8",
-    }
-    assert " ".join(again.stdout.split()).startswith(first[task])
+    again = make(task, "PYTHON=true", cwd=clone)
+    assert again.stdout and "pip" not in again.stdout
     assert done.stdout.endswith(again.stdout)
 
 
