@@ -248,9 +248,9 @@ def check_2(answer, llama):
         cases = [(*given, h) for h in (H - 1, 1, 0, H // 2, 2 * H // 3)]
         compare(answer, cases, head_with(), mistakes)
     words = "a large score of a later token gets through: hide it by -inf"
-    q, k, v = given[0].abs(), -given[1].abs(), given[2]
-    q = q * 70 * math.sqrt(hd) / -torch.einsum("thd,sgd->thsg", q, k).min()
-    for h in range(H):  # all scores between -70 and 0
+    q, k, v = 3 + given[0].tanh(), -3 - given[1].tanh(), given[2]
+    q = q * 80 * math.sqrt(hd) / -torch.einsum("thd,sgd->thsg", q, k).min()
+    for h in range(H):  # all scores between -80 and about -50
         if not close(answer(q, k, v, h), head_with()(q, k, v, h), 1e-3):
             raise Wrong(words)
 
