@@ -200,15 +200,13 @@ def head_with(flaw="", n_rep=1, width=1):
 
     def head(xq, xk, xv, h):
         (T, H, hd), (S, KV, _) = xq.shape, xk.shape
-        wrong = {"h // KV": h // KV, "alternate": h % KV, "first": 0}
+        wrong = {"h // KV": h // KV, "alternate": h % KV}
         wrong["these groups"] = h // n_rep
         g = min(wrong.get(flaw, h // (H // KV)), KV - 1)
         wrong = {"√D": H * hd, "hd": hd * hd, "1": 1, "this hd": width}
         scores = xq[:, h] @ xk[:, g].T / math.sqrt(wrong.get(flaw, hd))
-        first = {"aligned": 1, "self": S - T}.get(flaw, S - T + 1)
+        first = 1 if flaw == "aligned" else S - T + 1
         later = torch.ones(T, S).triu(first).bool()
-        if flaw == "earlier":
-            later = torch.ones(T, S).tril(S - T - 1).bool()
         if flaw not in ("no mask", "weights"):
             hidden = 0.0 if flaw == "scores" else -INF
             scores = scores.masked_fill(later, hidden)  # (T, S)
@@ -225,7 +223,6 @@ def check_2(answer, llama):
     flaws = {
         "h // KV": "you divide h by KV; expected KV head h // (H // KV)",
         "alternate": "your heads alternate; neighbours share a KV head",
-        "first": "all your heads have KV head 0",
         "these groups": "this checkpoint's groups: take H and KV from xq, xk",
         "√D": "you divide by √D: a dot product has hd terms",
         "hd": "you divide by hd; expected its square root",
@@ -233,8 +230,6 @@ def check_2(answer, llama):
         "this hd": "you use this checkpoint's hd: take it from xq",
         "no mask": "your tokens see the later ones: the mask is missing",
         "aligned": "your queries are the first T positions, not the last T",
-        "self": "your tokens do not see themselves",
-        "earlier": "your tokens see the later ones alone",
         "scores": "a score set to 0 is not hidden: add -inf",
         "weights": "weights set to 0 after the softmax do not sum to 1",
         "columns": "your columns sum to 1, not your rows",
