@@ -68,7 +68,8 @@ def check_1(name_of, formulas):
     words = f"{a} and {b} look alike: w1 and w3 equal, or small numbers?"
     pairs = [a, a], [b, b], [a, b]  # float32 may still tell them apart
     mistakes = [(words, [*p, *rest, *q, *rest]) for p in pairs for q in pairs]
-    mistakes += [("you have exchanged w1 and w3", [b, a, *rest] * 2)]
+    words = "you have exchanged w1 and w3"  # 004's is then nearest to 003's
+    mistakes += [(words, [b, a, rest[0], last] * 2) for last in (b, rest[1])]
     words = "half of the networks run in bfloat16: take the closest formula"
     mistakes += [(words, names + [each] * 4) for each in names]
     agree([found[i] for i in order], names * 2, mistakes)
