@@ -28,10 +28,10 @@ def learning_rate(step: int, steps: int, peak: float, warm_up: int) -> float:
     return peak * (0.1 + 0.45 * (1 + math.cos(math.pi * done)))
 
 
-def fresh_model(config) -> Llama:
+def fresh_model(config, *, tied: bool = True, seed: int = 1) -> Llama:
     """Return fresh weights; matrices that add to the stream start small."""
-    torch.manual_seed(1)
-    llama = Llama(config, tied=True)
+    torch.manual_seed(seed)
+    llama = Llama(config, tied=tied)
     with torch.no_grad():
         for name, weight in llama.named_parameters():
             if name.endswith(("wo.weight", "w2.weight")):
