@@ -8,7 +8,7 @@ import base64
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import tiktoken
@@ -142,7 +142,12 @@ class Tokenizer:
         return cls(read_ranks(path))
 
     def encode(
-        self, s: str, *, bos: bool, eos: bool, allowed_special=()
+        self,
+        s: str,
+        *,
+        bos: bool,
+        eos: bool,
+        allowed_special: Collection[str] = (),
     ) -> list[int]:
         r"""Return the token ids of a text.
 
@@ -240,7 +245,12 @@ class HuggingFaceTokenizer:
         self.bos_id = whole[0] if starts else None
 
     def encode(
-        self, s: str, *, bos: bool, eos: bool, allowed_special=()
+        self,
+        s: str,
+        *,
+        bos: bool,
+        eos: bool,
+        allowed_special: Collection[str] = (),
     ) -> list[int]:
         r"""Return the token ids of a text; see `Tokenizer.encode`.
 
