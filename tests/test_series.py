@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import nbformat
 import pytest
@@ -75,20 +76,30 @@ def test_reading_is_counted():
         return dict(cell_type=kind, metadata=metadata, source=[text], **more)
 
     picture = {"data": {"text/html": ['<img alt="a" src="b">']}}
+    printed = {"text": ["two\n", "lines\n"]}
+    value = {"data": {"text/plain": ["[1,\n", " 2]"]}}
+    bars = {"data": {"text/plain": ["VBox()"], "text/html": ["<table>"]}}
     notebook = {
         "cells": [
             cell("markdown", "not counted", "frame"),
             cell("markdown", "# Two words $$ x = 1 $$"),
-            cell("code", "a = 1\n\nb = 2", outputs=[picture]),
-            cell("code", "assert 1", "check", outputs=[]),
-            cell("markdown", "one\n## Exercises\n**Exercise 1** (15 minutes)"),
+            cell("code", "a = 1\n\nb = 2", outputs=[picture, printed]),
+            cell("code", "assert 1", "check", outputs=[printed]),
+            cell("code", "print(difference)", outputs=[value, bars]),
+            cell("markdown", "one\n## Test yourself"),
+            cell("code", "unread()", outputs=[picture]),
+            cell("markdown", "## Exercises\n**Exercise 1** (15 minutes)"),
             cell("markdown", "**Exercise 2** (10 minutes): more"),
             cell("code", "...", outputs=[]),
         ]
     }
     found = counts.reading(notebook)
-    assert (found.words, found.lines, found.pictures) == (8, 2, 1)
-    assert (found.cells, found.practice, found.minutes) == (7, 25, 1)
+    assert (found.words, found.lines, found.pictures) == (8, 3, 1)
+    assert (found.printed, found.share) == (4, 2 / 4)
+    assert (found.cells, found.practice) == (10, 25)
+    # 8 words, 3 lines of code, 4 of output, 1 picture: 4 + 12 + 4 + 30 s
+    assert found.minutes == 1
+    assert replace(found, printed=15).minutes == 2
 
 
 CELL = """
