@@ -11,7 +11,7 @@ from torch import Tensor
 
 from llamalib.model import apply_rotary_emb, rms_norm, scale_frequencies
 
-from .charts import finish, heatmap, lines, mark_x, mark_y, note, write
+from .charts import finish, lines, mark_y, write
 from .judge import agree, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
@@ -57,26 +57,6 @@ def _arc(ax, start, sweep, radius):
     ax.plot(x, y, color="black", lw=1.4)
 
 
-def rotating(vectors, heading):
-    """Draw one pair of numbers, (M, 2): row m as rotated by position m."""
-    vectors = np.array([array(row) for row in vectors])
-    count = len(vectors)
-    shades = AMOUNT(np.linspace(0.3, 1, count))
-    _, (plane, waves) = panels(3.5, 2, width_ratios=[1, 1.45])
-    _plane(plane, np.linalg.norm(vectors, axis=1).max())
-    finish(plane, heading)
-    for m, (vector, shade) in enumerate(zip(vectors, shades)):
-        _arrow(plane, vector, shade)
-        write(plane, *1.15 * vector, str(m))
-    names = ("first number", "-"), ("second number", "--")
-    for heights, (name, style) in zip(vectors.T, names):
-        waves.plot(heights, style, color="#777777", lw=1, zorder=1)
-        waves.scatter(range(count), heights, color=shades, s=34, zorder=2)
-        note(waves, count - 1, heights[-1], name, 8, 0, va="center", size=9)
-    limits = dict(xlim=(-0.4, (count - 1) * 1.32), xticks=spaced(count, 12))
-    return finish(waves, "", "position m", "value", **limits)
-
-
 def kept_angle(shots):
     """Draw directions: (heading, query, key, score) of each panel."""
     fig, axes = panels(3.3, len(shots))
@@ -115,17 +95,6 @@ def clocks(vectors, positions, pairs, heading):
     return finish(ax, heading, "position m", "pair k", aspect="equal", **scale)
 
 
-def bands(cos, sin):
-    """Draw cosine and sine, (T, hd/2), of each position's angle by pair."""
-    fig, axes = panels(4.4, 1, 2, sharex=True)
-    for ax, values, name in zip(axes, (cos, sin), ("cos", "sin")):
-        image = heatmap(ax, values.T, signed=True, limit=1.0)
-        finish(ax, f"{name} of m · Θₖ", y="pair k")
-    axes[1].set_xlabel("position m")
-    fig.colorbar(image, ax=axes, shrink=0.6, ticks=[-1, 0, 1])
-    return fig
-
-
 def wavelengths(series, limits, heading):
     """Draw up to three wavelengths by pair; limits: (name, positions)."""
     _, ax = canvas(3.9)
@@ -140,14 +109,11 @@ def wavelengths(series, limits, heading):
     return finish(ax, *labels, legend="lower right", **scale)
 
 
-def by_position(series, ylabel, heading, mark=None, *, log=False):
-    """Draw two lines along a text; mark: (position, text)."""
+def by_position(series, ylabel, heading):
+    """Draw two lines along a text."""
     _, ax = canvas(3.3)
     lines(ax, series, (("black", "-"), ("other", "--")), lw=1.6)
-    if mark:
-        mark_x(ax, *mark)
-    style = dict(legend="upper left", yscale="log" if log else "linear")
-    return finish(ax, heading, "position m", ylabel, **style)
+    return finish(ax, heading, "position m", ylabel, legend="upper left")
 
 
 def turned(before, after, m, angle, wave, heading):

@@ -22,12 +22,12 @@ __all__ = [
     "LLAMA_1B",
     "rms_norm",
     "RMSNorm",
+    "precompute_freqs_cis",
+    "apply_rotary_emb",
     "ORIGINAL_CONTEXT",
     "LOW_FREQ_FACTOR",
     "HIGH_FREQ_FACTOR",
     "scale_frequencies",
-    "precompute_freqs_cis",
-    "apply_rotary_emb",
     "causal_mask",
     "repeat_kv",
     "attention_weights",
@@ -130,30 +130,6 @@ class RMSNorm(nn.Module):
         return rms_norm(x, self.weight, self.eps)
 
 
-ORIGINAL_CONTEXT = 8192  # positions in Llama 3's training before scaling
-LOW_FREQ_FACTOR = 1.0  # wavelengths over 8192 / 1 are scaled fully
-HIGH_FREQ_FACTOR = 4.0  # wavelengths under 8192 / 4 are not scaled
-
-
-def scale_frequencies(freqs: Tensor, factor: float) -> Tensor:
-    r"""Scale low frequencies as specified in the Llama 3.1 and 3.2 configs.
-
-    Frequencies with a wavelength over 8192 positions are divided by
-    `factor`. Those under 2048 are unchanged. Frequencies in between are
-    interpolated.
-
-    freqs: (hd/2,) float32, radians per position; returns the same.
-    factor: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B.
-    Source: the published configurations (`rope_scaling` of type "llama3").
-    """
-    wavelength = 2 * math.pi / freqs  # (hd/2,) positions per rotation
-    smooth = (ORIGINAL_CONTEXT / wavelength - LOW_FREQ_FACTOR) / (
-        HIGH_FREQ_FACTOR - LOW_FREQ_FACTOR
-    )
-    smooth = smooth.clamp(0, 1)  # (hd/2,) 0: divided, 1: unchanged
-    return (1 - smooth) * freqs / factor + smooth * freqs  # (hd/2,)
-
-
 def precompute_freqs_cis(
     head_dim: int,
     end: int,
@@ -201,6 +177,30 @@ def apply_rotary_emb(
         return pairs.flatten(-2).type_as(x)  # (..., T, H or KV, hd)
 
     return rotate(xq), rotate(xk)
+
+
+ORIGINAL_CONTEXT = 8192  # positions in Llama 3's training before scaling
+LOW_FREQ_FACTOR = 1.0  # wavelengths over 8192 / 1 are scaled fully
+HIGH_FREQ_FACTOR = 4.0  # wavelengths under 8192 / 4 are not scaled
+
+
+def scale_frequencies(freqs: Tensor, factor: float) -> Tensor:
+    r"""Scale low frequencies as specified in the Llama 3.1 and 3.2 configs.
+
+    Frequencies with a wavelength over 8192 positions are divided by
+    `factor`. Those under 2048 are unchanged. Frequencies in between are
+    interpolated.
+
+    freqs: (hd/2,) float32, radians per position; returns the same.
+    factor: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B.
+    Source: the published configurations (`rope_scaling` of type "llama3").
+    """
+    wavelength = 2 * math.pi / freqs  # (hd/2,) positions per rotation
+    smooth = (ORIGINAL_CONTEXT / wavelength - LOW_FREQ_FACTOR) / (
+        HIGH_FREQ_FACTOR - LOW_FREQ_FACTOR
+    )
+    smooth = smooth.clamp(0, 1)  # (hd/2,) 0: divided, 1: unchanged
+    return (1 - smooth) * freqs / factor + smooth * freqs  # (hd/2,)
 
 
 def causal_mask(T: int, S: int | None = None, device=None) -> Tensor:

@@ -1,8 +1,10 @@
 """Unusual right answers to the exercises of notebook 04."""
 # ruff: noqa: F811, F821
 
-
 # %% exercise 1: with Python's complex numbers
+import cmath
+
+
 def rotate_complex(x, positions, freqs):
     out = torch.empty(x.shape, dtype=torch.float64)
     for t, position in enumerate(positions.tolist()):
