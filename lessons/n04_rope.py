@@ -59,14 +59,14 @@ def _arc(ax, start, sweep, radius):
 
 def kept_angle(shots):
     """Draw directions: (heading, query, key, score) of each panel."""
-    fig, axes = panels(3.3, len(shots))
+    fig, axes = panels(1 + 7 / len(shots), len(shots))
     for ax, (heading, query, key, score) in zip(axes, shots):
         _plane(ax, 1)
         angles = [math.atan2(float(y), float(x)) for x, y in (query, key)]
         for role, angle in zip(("query", "key"), angles):
             tip = np.array([math.cos(angle), math.sin(angle)])
             _arrow(ax, tip, COLOURS[role])
-            write(ax, *1.15 * tip, role, color=COLOURS[role])
+            write(ax, *tip * (1.27, 1.15), role, color=COLOURS[role])
         sweep = math.remainder(angles[1] - angles[0], math.tau)
         _arc(ax, angles[0], sweep, 0.35)
         ax.set_title(heading, fontsize=10)
