@@ -25,14 +25,27 @@ PLACES = {
     "norms": "other",
     "output": "probability",
 }
+PLACE_OF = {"tok_embeddings": "embedding", "output": "output"}
+PLACE_OF |= dict.fromkeys(("wq", "wk", "wv", "wo"), "attention")
+PLACE_OF |= dict.fromkeys(("w1", "w2", "w3"), "feed-forward")
+# The published settings of larger Llamas, and whether they are tied.
+_8B = dict(dim=4096, n_layers=32, ffn_dim_multiplier=1.3, multiple_of=1024)
+_70B = dict(_8B, dim=8192, n_layers=80, n_heads=64, multiple_of=4096)
+_3B = dict(dim=3072, n_layers=28, n_heads=24, ffn_dim_multiplier=1.0)
+LARGER = {
+    "Llama 3.2-3B": (replace(LLAMA_1B, **_3B), True),
+    "Llama 3.1-8B": (replace(LLAMA_1B, **_8B), False),
+    "Llama 3.1-70B": (replace(LLAMA_1B, **_70B), False),
+}
 FIELDS = {"sign": "other", "exponent": "probability", "mantissa": "residual"}
 
 
 def shares(models):
-    """Draw the share of each place: name of a model to {place: count}."""
+    """Draw the share of each place, by model: name to (config, tied)."""
     fig, ax = canvas(0.95 + 0.45 * len(models))
     rows = range(len(models))[::-1]
-    for row, counts in zip(rows, models.values()):
+    for row, (config, tied) in zip(rows, models.values()):
+        counts = by_place(config, tied)
         left, total = 0.0, sum(counts.values())
         for place, count in counts.items():
             share, tone = 100 * count / total, colour(PLACES[place])
@@ -49,27 +62,14 @@ def shares(models):
     return figure_legend(fig, "outside upper center")
 
 
-def parameters_by_layer(models):
-    """Draw parameters along models: name to (list of {place: count}, tied)."""
-    fig, axes = panels(3.1, len(models))
-    for ax, (name, (stops, tied)) in zip(axes, models.items()):
-        layers = len(stops) - 2
-        gap = 1 + layers / 16  # room for the labels of the two ends
-        places = [-gap, *range(layers), layers - 1 + gap]
-        for x, stop in zip(places, stops):
-            bottom = 0.0
-            for place, count in stop.items():
-                style = dict(color=colour(PLACES[place]), label=place)
-                ax.bar(x, count / 1e6, bottom=bottom, **style)
-                bottom += count / 1e6
-        if tied:
-            height, edge = stops[0]["embedding"] / 1e6, COLOURS["token"]
-            ax.bar(x, height, fc="none", ec=edge, ls="--", lw=1.2)
-        shown = spaced(layers, 9)
-        ax.set_xticks([places[0], *shown, places[-1]], ["emb.", *shown, "out"])
-        finish(ax, name, "embedding, blocks by number, output")
-    axes[0].set_ylabel("parameters in millions")
-    return figure_legend(fig, "outside upper center")
+def by_place(config, tied) -> dict[str, int]:
+    """Return how many parameters each place has; a tied output has none."""
+    counts = dict.fromkeys(PLACES, 0)
+    for name, shape in tensor_shapes(config).items():
+        part = name.split(".")[-2]  # such as wq
+        place = PLACE_OF.get(part, "norms")
+        counts[place] += prod(shape) * (not tied or part != "output")
+    return {place: n for place, n in counts.items() if n}
 
 
 def bits(rows):
