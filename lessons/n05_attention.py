@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import ipywidgets as ipw
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from llamalib.model import LLAMA_1B
@@ -17,26 +18,7 @@ from . import charts
 from .judge import Wrong, close, compare, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
-from .theme import GROUPS, array, heading, panels, size_text, visible
-
-
-def masks(squares):
-    """Draw (T, S) masks: (title, mask, query tokens, key tokens) each."""
-    widths = [max(len(keys), 3) for *_, keys in squares]
-    fig, axes = panels(4.1, len(squares), width_ratios=widths)
-    for ax, (name, mask, queries, keys) in zip(axes, squares):
-        seen = array(mask) == 0
-        ax.imshow(seen, cmap="Blues", vmin=0, vmax=2.2)
-        ax.set_anchor("N")
-        charts.token_ticks(ax, queries, keys, most=20)
-        for t, row in enumerate(seen if len(keys) <= 12 else ()):
-            for s, sees in enumerate(row):
-                text, tone = ("0", "black") if sees else ("−∞", "#777777")
-                charts.write(ax, s, t, text, color=tone)
-        ax.spines[:].set(visible=True, color="#999999", linewidth=1)
-        charts.finish(ax, name, "key")
-    axes[0].set_ylabel("query")
-    return fig
+from .theme import GROUPS, heading, panels
 
 
 def attention_map(ax, weights, labels, kv_head, most=20, size=9, width=2):
@@ -107,28 +89,33 @@ def sharing(n_heads, kinds):
     return fig
 
 
-def weights_by_scale(labels, weights, name=""):
-    """Draw one query's weights for S keys, under up to three scalings."""
-    fig, (ax,) = panels(3.0, 1)
-    charts.grouped_bars(ax, weights, ("#bbbbbb", "probability", "#666666"))
-    ax.set_xticks(range(len(labels)), [*map(visible, labels)], rotation=60)
-    style = dict(legend="best", ylim=(0, 1))
-    return charts.finish(ax, name, "key", "attention weight", **style)
+def recall_loss(divisor, seed, steps=400, rate=1e-3) -> float:
+    """Train one head of 64 to recall; return the mean loss of the last steps.
 
-
-def cache_bytes(positions, series, weights, name=""):
-    """Draw a KV cache's bytes by length, for each kind, and the weights'."""
-    fig, (ax,) = panels(3.4, 1)
-    looks = [("value", style) for style in ("--", "-", ":")]
-    charts.lines(ax, series, looks, positions)
-    for n in (values[-1] for values in series.values()):
-        charts.write(ax, positions[-1] * 1.1, n, size_text(n), ha="left")
-    charts.mark_y(ax, weights, f"the weights: {size_text(weights)}")
-    charts.log_axis(ax, "x", positions[::3], "{:,}".format, base=2)
-    charts.log_axis(ax, "y", text=size_text)
-    style = dict(legend="lower right", xlim=(positions[0], positions[-1] * 2))
-    x, y = "tokens in the text", "keys and values of one text"
-    return charts.finish(ax, name, x, y, **style)
+    A text has 16 pairs, each the sum of a question and an answer, drawn from
+    32 of each. The query is one of its questions, and the loss is that of its
+    answer. Dot products are divided by `divisor`; at the start the components
+    of queries and keys have variance 1.
+    """
+    g = torch.Generator().manual_seed(seed)
+    questions, answers = torch.randn(2, 32, 64, generator=g)
+    W = torch.randn(4, 64, 64, generator=g) / math.sqrt(64)
+    adam = torch.optim.Adam([W.requires_grad_()], lr=rate)
+    losses = []
+    for _ in range(steps):  # on 32 new texts each
+        i = torch.rand(32, 32, generator=g).argsort(-1)[:, :16]
+        j = torch.randint(32, (32, 16), generator=g)
+        x = (questions[i] + answers[j]) / math.sqrt(2)  # (32, 16, 64)
+        # no position enters, so asking for pair 0 is asking for any
+        q, k, v = questions[i[:, :1]] @ W[0], x @ W[1], x @ W[2]
+        a = (q @ k.mT / divisor).softmax(-1)  # (32, 1, 16)
+        logits = (a @ v)[:, 0] @ W[3] @ answers.T / math.sqrt(64)  # (32, 32)
+        loss = F.cross_entropy(logits, j[:, 0])
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        losses.append(loss.item())
+    return sum(losses[-20:]) / 20
 
 
 def heads(llama, text, layer=0, head=0, longest=40) -> Play:

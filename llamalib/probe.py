@@ -42,8 +42,8 @@ __all__ = [
     "Outcome",
     "continuation",
     "break_it",
-    "attention_maps",
     "paired_difference",
+    "attention_maps",
     "record",
     "bytes_per_step",
     "memory_bandwidth",
@@ -187,6 +187,17 @@ def break_it(
     return unchanged, broken
 
 
+def paired_difference(losses, others) -> tuple[float, float]:
+    r"""Return the mean of losses minus others, and its standard error.
+
+    losses, others: of the same texts, two or more, in the same order. A
+    difference below two standard errors may be due to chance.
+    """
+    differences = torch.tensor(losses).double() - torch.tensor(others).double()
+    error = differences.std() / math.sqrt(len(differences))
+    return differences.mean().item(), error.item()
+
+
 def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
     r"""Return the attention weights of every head for tokens (T,).
 
@@ -203,17 +214,6 @@ def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
     with replaced(attention=keep), torch.no_grad():
         llama(tokens, last_only=True)
     return torch.stack(maps)  # (L, H, T, T)
-
-
-def paired_difference(losses, others) -> tuple[float, float]:
-    r"""Return the mean of losses minus others, and its standard error.
-
-    losses, others: of the same texts, two or more, in the same order. A
-    difference below two standard errors may be due to chance.
-    """
-    differences = torch.tensor(losses).double() - torch.tensor(others).double()
-    error = differences.std() / math.sqrt(len(differences))
-    return differences.mean().item(), error.item()
 
 
 def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from llamalib import (
     Attention,
@@ -68,6 +69,16 @@ def test_any_leading_dimensions(T):
     several = (x.unflatten(0, (1, 3)) for x in (xq, xk, xv))
     found = attention(*several, mask)
     assert torch.allclose(found, expected[None], atol=1e-5)
+
+
+def test_is_causal_counts_from_the_first_key():
+    """05's common mistake: it is not the mask of the last T of S positions."""
+    q, k, v = (x.transpose(1, 2) for x in qkv(2, 6, KV=8))
+    found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert torch.allclose(found[..., 0, :], v[..., 0, :])  # one key alone
+    first_two = (x[..., :2, :] for x in (k, v))
+    expected = F.scaled_dot_product_attention(q[..., 1:, :], *first_two)
+    assert torch.allclose(found[..., 1:, :], expected, atol=1e-5)
 
 
 def test_one_head_by_hand():
@@ -163,3 +174,41 @@ def test_the_module_is_its_formula(changes):
         assert torch.allclose(found, expected, atol=1e-5)
         alone = module(x[0], freqs_cis, mask)  # no batch
         assert torch.allclose(alone, expected[0], atol=1e-5)
+
+
+def test_each_head_adds_its_contribution():
+    config, module, x, freqs_cis = module_and_input()
+    hd, wo = config.head_dim, module.wo.weight  # (D, H·hd)
+    heads = []
+    module.wo.register_forward_pre_hook(lambda _, args: heads.append(args[0]))
+    expected = module(x, freqs_cis, causal_mask(7))
+    pairs = zip(heads[0].split(hd, -1), wo.split(hd, -1), strict=True)
+    parts = [out @ columns.T for out, columns in pairs]
+    assert len(parts) == config.n_heads
+    assert torch.allclose(sum(parts), expected, atol=1e-5)
+
+
+def test_later_tokens_change_nothing():
+    _, module, x, freqs_cis = module_and_input()
+    later = x.clone()
+    later[:, 5:] += 1
+    for mask, same in ((causal_mask(7), True), (None, False)):
+        found = module(later, freqs_cis, mask) == module(x, freqs_cis, mask)
+        assert found[:, :5].all() == same
+
+
+def test_its_multiplications():
+    """T times the parameters, and 2 T² H hd, as 05 says."""
+    config, module, x, freqs_cis = module_and_input()
+    T, H, hd = 7, config.n_heads, config.head_dim
+    parameters = sum(weight.numel() for weight in module.parameters())
+    assert parameters == 2 * config.dim * hd * (H + config.n_kv_heads)
+    w = module.state_dict()
+    with FlopCounterMode(display=False) as counter:
+        q, k, v = (
+            (x[0] @ w[f"w{name}.weight"].T).unflatten(-1, (-1, hd))
+            for name in "qkv"
+        )
+        by_hand(q, k, v, causal_mask(T)) @ w["wo.weight"].T
+    expected = T * parameters + 2 * T * T * H * hd
+    assert counter.get_total_flops() == 2 * expected
