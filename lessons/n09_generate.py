@@ -1,35 +1,81 @@
 """Pictures, widgets and checks of notebook 09."""
 
-import functools
 import html
 import threading
+import timeit
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial, wraps
 from itertools import islice
 from numbers import Integral
 
 import ipywidgets as ipw
+import torch
+import torch.nn.functional as F
 
 from llamalib.generate import generate
 from llamalib.model import LLAMA_1B
+from llamalib.probe import held_out_texts
 
 from . import charts
 from .judge import Wrong, agree, exercise, vary
 from .map import strip  # noqa: F401
 from .play import fit
-from .theme import canvas
+from .theme import canvas, size_text
 
 NOTE = "<p><em>A saved text. Run the notebook to type a prompt.</em></p>"
 
 
-def cost_by_position(positions, series, title, unit):
-    """Draw the cost of each new token; two names, the first is grey."""
+def time_by_position(positions, steps):
+    """Measure and draw the time of a new token; two steps, the first grey.
+
+    steps: by name, a function that runs one step at a position. A point is
+    the shortest of ten times: other programs disturbed it least.
+    """
+    series = {
+        name: [shortest_ms(partial(step, n)) for n in positions]
+        for name, step in steps.items()
+    }
     fig, ax = canvas(3.2)
-    mark = "o-" if len(positions) < 10 else "-"
-    charts.lines(ax, series, [("other", mark), ("plain", mark)], positions)
+    charts.lines(ax, series, [("other", "o-"), ("plain", "o-")], positions)
     ax.set_ylim(bottom=0)
-    x = "position of the new token"
-    return charts.finish(ax, title, x, unit, legend="best")
+    words = "Time for one token", "position of the new token", "milliseconds"
+    return charts.finish(ax, *words, legend="best")
+
+
+def shortest_ms(run, times=10) -> float:
+    """Return the milliseconds of the shortest of several runs."""
+    seconds = timeit.repeat(lambda: run().sum().item(), number=1, repeat=times)
+    return 1000 * min(seconds)  # .item() has waited for a GPU
+
+
+def cache_bytes(positions, series, weights, name=""):
+    """Draw a KV cache's bytes by length, for each kind, and the weights'."""
+    fig, ax = canvas(3.4)
+    looks = [("value", style) for style in ("--", "-", ":")]
+    charts.lines(ax, series, looks, positions)
+    for n in (values[-1] for values in series.values()):
+        charts.write(ax, positions[-1] * 1.1, n, size_text(n), ha="left")
+    charts.mark_y(ax, weights, f"the weights: {size_text(weights)}")
+    charts.log_axis(ax, "x", positions[::3], "{:,}".format, base=2)
+    charts.log_axis(ax, "y", text=size_text)
+    style = dict(legend="lower right", xlim=(positions[0], positions[-1] * 2))
+    x, y = "tokens in the text", "keys and values of one text"
+    return charts.finish(ax, name, x, y, **style)
+
+
+@torch.inference_mode()
+def two_pass_losses(llama, Cache) -> list[float]:
+    """Return each held-out text's mean loss; a cache joins its two halves."""
+    like, losses = dict(device=llama.device, dtype=llama.dtype), []
+    for text in held_out_texts(llama):
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)
+        row = torch.tensor(ids, device=llama.device)  # (T,)
+        cache = Cache(llama.config, len(row), **like)
+        logits = [llama(half, cache) for half in row.tensor_split(2)]
+        loss = F.cross_entropy(torch.cat(logits)[:-1], row[1:])
+        losses.append(loss.item())
+    return losses
 
 
 class Stream(ipw.VBox):
@@ -107,7 +153,7 @@ stream = Stream  # the widget, named as a picture is
 def collect(function) -> Callable:
     """Return a function that gives a list for each generator."""
 
-    @functools.wraps(function)
+    @wraps(function)
     def run(*args):
         result = function(*args)
         is_iterator = isinstance(result, Iterator)

@@ -75,8 +75,8 @@ def test_the_whole_chain_on_a_bare_machine(tmp_path, bare, capsys):
     assert "test_passes PASSED" in said and "1 passed, 1 skipped" in said
     assert "1 passed, 1 skipped" in capsys.readouterr().out
     said = "\n".join(parts["cells"]["printed"])
-    assert "-- cell 23" in said and "Traceback" not in said
-    assert "The capital of" in said and "continuation" in said
+    assert "-- cell 17" in said and "Traceback" not in said
+    assert "The capital of" in said and "positions run" in said
     found = json.loads((folder / "generation-cuda.json").read_text())
     rows = {row["name"]: row for row in found["sections"]["1b"]["rows"]}
     assert len(rows["ours bfloat16"]["decode"]) == 1

@@ -45,6 +45,14 @@ def test_is_pytorchs(KV):
     )
 
 
+def test_pytorchs_own_mask_begins_at_the_first_key():
+    """Notebook 09's mistake: a query behind a cache sees one old key."""
+    xq, xk, xv = qkv(T=1, S=7, KV=8)
+    q, k, v = (x.transpose(1, 2) for x in (xq, xk, xv))
+    found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert torch.allclose(found, v[:, :, :1], atol=1e-6)
+
+
 @pytest.mark.parametrize("KV", [1, 2, 8])
 @pytest.mark.parametrize("T, S", [(5, 5), (2, 7), (1, 7)])
 def test_is_the_form_by_hand(T, S, KV):

@@ -20,7 +20,7 @@ from lessons import nG_speed as nbG
 from lessons.texts import STORY
 from lessons.theme import COLOURS, GROUPS
 from llamalib import attention_maps, causal_mask, next_token_probs
-from llamalib.probe import replaced
+from llamalib.probe import replaced, text_loss
 from tests.helpers import assert_follows, random_llama
 from tests.test_pictures import drawn
 
@@ -231,6 +231,32 @@ def test_the_stop_button_stops(pocket, monkeypatch):
     stream.max_new_tokens = 20
     fresh = nb09.stream(pocket, "Monday, Tuesday,", 20)
     assert go(stream) == fresh.text.value != before
+
+
+def test_the_shortest_time_of_each_step_is_drawn(monkeypatch):
+    seconds = iter([[0.3, 0.1, 0.2], [0.4, 0.4, 0.5], [0.02], [0.01]])
+    ran = []
+
+    def repeat(run, **options):
+        run()
+        return next(seconds)
+
+    def step(name):
+        return lambda n: ran.append((name, n)) or torch.zeros(2)
+
+    monkeypatch.setattr(nb09.timeit, "repeat", repeat)
+    steps = {"naive": step("a"), "cached": step("b")}
+    (ax,) = nb09.time_by_position([16, 256], steps).axes
+    naive, cached = (line.get_ydata() for line in ax.lines)
+    assert naive == approx([100, 400]) and cached == approx([20, 10])
+    assert ran == [("a", 16), ("a", 256), ("b", 16), ("b", 256)]
+
+
+def test_two_passes_lose_what_one_loses(pocket, monkeypatch):
+    texts = [STORY[:80], PROMPT]
+    monkeypatch.setattr(nb09, "held_out_texts", lambda llama: texts)
+    found = nb09.two_pass_losses(pocket, llamalib.KVCache)
+    assert found == approx([text_loss(pocket, text) for text in texts], 1e-4)
 
 
 def test_parts_alternate_after_the_embedding():
