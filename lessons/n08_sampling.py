@@ -14,70 +14,59 @@ from . import charts
 from .judge import agree, as_tensor, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
-from .theme import COLOURS, canvas, heading, panels, plain, visible
+from .theme import COLOURS, array, canvas, heading, panels, plain, visible
 
 
-def unit_interval(labels, probabilities, draws, title=""):
-    """Draw n tokens' intervals between 0 and 1, and numbers drawn."""
-    fig, ax = canvas(1.9)
-    start = 0.0
-    for i, (label, p) in enumerate(zip(labels, probabilities, strict=True)):
-        tone = COLOURS["probability"] if i % 2 else "#F5CC73"
-        ax.barh(0, p, left=start, color=tone, ec="white", lw=1)
-        if p > 0.025:
-            name = visible(label)
-            angle = 90 if p < 0.011 * len(name) else 0
-            charts.write(ax, start + p / 2, 0, name, rotation=angle)
-        start += p
-    ax.barh(0, max(1 - start, 0), left=start, color=COLOURS["other"])
-    ax.plot(draws, [-0.5] * len(draws), "^", color="black", ms=6)
-    ax.spines["left"].set_visible(False)
-    ax.set(xlim=(-0.005, 1.005), ylim=(-0.65, 0.45), yticks=[])
-    x = "u, uniform from 0 to 1: ▲ the numbers drawn"
-    return charts.finish(ax, title, x)
+def token_probabilities(series, title=""):
+    """Draw tokens' probabilities as bars, a row of the picture for each name.
+
+    series: name to n probabilities, in the order of the text.
+    """
+    fig, axes = panels(0.5 + 0.85 * len(series), 1, len(series), sharex=True)
+    for ax, (name, values) in zip(axes, series.items()):
+        heights = array(values)
+        ax.bar(range(len(heights)), heights, 1, color=COLOURS["probability"])
+        ax.set(ylim=(0, 1), yticks=(0, 1), xlim=(-1, len(heights)))
+        ax.set_title(plain(name), loc="left", fontsize=9)
+    axes[-1].set_xlabel("position of the token", fontsize=9)
+    fig.supylabel("probability", fontsize=9)
+    return heading(fig, title)
 
 
-def entropy_by_temperature(temperatures, series, limit, title=""):
-    """Draw up to three names' entropies in nats; limit: ln V."""
-    fig, ax = canvas(3.2)
-    ax.axhline(limit, color=COLOURS["other"], ls="--", lw=1.2)
-    ax.text(temperatures[0], limit, "uniform: ln V ", va="bottom", fontsize=9)
-    ax.axvline(1, color=COLOURS["other"], ls=":", lw=1.2)
-    looks = [(role, "-") for role in ("probability", "plain", "other")]
-    charts.lines(ax, series, looks, temperatures)
-    ticks = [t for t in (0.1, 0.3, 1, 3, 10, 30, 100) if t >= temperatures[0]]
-    charts.log_axis(ax, "x", ticks, "{:g}".format)
-    ax.set_ylim(0, 1.12 * limit)
-    x, y = "temperature T (logarithmic)", "entropy (nats)"
-    return charts.finish(ax, title, x, y, legend="center right")
-
-
-def reshaped(labels, shapes, rest, title="", margins=None):
+def reshaped(llama, shapes, title="", margins=None):
     r"""Draw one distribution in several shapes; cut-off tokens are grey.
 
-    labels: n tokens, the most likely first.
-    shapes: name to (n + 1 probabilities before, n + 1 after); the last is
-    that of all other tokens, whose name is `rest`.
+    shapes: name to probabilities (V,); the first are those before.
     """
-    height, both = 1.1 + 0.25 * len(labels), dict(sharex=True, sharey=True)
-    fig, axes = panels(height, len(shapes), margins=margins, **both)
-    names = [visible(label) for label in labels] + [plain(rest)]
+    before = next(iter(shapes.values()))
+    top = before.topk(min(11, len(before))).indices
+    names = [visible(each) for each in token_texts(llama, top.tolist())]
+    names.append(plain(f"{len(before) - len(top):,} others"))
     rows = range(len(names))[::-1]
-    for ax, (name, (before, after)) in zip(axes, shapes.items()):
-        cut = [b if a == 0 else 0 for b, a in zip(before, after)]
+
+    def bars(probs):
+        others = probs.index_fill(0, top, 0).sum()  # exactly 0 if all are cut
+        return [*probs[top].tolist(), others.item()]
+
+    height, both = 1.1 + 0.25 * len(top), dict(sharex=True, sharey=True)
+    fig, axes = panels(height, len(shapes), margins=margins, **both)
+    for ax, (name, probs) in zip(axes, shapes.items()):
+        after, nats = bars(probs), torch.special.entr(probs).sum()
+        cut = [b if a == 0 else 0 for b, a in zip(bars(before), after)]
         ax.barh(rows, cut, 0.7, color=COLOURS["other"], alpha=0.6)
         ax.barh(rows, after, 0.7, color=COLOURS["probability"])
         for row, a in zip(rows, after):
             if a >= 0.005:
                 charts.write(ax, a, row, f" {a:.2f}", 8, ha="left")
-        ax.set_title(plain(name), loc="left", fontsize=9)
+        name += f"\n{(probs > 0).sum():,} tokens, {nats:.2f} nats"
+        ax.set_title(plain(name), loc="left", fontsize=8)
         ax.tick_params(axis="y", length=0)
         ax.locator_params(axis="x", nbins=4)
-    axes[0].set_xlim(0, 1.3 * max(max(*b, *a) for b, a in shapes.values()))
+    most = max(value for probs in shapes.values() for value in bars(probs))
+    axes[0].set_xlim(0, 1.3 * most)
     axes[0].set_yticks(rows, names)
     fig.supxlabel("probability of being drawn (grey: cut off)", fontsize=9)
-    heading(fig, title)
-    return fig
+    return heading(fig, title)
 
 
 def sample_tree(paths, root, title=""):
@@ -120,9 +109,14 @@ def sampling(llama, text: str) -> Play:
             return llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
 
     def draw(text, temperature, k, p):
-        found = _reshape(llama, last_logits(text), temperature, k, p)
+        z = last_logits(text)
+        after = F.one_hot(z.argmax(), len(z)).float()  # greedy
+        if temperature > 0:
+            after = next_token_probs(z, temperature, k or None, p)
+        settings = f"temperature {temperature:g}, k {k or 'off'}, p = {p:g}"
+        shapes = {"as it is": z.softmax(-1), settings: after}
         margins = (0.14, 0.13, 0.99, 0.81, 0.05)
-        return reshaped(*found, f"{text[-60:]} …", margins)
+        return reshaped(llama, shapes, f"{text[-60:]} …", margins)
 
     return Play(
         draw,
@@ -136,28 +130,6 @@ def sampling(llama, text: str) -> Play:
 def _slider(value, low, high, description):
     style = dict(step=0.05, description=description)
     return ipw.FloatSlider(value, min=low, max=high, **style)
-
-
-def _reshape(llama, logits, temperature, k, p):
-    """Return what `reshaped` draws; temperature 0 is greedy, k 0 all."""
-    before = logits.softmax(-1)  # (V,)
-    after = F.one_hot(logits.argmax(), len(logits)).float()
-    if temperature > 0:
-        after = next_token_probs(logits, temperature, k or None, p)
-    top = before.topk(min(11, len(before))).indices
-
-    def bars(probs):
-        others = probs.index_fill(0, top, 0).sum()  # exactly 0 if all are cut
-        return [*probs[top].tolist(), others.item()]
-
-    shapes = {}
-    settings = f"T = {temperature:g}, k = {k or 'off'}, p = {p:g}"
-    for name, probs in (("as it is", before), (settings, after)):
-        n, nats = (probs > 0).sum(), torch.special.entr(probs).sum()
-        name += f"\n{n:,} of {len(probs):,} tokens, {nats:.2f} nats"
-        shapes[name] = bars(before), bars(probs)
-    rest = f"{len(before) - len(top):,} others"
-    return token_texts(llama, top.tolist()), shapes, rest
 
 
 # -- the checks of the exercises --
@@ -217,7 +189,7 @@ def judged_1(z: Tensor, k: int, found: Tensor | None) -> tuple:
 
 @exercise(2, "probabilities, one for each token")
 def check_2(answer):
-    """Judge retemper(probs, T)."""
+    """Judge retemper(probs, temperature)."""
     divided = "you divided the probabilities, not the logits"
     for z in (random_logits(50), random_logits(3000, spread=3)):
         for T in vary((0.5, 2.0), (0.7, 1.6), (0.4, 3.0)):
@@ -226,7 +198,7 @@ def check_2(answer):
                 divided: p,
                 f"{divided}, and did not renormalize": p / T,
                 "you took the softmax of probabilities": (p / T).softmax(-1),
-                "you took the power T: it is 1/T": retempered(p, 1 / T),
+                "you took the power τ: it is 1/τ": retempered(p, 1 / T),
                 "these are logits: the softmax is missing": p.log() / T,
                 "not normalized: the sum is not 1": p ** (1 / T),
                 "not normalized: divide by the sum": (p / p.max()) ** (1 / T),
@@ -236,7 +208,7 @@ def check_2(answer):
     p, expected = z.softmax(-1), (z.double() / T).softmax(-1)
     words = f"p to the power {1 / T:.0f} is 0: divide p by its largest first"
     agree(answer(p, T), expected, [(words, retempered(p, T))])
-    return "the power 1/T, renormalized"
+    return "the power 1/τ, renormalized"
 
 
 def retempered(p: Tensor, T: float) -> Tensor:

@@ -3,7 +3,9 @@ import math
 import pytest
 import torch
 
+import llamalib
 from llamalib import next_token_probs, sample, top_k_logits, top_p_logits
+from tests.taught import taught
 
 LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3]))
 
@@ -106,3 +108,75 @@ def test_drawn_as_often_as_likely():
     assert torch.allclose(often, LOGITS.exp(), atol=0.005)
     cold = sample(many[:2000], temperature=0.01, generator=g)
     assert (cold == sample(LOGITS)).all() and sample(LOGITS) == 1
+
+
+def by_lists(logits, T, k, p):
+    """Temperature, top-k, top-p, with sorted lists and a loop."""
+    weights = [math.exp((z - max(logits)) / T) for z in logits]
+    best = sorted(range(len(weights)), key=lambda i: -weights[i])[:k]
+    total, kept = sum(weights[i] for i in best), []
+    for i in best:
+        kept.append(i)
+        if sum(weights[j] for j in kept) >= p * total:
+            break
+    total = sum(weights[i] for i in kept)
+    return [w / total if i in kept else 0.0 for i, w in enumerate(weights)]
+
+
+@pytest.mark.parametrize(
+    "T, k, p", [(0.7, 20, 0.9), (1.5, 5, 0.62), (2.0, 40, 0.95)]
+)
+def test_all_rules_agree_with_lists(T, k, p):
+    logits = 3 * torch.randn(200, generator=torch.Generator().manual_seed(0))
+    found = next_token_probs(logits, T, k, p)
+    expected = torch.tensor(by_lists(logits.tolist(), T, k, p))
+    assert torch.allclose(found, expected, atol=1e-6)
+    generator = torch.Generator().manual_seed(3)
+    how = dict(temperature=T, top_k=k, top_p=p, generator=generator)
+    drawn = sample(logits.expand(250, -1), **how)
+    assert (expected[drawn] > 0).all()  # what is cut is never drawn
+
+
+# -- what notebook 08 says of the pocket Llama --
+
+
+def repeated(ids):
+    grams = [tuple(ids[i : i + 4]) for i in range(len(ids) - 3)]
+    return 1 - len(set(grams)) / len(grams)
+
+
+def test_penalized_logits_fall():
+    (penalize,) = taught("08_sampling", "penalize")
+    z = torch.tensor([3.0, -1.0, 0.6, -2.0])
+    found = penalize(z, [2, 1, 2], 1.5)
+    assert found.tolist() == pytest.approx([3.0, -1.5, 0.4, -2.0])
+    assert z[1] == -1  # a copy
+
+
+def test_greedy_texts_repeat_themselves(pocket):
+    texts = ["The capital of France is", "Monday, Tuesday,", "Water is"]
+    prompts = [pocket.tokenizer.encode(t, bos=True, eos=False) for t in texts]
+
+    def share(**how):
+        how |= dict(max_new_tokens=200, stop=())
+        several = llamalib.generate_batch(pocket, prompts, **how)
+        return sum(map(repeated, several)) / len(several)
+
+    assert share() > 0.6 and share(temperature=1.0, seed=0) < 0.3
+
+
+def test_what_a_penalty_and_top_p_cost(pocket):
+    (penalize,) = taught("08_sampling", "penalize")
+    losses, cut = {1.0: [], 1.2: []}, []
+    for text in llamalib.held_out_texts(pocket):
+        ids = pocket.tokenizer.encode(text, bos=True, eos=False)
+        logits = pocket(torch.tensor(ids)[:-1])
+        kept = top_p_logits(logits, 0.9).isfinite()
+        for n, z in enumerate(logits, 1):
+            cut.append(not kept[n - 1, ids[n]])
+            for theta, found in losses.items():
+                log_p = penalize(z, ids[:n], theta).log_softmax(-1)
+                found.append(-log_p[ids[n]].item())
+    means = [sum(found) / len(found) for found in losses.values()]
+    assert means == pytest.approx([0.789, 0.833], abs=0.002)
+    assert sum(cut) / len(cut) == pytest.approx(0.02, abs=0.002)

@@ -7,8 +7,8 @@ def top_k_probs(logits, k):
 
 
 # %% exercise 2
-def retemper(probs, T):
-    powers = (probs / probs.max()) ** (1 / T)  # the largest stays 1
+def retemper(probs, temperature):
+    powers = (probs / probs.max()) ** (1 / temperature)  # the largest stays 1
     return powers / powers.sum()
 
 
