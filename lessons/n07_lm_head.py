@@ -10,7 +10,6 @@ from torch.nn.functional import cross_entropy
 from . import charts
 from .judge import agree, draws, exercise, vary
 from .map import strip  # noqa: F401
-from .nA_training import label_rows  # noqa: F401
 from .play import Play, token_texts
 from .theme import canvas
 

@@ -20,6 +20,7 @@ import bpe  # noqa: E402
 import corpus  # noqa: E402
 import evaluate  # noqa: E402
 import make_pocket  # noqa: E402
+import seen  # noqa: E402
 import train  # noqa: E402
 
 
@@ -155,6 +156,28 @@ def test_same_seed_same_text():
 def test_held_out_stories_are_not_in_the_text():
     text = set(corpus.documents("train", 30_000))
     assert not text & set(evaluate.held_out_stories(300))
+
+
+@pytest.mark.parametrize(
+    "steps", [400, pytest.param(train.STEPS, marks=pytest.mark.slow)]
+)
+def test_which_held_out_sentences_were_seen(pocket, steps):
+    """The file that notebook 07 reads, from a tenth of the rows and all."""
+    tokenizer, stored = (
+        pocket.tokenizer,
+        json.loads(seen.SEEN.read_text("utf-8")),
+    )
+    rows = train.training_rows(tokenizer, steps)
+    found = seen.seen_sentences(rows, tokenizer)
+    whole = steps == train.STEPS
+    assert found == stored if whole else set(found) < set(stored)
+    assert len(found) > 0.75 * len(stored)
+    texts = llamalib.held_out_texts(pocket)
+    asked = [s for text in texts for s in seen.sentences(text)]
+    assert (len(asked), sum(s in stored for s in asked)) == (267, 129)
+    # the sentences of one text, and no token between two of them is lost
+    text = 'Is it? "No!" said Leo.\n1 + 1 = 2\n'
+    assert seen.sentences(text) == ["Is it?", '"No!" said Leo.', "1 + 1 = 2"]
 
 
 def test_every_kind_of_document():

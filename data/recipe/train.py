@@ -4,17 +4,27 @@ import hashlib
 import math
 import time
 
+import corpus
 import torch
 import torch.nn.functional as F
 from tqdm import tqdm
 
+from lessons.texts import pack_rows
 from llamalib import Llama
 
 ROW = 256  # positions in a row: the length that is trained
 BATCH = 16  # rows in a step
+STEPS = 4000
 PEAK_LR = 2e-3
 WARM_UP = 100  # steps
 SAVE_EVERY = 100  # steps
+
+
+def training_rows(tokenizer, steps: int = STEPS) -> torch.Tensor:
+    """Return the ids that this many steps read, (steps · BATCH, ROW + 1)."""
+    n = steps * BATCH
+    texts = corpus.documents("train", 100 * n)
+    return pack_rows(texts, tokenizer, n, ROW)
 
 
 def learning_rate(step: int, steps: int, peak: float, warm_up: int) -> float:

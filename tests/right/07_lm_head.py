@@ -20,5 +20,7 @@ def mean_surprisal(logits, tokens):
 
 # %% exercise 3: from the mean loss
 def bits_per_byte(llama, text):
+    from llamalib import text_loss
+
     n = len(llama.tokenizer.encode(text, bos=False, eos=False))
     return text_loss(llama, text) * n / math.log(2) / len(text.encode())
