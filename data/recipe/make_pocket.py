@@ -21,15 +21,14 @@ import bpe
 import corpus
 import evaluate
 import publish
+import token_counts
 import torch
 import train
 
-from lessons.texts import pack_rows
 from llamalib import LLAMA_1B, save
 from llamalib.load import ROOT
 from llamalib.tokenizer import Tokenizer
 
-STEPS = 4000
 N_RANKS = 3072
 SHAPE = dict(dim=256, n_layers=6, n_heads=8, n_kv_heads=2)  # else the 1B's
 
@@ -43,10 +42,8 @@ def main(argv=None):
     tokenizer = Tokenizer(bpe.train_ranks(texts, N_RANKS))
     config = replace(LLAMA_1B, vocab_size=tokenizer.n_words, **SHAPE)
 
-    n_rows = args.steps * train.BATCH
-    say(f"2/4 corpus: {n_rows * train.ROW:,} tokens")
-    texts = corpus.documents("train", 100 * n_rows)
-    rows = pack_rows(texts, tokenizer, n_rows, train.ROW)
+    say(f"2/4 corpus: {args.steps * train.BATCH * train.ROW:,} tokens")
+    rows = token_counts.training_rows(tokenizer, args.steps)
 
     say(f"3/4 training: {args.steps} steps on {device}")
     args.build.mkdir(parents=True, exist_ok=True)
@@ -59,6 +56,7 @@ def main(argv=None):
         done = Path(temporary) / "checkpoint"
         save(llama, done)
         write_log(done / "training_log.csv", log)
+        token_counts.write(done, rows, tokenizer.n_words)
         figures = evaluate.measure(done)
         figures["training"] = {
             "tokens": log[-1][1],
@@ -84,7 +82,7 @@ def parse(argv):
     add = parser.add_argument
     add("--out", type=Path, default=evaluate.POCKET)
     add("--build", type=Path, default=ROOT / "data" / "build")
-    add("--steps", type=int, default=STEPS)
+    add("--steps", type=int, default=token_counts.STEPS)
     args = parser.parse_args(argv)
     if args.steps < 1:
         parser.error(f"--steps is {args.steps}; expected at least 1")
