@@ -13,6 +13,7 @@ from tests.helpers import code_cells
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))
 
+import corpus  # noqa: E402
 import token_counts  # noqa: E402
 import train  # noqa: E402
 
@@ -41,6 +42,9 @@ def test_the_counts_are_those_of_the_pockets_training(pocket, counts):
     assert few.shape == (20 * train.BATCH, train.ROW + 1)
     found = few.flatten().bincount(minlength=len(counts))
     assert (found <= torch.tensor(counts)).all()
+    first = next(iter(corpus.documents("train", 1)))
+    ids = t.encode(first, bos=True, eos=True)[: train.ROW]
+    assert few[0, : len(ids)].tolist() == ids
 
 
 @pytest.mark.slow
