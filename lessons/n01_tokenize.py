@@ -5,6 +5,7 @@ import re
 from itertools import cycle
 
 import ipywidgets as ipw
+from matplotlib.patches import Rectangle
 
 from . import charts
 from .judge import Wrong, agree, draws, exercise, vary
@@ -13,7 +14,8 @@ from .play import Play, token_texts
 from .theme import canvas, plain, visible
 
 TINTS = ("#f6e3ee", "#e6b8d1")  # of the token's colour, alternating
-CONTROL = "#dddddd"  # behind a special token
+CONTROL = "#dddddd"  # behind a special token, or what is cut already
+TRIED = "#fbe3c0"  # behind what does not match
 
 
 def token_rows(rows, title):
@@ -28,6 +30,33 @@ def token_rows(rows, title):
         charts.write(ax, 0, top, name, ha="left", color="#555555")
         charts.boxes(ax, top + 10, labels, places, cycle(TINTS))
         top += 30 + 22 * lines
+    return fig
+
+
+def pattern_steps(text, steps):
+    """Draw how a pattern cuts a text, one step a row.
+
+    steps: (start, end, words, cut): what an alternative takes of the text;
+    cut: whether it matches, and the text is cut there.
+    """
+    fig, ax = charts.page(12 + 30 * len(steps))
+    labels, size = [visible(character) for character in text], 24
+    for row, (start, end, words, cut) in enumerate(steps):
+        top = 8 + 30 * row
+        for i, label in enumerate(labels):
+            tried = start <= i < end
+            fill = CONTROL if i < start else TINTS[1] if tried else "white"
+            fill = TRIED if tried and not cut else fill
+            at = size * i + 2, top
+            style = dict(fc=fill, ec="#999999", lw=0.8)
+            ax.add_patch(Rectangle(at, size, size, **style))
+            tone = "#999999" if i < start else "black"
+            middle = at[0] + size / 2, top + size / 2 - 1
+            charts.write(ax, *middle, label, 11, color=tone)
+        verdict = "cut" if cut else "fails"
+        words = plain(f"{words}: {verdict}")
+        left = size * len(text) + 16
+        charts.write(ax, left, top + size / 2, words, 10, ha="left")
     return fig
 
 

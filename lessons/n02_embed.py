@@ -56,6 +56,48 @@ def norm_histogram(lengths, special, marks):
     return charts.finish(ax, "", label, "tokens", legend="above")
 
 
+def by_count(times, cosines, chance):
+    """Draw n tokens' cosines by how often each occurred in training.
+
+    chance: cosines of random vectors are seldom larger than this.
+    """
+    fig, ax = canvas(3.4)
+    times, zero = array(times), 0.3  # where "never" is on a log axis
+    places, never = np.maximum(times, zero), (times == 0).sum()
+    ax.axhspan(-chance, chance, color="#dddddd", label="random vectors")
+    style = dict(ms=3, alpha=0.5, color=COLOURS["token"], label="tokens")
+    ax.plot(places, array(cosines), "o", **style)
+    charts.note(ax, zero, 1, f"{never:,} tokens", 6, -3, va="top", size=9)
+    texts = "never" if never else "", *(f"{10**i:,}" for i in range(7))
+    ticks = dict(zip((zero, *(10**i for i in range(7))), texts))
+    charts.log_axis(ax, "x", list(ticks), ticks.get)
+    labels = "times in training (log scale)", "cosine"
+    return charts.finish(ax, "", *labels, legend="above")
+
+
+def directions(points, axes, spread):
+    """Draw (n, 2) points and two directions; the spread by angle, (180,)."""
+    points, axes = array(points), array(axes)
+    fig, (ax, curve) = panels(3.6, 2, width_ratios=(1, 1))
+    ax.plot(*points.T, "o", ms=4, color=COLOURS["token"])
+    far = max(points, key=lambda p: abs(p @ axes[1]))
+    shadow = far @ axes[0] * axes[0]
+    ax.plot(*zip(far, shadow), ":", color="#777777")
+    charts.lines(curve, {"": spread}, [("plain", "-")], range(180))
+    for name, axis in zip(("first", "second"), axes):
+        reach = abs(points @ axis).max() * axis
+        ends = dict(arrowprops=dict(arrowstyle="<->", lw=1.5))
+        ax.annotate("", reach, -reach, **ends)
+        angle = np.degrees(np.arctan2(axis[1], axis[0])) % 180
+        charts.mark_x(curve, angle, name)
+        reach = reach * (1 if reach[1] > 0 else -1)
+        charts.note(ax, *reach, name, 4, 4)
+    ax.margins(0.12)
+    charts.finish(ax, "points", "x", "y", aspect="equal", adjustable="datalim")
+    labels = "angle of the direction (degrees)", "sum of squares"
+    return charts.finish(curve, "spread", *labels, ylim=(0, None))
+
+
 def neighbours(nearest):
     """Draw the nearest tokens of a few tokens: (text, names, cosines) each."""
     n = len(nearest[0][1])

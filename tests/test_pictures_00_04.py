@@ -83,6 +83,17 @@ def test_tokens_show_text_id_and_bytes(pocket, plays):
     assert "<|eot_id|>" in found and found[-1] == "special"
 
 
+def test_pattern_steps_show_what_fails():
+    steps = [(0, 2, "takes two", False), (0, 1, "takes one", True)]
+    ax = nb01.pattern_steps("a b", steps).axes[0]
+    words = texts(ax.texts)
+    assert words[:4] == ["a", "␣", "b", "takes two: fails"]
+    assert words[-1] == "takes one: cut"
+    tones = [box.get_facecolor() for box in ax.patches]
+    assert tones[0] == tones[1] != tones[2]  # tried
+    assert tones[3] != tones[0] and tones[4] == tones[2]
+
+
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "$", "a" * 100_000])
 def test_texts_of_all_kinds(plays, text):
     found = shown(plays["tokens"], text)
@@ -108,6 +119,24 @@ def test_nearest_draws_the_largest_cosines(pocket, plays, centre):
     labels = texts(ax.get_yticklabels())
     assert labels == [visible(name) for name in names[1:]]
     assert crowd.patches[0].get_data().values.sum() == len(W) - 1
+
+
+def test_directions_marks_the_largest_spread():
+    points = torch.tensor([[3.0, 3.0], [-3.0, -3.0], [1.0, -1.0], [-1.0, 1.0]])
+    turns = torch.arange(180).deg2rad()
+    along = points @ torch.stack([turns.cos(), turns.sin()])  # (4, 180)
+    axes = torch.linalg.svd(points, full_matrices=False).Vh
+    fig = nb02.directions(points, axes, along.square().sum(0))
+    curve, *marks = fig.axes[1].lines
+    assert curve.get_ydata().argmax() == 45
+    assert [m.get_xdata()[0] for m in marks] == pytest.approx([45, 135])
+
+
+def test_a_token_that_never_occurs_is_drawn():
+    ax = nb02.by_count([0, 0, 7], [1.0, 0.9, 0.1], 0.2).axes[0]
+    assert ax.lines[0].get_xydata()[2].tolist() == [7, 0.1]
+    assert "2 tokens" in texts(ax.texts)
+    assert texts(ax.get_xticklabels())[0] == "never"
 
 
 def test_nearest_says_why_a_text_is_no_token(pocket, plays):

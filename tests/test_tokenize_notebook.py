@@ -1,6 +1,7 @@
 """Notebook 01's statements about published tokenizers, on their files."""
 
 import ast
+import random
 
 import pytest
 import regex
@@ -85,8 +86,7 @@ def test_llama_3(llama3_tokenizer, languages):
     assert spaced == [*ids, 220]  # a space at the end is a token of its own
     for text, _, count in languages.values():
         assert len(t.encode(text, bos=False, eos=False)) == count, text
-    costs = value_of("COSTS", family=value_of("family"))
-    for text, count in costs.items():
+    for text, count in value_of("COSTS").items():
         assert len(t.encode(text, bos=False, eos=False)) == count, text
     assert t.n_words == LLAMA_1B.vocab_size == 128_256
 
@@ -109,3 +109,57 @@ def test_merging_takes_the_lowest_rank_then_the_leftmost():
     assert by_rank(b"", ranks) == []
     ranks[b"abc"] = 259  # no merge makes it, but it is the whole word
     assert by_rank(b"abc", ranks) == [b"abc"]
+
+
+CUTS = {
+    "it's WE'LL": ["it", "'s", " WE", "'LL"],
+    " list (list)": [" list", " (", "list", ")"],
+    "1234567 km": ["123", "456", "7", " km"],
+    "wait ...\n\nso": ["wait", " ...\n\n", "so"],
+    "a \n b": ["a", " \n", " b"],
+    "a   b  ": ["a", "  ", " b", "  "],
+    "x  1": ["x", " ", " ", "1"],
+    "'tis": ["'t", "is"],
+    "x = 10000": ["x", " =", " ", "100", "00"],
+}
+
+
+def test_the_pattern_cuts_a_text_into_words():
+    alternatives = value_of("ALTERNATIVES")
+    assert "|".join(alternatives) == SPLIT_PATTERN
+    for text, expected in CUTS.items():
+        assert regex.findall(SPLIT_PATTERN, text) == expected
+    # the picture's steps: what matches is a cut, by this alternative
+    text, at = "a   b", 0
+    for start, end, words, cut in value_of("STEPS"):
+        assert start == at
+        if cut:
+            tries = (regex.match(a, text, pos=at) for a in alternatives)
+            found = [m and m.end() for m in tries]
+            first = next(i for i, stop in enumerate(found) if stop)
+            assert (first + 1, found[first]) == (int(words[0]), end)
+            at = end
+    assert at == len(text)
+
+
+HARD = [
+    "👩‍👩‍👧‍👦 🇫🇷 ❤️ 🙂🙃",
+    "日本語と中文, 그리고 한국어。",
+    "a\n\nb\r\nc\r\r\n  d \t\n\n\n",
+    "\x00\x7f\ufeff\u200b مرحبا नमस्ते ½²",
+    "",
+]
+SYMBOLS = [*"etaoinsHT'.,-!#1234567  \n\t", "\r\n", *"éя日水語🦙🙂", "\u200d"]
+
+
+def test_encoding_by_hand_is_the_tokenizers(pocket):
+    """The loop of the notebook on 2,000 texts; the pattern loses nothing."""
+    ranks = pocket.tokenizer.ranks
+    names = names_of("def lowest_pair")
+    exec(source_of("def naive_encode").split("\n\n\n")[0], names)
+    draw = random.Random(1)
+    drawn = ["".join(draw.choices(SYMBOLS, k=12)) for _ in range(2000)]
+    for text in [value_of("TEXT"), *HARD, *CUTS, *drawn]:
+        expected = pocket.tokenizer.encode(text, bos=False, eos=False)
+        assert names["naive_encode"](text, ranks) == expected
+        assert "".join(regex.findall(SPLIT_PATTERN, text)) == text

@@ -22,6 +22,7 @@ import corpus
 import evaluate
 import publish
 import seen
+import token_counts
 import torch
 import train
 
@@ -56,6 +57,7 @@ def main(argv=None):
         done = Path(temporary) / "checkpoint"
         save(llama, done)
         write_log(done / "training_log.csv", log)
+        token_counts.write(done, rows, tokenizer.n_words)
         figures = evaluate.measure(done)
         figures["training"] = {
             "tokens": log[-1][1],

@@ -8,6 +8,8 @@ def one_hot_batch(ids, V):
 
 
 # %% exercise 2
+# The formula subtracts nearly equal numbers if rows are close together and far
+# from 0: center the rows first then, which changes no distance.
 def nearest_by_distance(table, i, k):
     squares = table.norm(dim=1) ** 2  # (V,)
     distances = squares - 2 * (table @ table[i]) + squares[i]  # (V,)
