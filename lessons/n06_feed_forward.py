@@ -14,7 +14,7 @@ from . import charts
 from .judge import Wrong, agree, close, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
-from .theme import COLOURS, array, canvas, panels, spaced
+from .theme import COLOURS, array, canvas, panels
 
 ZERO = dict(color=COLOURS["other"], lw=0.8)
 
@@ -54,23 +54,6 @@ def one_gate() -> Play:
     z = ipw.FloatSlider(1, min=-5, max=5, description="z")
     up = ipw.FloatSlider(2, min=-2, max=2, description="up")
     return Play(draw, z=z, up=up)
-
-
-def gate_openness(share, quantiles):
-    """Draw L layers' shares of open gates, and gates' quantiles (L, 5)."""
-    layers, tone = np.arange(len(share)), COLOURS["feed-forward"]
-    fig, (left, right) = panels(3.3, 2, sharex=True)
-    left.bar(layers, array(share), color=tone)
-    charts.mark_y(left, 0.5, "half of the gates")
-    charts.finish(left, "Open gates", "layer", "share with z > 0", ylim=(0, 1))
-    right.axhline(0, **ZERO)
-    low, first, half, third, high = array(quantiles).T  # (L,) each
-    right.vlines(layers, low, high, color=tone, lw=1.5)
-    right.bar(layers, third - first, 0.6, first, color=tone)
-    right.hlines(half, layers - 0.3, layers + 0.3, color="white", lw=2)
-    right.set_xticks(spaced(len(share), 12))
-    name = "Values: median, middle 50 %, 5 % to 95 %"
-    return charts.finish(right, name, "layer", "value of the gate, silu(z)")
 
 
 def stream_norms(norms, labels):

@@ -5,6 +5,7 @@ import torch
 
 from llamalib import LLAMA_1B, FeedForward
 from tests.helpers import small_config
+from tests.taught import taught
 
 
 def network(D=8, hidden=24):
@@ -35,6 +36,7 @@ def test_neuron_by_neuron():
         (3072, 256, 1.0, 8192),
         (4096, 1024, 1.3, 14336),
         (8192, 4096, 1.3, 28672),
+        (16384, 4096, 1.2, 53248),
         (4096, 256, None, 11008),  # Llama 1 and 2, 7B
     ],
 )
@@ -42,3 +44,13 @@ def test_hidden_sizes(dim, multiple_of, ffn_dim_multiplier, hidden_dim):
     config = replace(LLAMA_1B, dim=dim, multiple_of=multiple_of)
     config = replace(config, ffn_dim_multiplier=ffn_dim_multiplier)
     assert config.hidden_dim == hidden_dim
+    (by_notebook,) = taught("06_feed_forward", "ffn_hidden_dim")
+    assert by_notebook(dim, multiple_of, ffn_dim_multiplier) == hidden_dim
+
+
+def test_the_notebooks_function_is_the_module():
+    (feed_forward,) = taught("06_feed_forward", "feed_forward")
+    ffn, g = network(), torch.Generator().manual_seed(1)
+    w1, w2, w3 = ffn.w1.weight, ffn.w2.weight, ffn.w3.weight
+    x = torch.randn(2, 5, 8, generator=g)
+    assert torch.allclose(feed_forward(x, w1, w2, w3), ffn(x), atol=1e-4)
