@@ -193,7 +193,8 @@ def scale_frequencies(freqs: Tensor, factor: float) -> Tensor:
 
     freqs: (hd/2,) float32, radians per position; returns the same.
     factor: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B.
-    Source: the published configurations (`rope_scaling` of type "llama3").
+    Source: `apply_scaling` in Meta's code; the published configurations
+    (`rope_scaling` of type "llama3").
     """
     wavelength = 2 * math.pi / freqs  # (hd/2,) positions per rotation
     smooth = (ORIGINAL_CONTEXT / wavelength - LOW_FREQ_FACTOR) / (
