@@ -120,7 +120,7 @@ class Outcome:
     r"""A model's loss on some texts, and its continuation of a prompt.
 
     losses: nats per token, of each text.
-    unchanged: of a broken model, the losses of the unchanged one.
+    unchanged: for a broken model, the losses of the unchanged model.
     """
 
     losses: tuple[float, ...]
