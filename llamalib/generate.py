@@ -143,7 +143,7 @@ class LayerCache:
     """Keys and values of one layer: `k` and `v`, each (B, KV, S, hd).
 
     S is the capacity. The first `length` columns are filled. `KVCache`
-    counts them, after all layers of a pass have begun at the same column.
+    updates `length` after all layers have stored the tokens of a pass.
     """
 
     def __init__(self, k: Tensor, v: Tensor):
@@ -174,8 +174,8 @@ class KVCache:
     row, for `generate_batch`; None: no padding. Row b stores position p in
     column p + padding[b].
     device, dtype: those of the model.
-    `layers[i]` is layer i's `LayerCache`. Use it without gradients: what it
-    holds is written in place.
+    `layers[i]` is layer i's `LayerCache`. Use it without gradients: its
+    tensors are written in place.
     """
 
     def __init__(
@@ -288,8 +288,8 @@ def make_sampler(
 ) -> Callable[[Tensor], Tensor]:
     r"""Return the function that chooses the next ids (B,) from logits (B, V).
 
-    seed: row b draws from its own generator, with seed + b: in a batch it
-    draws what it draws alone with that seed. None: PyTorch's default
+    seed: row b draws from its own generator, with seed + b: the same random
+    numbers as it would draw alone with that seed. None: PyTorch's default
     generator.
     temperature, top_k, top_p: see `sample`.
     """

@@ -192,7 +192,8 @@ def scale_frequencies(freqs: Tensor, factor: float) -> Tensor:
     interpolated.
 
     freqs: (hd/2,) float32, radians per position; returns the same.
-    factor: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B.
+    factor: 8 for Llama 3.1, 32 for Llama 3.2 1B and 3B and the pocket.
+
     Source: `apply_scaling` in Meta's code; the published configurations
     (`rope_scaling` of type "llama3").
     """
@@ -334,7 +335,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then the feed-forward network, each behind a norm.
+    """Attention, then the feed-forward network, each after a norm.
 
     Each adds its result to the residual stream.
     """
