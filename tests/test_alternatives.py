@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from lessons import alternatives as shipped
 from llamalib.load import ROOT
 from llamalib.probe import replaced
 
@@ -40,6 +41,34 @@ def test_a_gate_less_network_has_as_many_parameters():
     )
     counts = [sum(p.numel() for p in m.parameters()) for m in (gated, plain)]
     assert counts[0] == counts[1]
+
+
+def test_a_run_begins_as_the_shipped_one():
+    (first, *_) = shipped.read_runs(["LayerNorm"])["LayerNorm"]
+    threads = torch.get_num_threads()
+    found = shipped.first_steps("LayerNorm", steps=20)
+    assert found == pytest.approx(first["loss"][:2], abs=0.005)
+    assert torch.get_num_threads() == threads
+
+
+def test_every_variant_has_its_runs():
+    for name, runs in shipped.read_runs(VARIANTS).items():
+        assert [run["seed"] for run in runs] == [0, 1, 2], name
+        assert {run["steps"] for run in runs} == {alternatives.STEPS}
+        assert all(run["minutes"] <= 5 for run in runs)
+    with pytest.raises(ValueError, match="no runs of .'no llama'."):
+        shipped.read_runs(["Llama", "no llama"])
+
+
+def test_a_run_that_ended_early_has_no_last_loss(tmp_path, monkeypatch):
+    run = dict(name="a", seed=0, steps=100, loss=[8.0], held_out=[8.1, 7.0])
+    whole = run | dict(name="b", held_out=[8.1, 7.0, 6.0])
+    found = dict(about=dict(mean_of=10, every=50), runs=[run, whole])
+    monkeypatch.setattr(shipped, "FILE", tmp_path / "runs.json")
+    shipped.FILE.write_text(json.dumps(found), encoding="utf-8")
+    losses = shipped.final_losses("a", "b")
+    assert losses == {"a": [float("inf")], "b": [6.0]}
+    assert shipped.training_curves("a", "b", own=[8.0])
 
 
 def test_runs_are_kept_and_not_repeated(tmp_path, capsys):

@@ -214,18 +214,21 @@ def build(variant: Variant, vocab_size: int, seed: int) -> Llama:
     return llama
 
 
-def run(name: str, seed: int, steps: int) -> dict:
-    """Train one variant; return its curves, as alternatives.json has them."""
+def run(name: str, seed: int, steps: int, until: int | None = None) -> dict:
+    """Train one variant; return its curves, as alternatives.json has them.
+
+    until: stop after this many of the steps; None: after all.
+    """
     torch.set_num_threads(1)
     variant, start = VARIANTS[name], time.process_time()
     tokenizer = Tokenizer.from_file(POCKET / "tokenizer.model")
-    n = steps * BATCH
+    n = (until or steps) * BATCH
     texts = own_documents(8 * n + 100, seed=f"alternatives {seed}")
     rows = pack_rows(texts, tokenizer, n, ROW)
     held_out = held_out_rows(tokenizer)
     llama = build(variant, tokenizer.n_words, seed)
     with replaced(**variant.functions):
-        losses, at = learn(llama, rows, variant.warm_up, held_out)
+        losses, at = learn(llama, rows, steps, variant.warm_up, held_out)
     found = dict(name=name, seed=seed, steps=steps)
     found["parameters"] = sum(p.numel() for p in llama.parameters())
     found["loss"] = [
@@ -239,13 +242,14 @@ def run(name: str, seed: int, steps: int) -> dict:
     return found | dict(minutes=round(minutes, 1))
 
 
-def learn(llama, rows, warm_up, held_out) -> tuple[list, list]:
+def learn(llama, rows, steps, warm_up, held_out) -> tuple[list, list]:
     """Train on each row once; return all losses, and some held-out ones.
 
-    A run whose loss is no number any more ends there.
+    steps: of the whole run; the rows may end earlier. A run whose loss is no
+    number any more ends there.
     """
     optimizer = train.make_optimizer(llama)
-    steps, losses = len(rows) // BATCH, []
+    losses = []
     at = [held_out_loss(llama, held_out)]
     for step, batch in enumerate(rows.split(BATCH)):
         loss = train.loss_of(llama, batch, torch.float32)

@@ -97,7 +97,8 @@ def describe_machine(device) -> str:
         return f"one {torch.cuda.get_device_name()}"
     threads = torch.get_num_threads()
     best = torch.backends.cpu.get_cpu_capability()
-    return f"{threads} CPU threads, {platform.machine()} with {best}"
+    plural = "s" if threads > 1 else ""
+    return f"{threads} CPU thread{plural}, {platform.machine()} with {best}"
 
 
 def say(line):
