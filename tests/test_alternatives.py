@@ -15,7 +15,6 @@ sys.path.insert(0, str(ROOT / "data" / "recipe"))
 import alternatives  # noqa: E402
 from alternatives import VARIANTS  # noqa: E402
 
-
 # No notebook draws these: one seed showed no more than noise.
 ONE_SEED = {"narrow heads", "narrow heads, no division"}
 
