@@ -2,8 +2,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from llamalib import LLAMA_1B, FeedForward
+from llamalib import (
+    LLAMA_1B,
+    FeedForward,
+    TransformerBlock,
+    causal_mask,
+    precompute_freqs_cis,
+)
 from tests.helpers import small_config
 from tests.taught import taught
 
@@ -54,3 +61,30 @@ def test_the_notebooks_function_is_the_module():
     w1, w2, w3 = ffn.w1.weight, ffn.w2.weight, ffn.w3.weight
     x = torch.randn(2, 5, 8, generator=g)
     assert torch.allclose(feed_forward(x, w1, w2, w3), ffn(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("add", [True, False])
+def test_a_random_stack_without_the_sum(add):
+    """What notebook 06 says of 16 blocks: gradient, and likeness of tokens."""
+    torch.manual_seed(0)
+    config = replace(LLAMA_1B, dim=256, n_heads=8, n_kv_heads=2)
+    x = first = torch.randn(64, 256).requires_grad_()
+    freqs_cis = precompute_freqs_cis(config.head_dim, 64)
+    for _ in range(16):
+        block = TransformerBlock(config).requires_grad_(False)
+        for weight in block.parameters():
+            if weight.dim() == 2:  # size 1
+                weight.normal_(std=weight.shape[1] ** -0.5)
+        h = block.attention_norm(x)
+        h = block.attention(h, freqs_cis, causal_mask(64))
+        x = x + h if add else h
+        h = block.feed_forward(block.ffn_norm(x))
+        x = x + h if add else h
+    end = torch.randn_like(x)
+    (x * end).sum().backward()
+    growth = first.grad.norm() / end.norm()
+    alike = F.cosine_similarity(x[10:, None], x[None, 10:], dim=-1).mean()
+    if add:
+        assert growth < 20 and alike < 0.6
+    else:
+        assert 100 < growth < 1000 and alike > 0.8
