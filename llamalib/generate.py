@@ -73,9 +73,9 @@ def top_k_logits(logits: Tensor, k: int) -> Tensor:
 
 
 def top_p_logits(logits: Tensor, p: float) -> Tensor:
-    r"""Keep the most probable tokens whose probabilities sum to at least p.
+    r"""Keep the smallest set of tokens whose probabilities sum to at least p.
 
-    It is the smallest such set. All other logits become -inf.
+    All other logits become -inf.
 
     logits: (..., V); returns the same shape.
     p: in (0, 1]. The most probable token is always kept.
@@ -152,8 +152,8 @@ class LayerCache:
     def update(self, xk: Tensor, xv: Tensor) -> tuple[Tensor, Tensor]:
         r"""Store keys and values of T tokens; return all keys and values.
 
-        They come after the first `length` tokens; `KVCache.advance` changes
-        `length`.
+        The new ones follow the first `length` tokens; `KVCache.advance`
+        changes `length`.
         xk, xv: (B, T, KV, hd).
         Returns two tensors (B, length + T, KV, hd): views, not copies.
         """
@@ -219,8 +219,8 @@ class KVCache:
     def mask(self, T: int) -> Tensor | None:
         r"""Return the causal mask of the next T tokens, (T, length + T).
 
-        With padding it is (B, 1, T, length + T) and hides the padding. None:
-        a single token sees everything.
+        With padding it is (B, 1, T, length + T) and hides the padding.
+        Without padding a single token needs no mask: None.
         """
         end, device = self.length + T, self.freqs_cis.device
         if self.padding is None:
@@ -288,8 +288,8 @@ def make_sampler(
 ) -> Callable[[Tensor], Tensor]:
     r"""Return the function that chooses the next ids (B,) from logits (B, V).
 
-    seed: row b draws from its own generator, with seed + b: the same random
-    numbers as it would draw alone with that seed. None: PyTorch's default
+    seed: row b has its own generator, with seed + b. So it draws the same
+    random numbers as it would alone with that seed. None: PyTorch's default
     generator.
     temperature, top_k, top_p: see `sample`.
     """

@@ -266,7 +266,7 @@ def attention(
     q, k, v = (x.transpose(-3, -2) for x in (xq, xk, xv))
     KV, T, G = k.shape[-3], q.shape[-2], q.shape[-3] // k.shape[-3]
     # Treat the G heads of a group as G·T queries of their KV head: so no key
-    # or value is repeated, and each is read once.
+    # or value is repeated.
     q = q.unflatten(-3, (KV, G)).flatten(-3, -2)  # (..., KV, G·T, hd)
     if mask is not None:  # the same for each head of the group
         mask = torch.cat([mask.type_as(q)] * G, dim=-2)  # (..., G·T, S)
@@ -374,7 +374,7 @@ class Llama(nn.Module):
         self.config, self.tokenizer = config, None
         self.name, self.note = "", ""  # `load` sets these and the tokenizer
         D, V, L = config.dim, config.vocab_size, config.n_layers
-        # fork_rng: PyTorch's own draws, replaced below, change no seed
+        # fork_rng keeps PyTorch's own draws from advancing the random state
         with torch.random.fork_rng(devices=[]):
             self.tok_embeddings = nn.Embedding(V, D)
             self.layers = nn.ModuleList(

@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-@torch.inference_mode()
+@torch.inference_mode()  # computes no gradients
 def text_loss(llama: Llama, text: str) -> float:
     """Return the mean of -ln p over the tokens of a text, in nats."""
     ids = llama.tokenizer.encode(text, bos=True, eos=False)

@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
+import llamalib
 from lessons import export
 from llamalib.load import ROOT
 
@@ -171,3 +173,38 @@ def test_a_wrong_tag_is_named(series):
 def test_a_cell_that_would_be_changed_is_refused(series, source, said):
     with pytest.raises((ValueError, SyntaxError), match=said):
         series(n00_a=[("llamalib:model", source)])
+
+
+class Copied(ast.NodeTransformer):
+    """Change the cells as notebook 09 tells those who copy them."""
+
+    def visit_ImportFrom(self, node):
+        return None if node.module.startswith("llamalib") else node
+
+    def visit_FunctionDef(self, node):
+        return None if node.name == "generate" else self.generic_visit(node)
+
+    def visit_Expr(self, node):
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        return None if "check_sampling" in names else self.generic_visit(node)
+
+
+def test_the_cells_copied_for_coursework_generate(pocket):
+    names = {"__name__": "coursework"}
+    for notebook in export.notebooks(ROOT):
+        if notebook.parent.name == "appendix":
+            continue
+        for module, source in export.tagged_cells(notebook):
+            if module in ("model", "generate"):
+                tree = Copied().visit(ast.parse(source))
+                exec(compile(tree, notebook.name, "exec"), names)
+    config = names["ModelArgs"](**vars(pocket.config))
+    own = names["Llama"](config, tied=pocket.tied).requires_grad_(False)
+    own.load_state_dict(pocket.state_dict())
+    ids = pocket.tokenizer.encode("The capital", bos=True, eos=False)
+    stop = pocket.tokenizer.stop_tokens
+    for how in ({}, dict(temperature=0.8, top_k=20, top_p=0.9, seed=3)):
+        expected = [*llamalib.generate(pocket, ids, max_new_tokens=20, **how)]
+        choose = names["make_sampler"]("cpu", 1, how.pop("seed", None), **how)
+        steps = names["decode_loop"](own, torch.tensor([ids]), 20, choose)
+        assert [*names["until_stop"](steps, stop)] == expected

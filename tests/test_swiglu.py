@@ -11,7 +11,9 @@ from llamalib import (
     causal_mask,
     precompute_freqs_cis,
 )
-from tests.helpers import small_config
+from llamalib.load import ROOT
+from llamalib.probe import record, replaced
+from tests.helpers import code_cells, small_config
 from tests.taught import taught
 
 
@@ -88,3 +90,33 @@ def test_a_random_stack_without_the_sum(add):
         assert growth < 20 and alike < 0.6
     else:
         assert 100 < growth < 1000 and alike > 0.8
+
+
+def unmasked(T, S=None, device=None):
+    return torch.zeros(T, T)
+
+
+def unrotated(xq, xk, freqs_cis):
+    return xq, xk
+
+
+@pytest.mark.parametrize(
+    ("changes", "low", "high"),
+    [
+        ({}, 0.05, 0.15),
+        ({"causal_mask": unmasked}, 0.3, 0.5),
+        ({"apply_rotary_emb": unrotated}, 0.3, 0.5),
+    ],
+)
+def test_the_position_after_a_random_first_token(pocket, changes, low, high):
+    """The largest R² of a probe of all blocks, as notebook 06 says."""
+    cells = code_cells(ROOT / "notebooks" / "06_feed_forward.ipynb")
+    (source,) = (s for _, s in cells if s.startswith("def position_r2"))
+    names = {"torch": torch, "F": F}
+    exec(source, names)
+    g = torch.Generator().manual_seed(0)
+    rows = torch.randint(pocket.tokenizer.bos_id, (160, 96), generator=g)
+    with replaced(**changes):
+        seen = record(pocket, rows)
+    found = [names["position_r2"](seen[f"layers.{i}.out"]) for i in range(6)]
+    assert low < max(found) < high
