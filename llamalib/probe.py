@@ -53,7 +53,7 @@ __all__ = [
 @torch.inference_mode()  # computes no gradients
 def text_loss(llama: Llama, text: str) -> float:
     """Return the mean of -ln p over the tokens of a text, in nats."""
-    ids = llama.tokenizer.encode(text, bos=True, eos=False)
+    ids = llama.tokenizer.encode(text, bos=True, eos=False)  # bos: see 01
     tokens = torch.tensor(ids, device=llama.device)  # (T,)
     logits = llama(tokens)  # (T, V)
     # row t predicts token t + 1

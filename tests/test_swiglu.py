@@ -90,6 +90,9 @@ def test_a_random_stack_without_the_sum(add):
         assert growth < 20 and alike < 0.6
     else:
         assert 100 < growth < 1000 and alike > 0.8
+        by_token = first.grad.norm(dim=-1) / end.norm(dim=-1)  # (T,)
+        share = by_token[0] ** 2 / by_token.square().sum()
+        assert share > 0.9 and by_token[16:].max() < 0.01
 
 
 def unmasked(T, S=None, device=None):
