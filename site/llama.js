@@ -695,7 +695,7 @@ const sampling = {
     rows.push([`${with_commas(others.length)} others`, others]);
     const sum = (x, ids) => ids.reduce((total, i) => total + x[i], 0);
     const longest = Math.max(...rows.flatMap(([, ids]) => [sum(before, ids), sum(after, ids)]));
-    const settings = `T ${temperature}, k ${k || "off"}, p ${top_p}`;
+    const settings = `τ ${temperature}, k ${k || "off"}, p ${top_p}`;
     part.show(table(`${end_of(text)} Grey: cut off.`, ["next token", "as it is", settings,
       "drawn"], rows.map(([name, ids]) => {
         const is_kept = ids.some((i) => cut[i] > -Infinity);
