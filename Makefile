@@ -34,7 +34,7 @@ run: export LLAMA_PROMPT := $(value PROMPT)
 run: $(VENV)/base.done ## continue a prompt: make run PROMPT="…"
 	$(PY) -m llamalib run
 
-lab: $(VENV)/base.done ## open the series in JupyterLab, in your own copy
+lab: $(VENV)/base.done ## open the series in JupyterLab, in your own copy: make lab LAB_FLAGS=--no-browser
 	$(PY) -m lessons lab --work '$(WORK)' -- $(LAB_FLAGS)
 
 course: $(VENV)/base.done ## write the assignments of a course, for students and teachers

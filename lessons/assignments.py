@@ -146,7 +146,9 @@ def write_course(notebooks: list[str], out: Path) -> None:
     with TemporaryDirectory() as folder:
         build(chosen, Path(folder))
         update_copy(Path(folder), out, "--out")
-    print(f"{len(chosen)} notebooks in student, teacher and otter of {out}")
+    files = f"{len(chosen)} notebook{'s' * (len(chosen) != 1)}"
+    print(f"{files} in {out}: hand out student/ and students.md")
+    print("teacher/ and otter/ have the solutions: keep them")
 
 
 def find_notebook(name: str) -> Path:

@@ -110,18 +110,38 @@ class Guarded:
             found = describe(self.function)
             raise Wrong(f"your answer is {found}; expected a function")
         given, options = copies(args), copies(kwargs)
+        self.require_arguments(given, options)
         try:
             self.last = self.function(*given, **options)
         except (Exception, SystemExit) as error:
             raise Wrong(f"your code raises {explain(error)}") from None
         if self.last is None:
-            raise NotDone if not self.called else Wrong("it returns None here")
+            if self.called:
+                raise Wrong("it returns None here")
+            if is_stub(self.function):
+                raise NotDone
+            raise Wrong("your function returns None: is a return missing?")
         self.called = True
         for name, before, after in zip(self.names(args), args, given):
             if not is_same(before, after):
                 words = f"your function changes its argument {name}"
                 raise Wrong(f"{words}; work on a copy")
         return self.last
+
+    def require_arguments(self, args, kwargs) -> None:
+        """Raise Wrong unless the function takes these arguments."""
+        try:
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):  # of a function written in C
+            return
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            n = len(args) + len(kwargs)
+            raise Wrong(
+                f"your function takes {signature}, but the exercise calls it "
+                f"with {n} argument{'s' * (n != 1)}"
+            ) from None
 
     def names(self, args) -> list[str]:
         """Return the names of the positional arguments."""
@@ -130,6 +150,13 @@ class Guarded:
         except (TypeError, ValueError):
             names = []
         return [*names, *map(str, range(len(names) + 1, len(args) + 1))]
+
+
+def is_stub(function) -> bool:
+    """Return whether a function does nothing, as `...` does."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    least = len((lambda: None).__code__.co_code)
+    return code is None or len(code.co_code) <= least
 
 
 def copies(value):
@@ -177,10 +204,11 @@ def describe(value) -> str:
     if isinstance(value, (Tensor, np.ndarray)):
         kind = "a tensor" if isinstance(value, Tensor) else "an array"
         return f"{kind} {tuple(value.shape)} of {value.dtype}"
-    text = repr(value)
-    return f"{text if len(text) < 60 else text[:57] + '…'}, a " + (
-        type(value).__name__
-    )
+    text, kind = repr(value), type(value).__name__
+    if value is None:
+        return text
+    article = "an" if kind[0] in "aeiou" else "a"
+    return f"{text if len(text) < 60 else text[:57] + '…'}, {article} {kind}"
 
 
 def agree(

@@ -229,10 +229,13 @@ def wrong_rotations(x, angles, freqs) -> list[tuple]:
     return [
         ("every pair rotates by the first frequency", rotated(x, alike)),
         ("row t is at positions[t], not at t", rotated(x, rows)),
-        ("clockwise: a sign", rotated(x, -angles)),
+        (
+            "you rotate clockwise: the angles need the other sign",
+            rotated(x, -angles),
+        ),
         (swapped, joined(pairs * torch.polar(angles, ones))),
         (parts, joined(pairs * torch.complex(ones, angles))),
-        ("complex numbers: go back to real ones", apart),
+        ("your result is complex: return real numbers", apart),
         ("firsts, then seconds: put them back in pairs", split(apart)),
         ("your pairs are halves, not adjacent", split(halves)),
         ("your pairs are halves, not adjacent", joined(halves)),
@@ -278,9 +281,12 @@ def check_3(answer, llama):
         theirs = halved(meta, width)
         whole = theirs.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
         mistakes = [
-            ("that is to_halves once more", halved(theirs, width)),
+            (
+                "you applied to_halves once more; expected its inverse",
+                halved(theirs, width),
+            ),
             ("you took the whole matrix as one head", whole),
-            ("nothing has moved", theirs),
+            ("you moved no row", theirs),
         ]
         agree(answer(theirs, width), meta, mistakes)
     return "adjacent pairs again, head by head"

@@ -198,7 +198,7 @@ def check_2(expert_weights):
             ("these sum to less than 1: divide by the sum", p * is_in),
             ("the others' logits are -inf, not 0", (z * is_in).softmax(-1)),
             ("all experts have a weight: choose k", p),
-            ("these are the chosen alone", z.topk(k)[0].softmax(-1)),
+            ("these are k weights; expected E", z.topk(k)[0].softmax(-1)),
         ])  # fmt: skip
 
 

@@ -251,7 +251,10 @@ def check_2(factor_for):
         ("2π is missing: a full rotation is 2π radians", values(1)),
         ("count rotations in `original`, not `length`", values(far=True)),
         ("the factor is at least 1", values(least=0.0)),
-        ("upside down: length / original", values(rule=lambda x: 1 / x)),
+        (
+            "the factor is upside down: it is length / original",
+            values(rule=lambda x: 1 / x),
+        ),
         ("a whole number is more than needed", values(rule=math.ceil)),
         ("2π has no place here", values(rule=lambda x: x / math.tau)),
     ]

@@ -147,6 +147,9 @@ def check_3(bytes_sent):
             ("the gather goes around once: (n - 1)/n", ring * 2 * (a + b)),
             ("these are numbers: multiply by size", right / size),
             ("this is the sum over all processes", right * n),
-            ("logits of all T positions", ring * (2 * a + 128256)),
+            (
+                "you gather the logits of one position: take all T",
+                ring * (2 * a + 128256),
+            ),
         ]
         agree(bytes_sent(c, T, n, size), right, mistakes, 1e-6)

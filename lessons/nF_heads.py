@@ -182,7 +182,10 @@ def check_2(answer):
     right = [settled(*case) for case in cases]
     plain = [(x, 0 * w + 1, *more) for x, w, *more in cases]
     mistakes = [
-        ("the first time: it must stay", [settled(*c, -1, 1) for c in cases]),
+        (
+            "it leads there for the first time, but not to the end",
+            [settled(*c, -1, 1) for c in cases],
+        ),
         ("one too many: hidden[0] is k = 0", [k + 1 for k in right]),
         ("after k blocks another still leads", [max(k - 1, 0) for k in right]),
         ("the final norm's weight is left out", [settled(*c) for c in plain]),

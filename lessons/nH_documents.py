@@ -100,8 +100,11 @@ def check_2(fewest):
         ("the longest token first is not always best", first),
         ("the longest token last is not always best", last),
         ("neither end is always best", [*map(min, first, last)]),
-        ("that is what BPE takes", [*(5 * n for n in times), 3, 8]),
-        ("those are the bytes", [*map(len, words)]),
-        ("one too many", [n + 1 for n in right]),
+        (
+            "you count what BPE takes; expected the fewest",
+            [*(5 * n for n in times), 3, 8],
+        ),
+        ("you count the bytes; expected tokens", [*map(len, words)]),
+        ("your count is one too many", [n + 1 for n in right]),
     ]
     agree([fewest(word, ranks) for word in words], right, mistakes)

@@ -39,7 +39,12 @@ def execute(whole, elsewhere: dict[str, str], argv=None) -> int:
     elif not word.startswith("-") and word not in whole.commands:
         print(unknown(word, whole.commands, elsewhere), file=sys.stderr)
         return 1
-    arguments = vars(whole.parse_args(words))
+    found, rest = whole.parse_known_args(words)
+    if rest:  # with the usage of the command, not of all
+        unused = " ".join(rest)
+        one = whole.commands.get(word, whole)
+        one.error(f"unrecognized arguments: {unused}")
+    arguments = vars(found)
     command = arguments.pop("command")
     try:
         if sys.stdout is None:
@@ -96,7 +101,8 @@ def parser() -> argparse.ArgumentParser:
     whole, add = new_parser("python -m llamalib")
     prompt = add("run", run, "continue a text")
     suppress = argparse.SUPPRESS  # two ways to give one argument
-    prompt("prompt", nargs="?", default=suppress, help=f"default: {PROMPT!r}")
+    how = dict(nargs="?", default=suppress, metavar='"TEXT"')
+    prompt("prompt", **how, help=f"in quotes (default: {PROMPT!r})")
     prompt("--prompt", help="the same (default: $LLAMA_PROMPT)")
     talk = later("llamalib.chat.talk")
     chat = add("chat", talk, "talk to an Instruct model")

@@ -138,6 +138,9 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     try:
         found = search(named) if named else default_checkpoint()
         os.listdir(found)  # its shards are counted
+    except FileNotFoundError as error:
+        of = "" if path or not named else " (LLAMA_DIR names this folder)"
+        raise FileNotFoundError(f"{error}{of}") from None
     except PermissionError as error:
         raise PermissionError(
             f"Permission denied: {error.filename}. Try chmod u+rx on its "

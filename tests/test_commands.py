@@ -45,6 +45,25 @@ def test_a_wrong_command_is_told_the_right_one(package, word, said, capsys):
     assert said in err and err.count("\n") == 1 and out == ""
 
 
+@pytest.mark.parametrize(
+    "package, words, usage, unused",
+    [
+        (library, "run --prmpt x", '[--prompt PROMPT] ["TEXT"]', "--prmpt"),
+        (library, "run a b", 'llamalib run [-h] [--prompt PROMPT] ["', "b"),
+        (library, "--seed", "llamalib [-h] COMMAND ...", "--seed"),
+        (lessons, "lab --no-browser", "[--copy] [flags ...]", "--no-browser"),
+    ],
+)
+def test_a_wrong_argument_shows_the_commands_usage(
+    package, words, usage, unused, capsys
+):
+    with pytest.raises(SystemExit) as ended:
+        package.main(words.split())
+    said = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code == 2 and usage in said
+    assert said.endswith(f"unrecognized arguments: {unused}")
+
+
 # -- run --
 
 NASTY = 'A "quoted" $HOME $\\foo$ \\ prompt'
@@ -82,7 +101,10 @@ def test_a_failure_is_one_line(capsys, monkeypatch):
     assert library.main(["run"]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    assert err.startswith("FileNotFoundError: nowhere is no folder")
+    said = "nowhere is no folder (LLAMA_DIR names this folder)"
+    assert err == f"FileNotFoundError: {said}\n"
+    with pytest.raises(FileNotFoundError, match="^mine is no folder$"):
+        library.load("mine")
 
 
 @needs_shell

@@ -72,6 +72,15 @@ def source_of(notebook):
     return "\n".join(cell.source for cell in notebook.cells)
 
 
+def test_the_command_says_what_to_hand_out(tmp_path, capsys):
+    assert main(["course", "03", "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "out: hand out student/ and students.md\n" in said
+    assert said.startswith("1 notebook in ")
+    page = (tmp_path / "out" / "students.md").read_text("utf-8")
+    assert "make lab" in page and "git clone" in page
+
+
 def test_the_explanation_keeps_its_outputs(course, path):
     notebook, original = read(course, "student", path), nbformat.read(path, 4)
     before = {

@@ -208,3 +208,22 @@ def test_the_cells_copied_for_coursework_generate(pocket):
         choose = names["make_sampler"]("cpu", 1, how.pop("seed", None), **how)
         steps = names["decode_loop"](own, torch.tensor([ids]), 20, choose)
         assert [*names["until_stop"](steps, stop)] == expected
+
+
+def test_the_cells_that_05_names_are_enough_for_attention(pocket):
+    """`ModelArgs`, three cells of 04, five of 05: an `Attention` of its own."""
+    names = {"__name__": "coursework"}
+    for start, expected in (("00", 2), ("04", 3), ("05", 5)):
+        (notebook,) = (ROOT / "notebooks").glob(f"{start}_*.ipynb")
+        cells = [s for m, s in export.tagged_cells(notebook) if m == "model"]
+        assert len(cells) == expected
+        for source in cells[: 1 if start == "00" else None]:
+            tree = Copied().visit(ast.parse(source))
+            exec(compile(tree, notebook.name, "exec"), names)
+    c, usual = pocket.config, pocket.layers[0].attention
+    own = names["Attention"](names["ModelArgs"](**vars(c)))
+    own.load_state_dict(usual.state_dict())
+    x = torch.randn(5, c.dim, generator=torch.Generator().manual_seed(0))
+    angles = names["precompute_freqs_cis"](c.head_dim, 5)
+    given = x, angles, names["causal_mask"](5)
+    assert torch.equal(own(*given), usual(*given))

@@ -27,6 +27,14 @@ def in_place(x, factor):
     return x
 
 
+def inner():
+    return 1
+
+
+def unreturned(x, factor):
+    x = x * factor
+
+
 def fails(x, factor):
     inner = x.no_such_thing
     return inner
@@ -56,11 +64,18 @@ def test_any_right_answer_is_accepted(capsys, answer):
         (lambda x, f: (x * f)[:2], "✗ the result has shape (2,); expected (3"),
         (lambda x, f: "abc", "✗ the result is 'abc', a str; expected numbers"),
         (lambda x, f: [[1], [2, 3]], "✗ the result is [[1], [2, 3]], a list"),
-        (lambda x: x, "✗ your code raises TypeError"),
+        (
+            lambda x: x,
+            "✗ your function takes (x), but the exercise calls it "
+            "with 2 arguments",
+        ),
+        (lambda x, f: inner(x), "✗ your code raises TypeError: inner()"),
+        (unreturned, "✗ your function returns None: is a return missing?"),
         (lambda x, f: exit(), "✗ your code raises SystemExit"),
         (in_place, "✗ your function changes its argument x; work on a copy"),
         (fails, "✗ your code raises AttributeError: 'Tensor' object has no"),
-        (5, "✗ your answer is 5, a int; expected a function"),
+        (5, "✗ your answer is 5, an int; expected a function"),
+        (None, "✗ your answer is None; expected a function"),
     ],
 )
 def test_each_mistake_has_a_line(capsys, answer, words):

@@ -87,6 +87,14 @@ def test_a_folder_with_any_name(clone, task):
 
 
 @needs_make
+def test_the_list_shows_how_to_fill_a_gap():
+    said = make().stdout
+    assert all(f"make {task} " in said for task in TASKS)
+    for words in ("run PROMPT=", "lab LAB_FLAGS=", "verify FOLDER="):
+        assert f": make {words}" in said
+
+
+@needs_make
 def test_labs_folder_and_flags(clone):
     (clone / ".venv" / "base.done").touch()  # newer than the lists
     flags = "LAB_FLAGS=--no-browser --port=9"
