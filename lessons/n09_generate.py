@@ -1,6 +1,7 @@
 """Pictures, widgets and checks of notebook 09."""
 
 import html
+import re
 import threading
 import timeit
 from collections.abc import Callable, Iterator
@@ -20,10 +21,10 @@ from llamalib.probe import held_out_texts
 from . import charts
 from .judge import Wrong, agree, exercise, vary
 from .map import strip  # noqa: F401
-from .play import fit
+from .play import Lesson, fit
 from .theme import canvas, size_text
 
-NOTE = "<p><em>A saved text. Run the notebook to type a prompt.</em></p>"
+NOTE = "A saved text. Run the notebook to type a prompt."
 
 
 def time_by_position(positions, steps):
@@ -78,34 +79,55 @@ def two_pass_losses(llama, Cache) -> list[float]:
     return losses
 
 
-class Stream(ipw.VBox):
-    """A prompt, and its continuation as it grows; it can be stopped."""
+class Stream(Lesson):
+    """A prompt, and its continuation as it grows; it can be stopped.
+
+    max_new_tokens: the sentence of this token is the last one; after twice
+    as many the text ends anywhere.
+    """
 
     def __init__(
         self, llama, prompt="The capital of France is", max_new_tokens=120
     ):
         self.llama, self.max_new_tokens = llama, max_new_tokens
-        self.prompt = ipw.Text(prompt, description="prompt")
-        style = dict(step=0.1, description="temperature")
+        style = dict(description="prompt", continuous_update=False)
+        self.prompt = ipw.Text(prompt, **style)
+        same = "temperature (0: always the same text)"
+        style = dict(step=0.1, description=same)
         self.temperature = ipw.FloatSlider(0.0, min=0.0, max=2.0, **style)
         fit(self.prompt)
         fit(self.temperature)
-        self.go = ipw.Button(description="continue", icon="play")
+        self.go = ipw.Button(description="write", icon="play")
         self.stop = ipw.Button(description="stop", icon="stop")
+        self.prompt.on_msg(self._key)
         self.go.on_click(lambda button: self.start())
         self.stop.on_click(lambda button: self._stopped.set())
         self.text, self._stopped = ipw.HTML(), threading.Event()
         buttons = ipw.HBox([self.go, self.stop])
-        super().__init__([self.prompt, self.temperature, buttons, self.text])
+        children = self.prompt, self.temperature, buttons, self.text
+        super().__init__(children, NOTE)
+        self.thread = None
         self.start()
         self.thread.join()
         self.still = self.text.value
 
-    def start(self) -> None:
+    def _key(self, prompt, message, buffers):
+        """Start at Enter, when the new prompt is here, too.
+
+        The browser sends the key first. It sends a new prompt also when the
+        reader leaves the field, which starts nothing.
+        """
+        if message.get("event") == "submit":
+            self.start(wait=0.2)
+
+    def start(self, wait=0.0) -> None:
         """Continue the prompt in a thread, so that the stop button works."""
+        if self.thread:  # never two at once
+            self._stopped.set()
+            self.thread.join()
         self._stopped.clear()
         self.go.disabled, self.stop.disabled = True, False
-        self.thread = threading.Thread(target=self._run)
+        self.thread = threading.Timer(wait, self._run)
         self.thread.start()
 
     def _run(self):
@@ -113,10 +135,10 @@ class Stream(ipw.VBox):
         n, temperature, text = self.max_new_tokens, self.temperature.value, ""
         try:
             ids = tokenizer.encode(prompt, bos=True, eos=False)
-            options = dict(max_new_tokens=n, temperature=temperature)
+            options = dict(max_new_tokens=2 * n, temperature=temperature)
             new = generate(self.llama, ids, **options)
             self._show(prompt, text)
-            for piece in tokenizer.decode_stream(new):
+            for piece in whole_sentences(tokenizer.decode_stream(new), n):
                 if self._stopped.is_set():
                     break
                 text += piece
@@ -140,11 +162,22 @@ class Stream(ipw.VBox):
     def _repr_mimebundle_(self, **kwargs):
         """Return the live widget, and its first text for a saved notebook."""
         bundle = super()._repr_mimebundle_(**kwargs) or {}
-        page = self.still + NOTE
+        page = f"{self.still}<p><em>{NOTE}</em></p>"
         return bundle | {"text/html": page, "text/plain": repr(self)}
 
 
 stream = Stream  # the widget, named as a picture is
+
+
+def whole_sentences(pieces, n):
+    """Yield n pieces of a text, and more up to the end of a sentence."""
+    text = ""
+    for i, piece in enumerate(pieces):
+        # the next piece shows that the sentence, or a quotation, has ended
+        if i >= n and re.search(r"[.!?]\W?\s+\S?$", text + piece[:1]):
+            return
+        yield piece
+        text += piece
 
 
 # -- the checks of the exercises --

@@ -9,9 +9,30 @@ from .theme import alt_text, image_tag, png, sharp_png
 
 STILL = "A still picture. Run the notebook up to here to move the controls."
 LIVE_DPI = 150  # sharper than a page, and drawn as fast
+# Without a kernel a control changes nothing: a note is shown instead of it.
+# ipywidgets marks a widget whose kernel was restarted or is of another day;
+# if the kernel was shut down, only JupyterLab's toolbar tells.
+ALONE = (
+    ":is(.lesson.jupyter-widgets-disconnected, "
+    '.jp-NotebookPanel:has([data-status="unknown"]) .lesson)'
+)
+STYLE = f"""<style>
+{ALONE} > :not(.widget-html), .lesson:not({ALONE}) > .note,
+{ALONE}::before, {ALONE} > ::before {{ display: none }}
+</style>"""
 
 
-class Play(ipw.VBox):
+class Lesson(ipw.VBox):
+    """Controls and what they show; without a kernel, a note replaces them."""
+
+    def __init__(self, children, note):
+        note = ipw.HTML(f"{STYLE}<em>{note}</em>")
+        note.add_class("note")
+        super().__init__([note, *children])
+        self.add_class("lesson")
+
+
+class Play(Lesson):
     """Controls, and below them the picture that they draw.
 
     draw: returns a figure for the controls' values, passed by name. Its
@@ -26,7 +47,8 @@ class Play(ipw.VBox):
         for control in controls.values():
             fit(control)
             control.observe(lambda change: self.update(), "value")
-        super().__init__([*controls.values(), self.message, self.picture])
+        shown = self.message, self.picture
+        super().__init__([*controls.values(), *shown], STILL)
         self.update()
 
     def figure(self):

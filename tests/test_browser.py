@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.request
 
+import psutil
 import pytest
 
 from lessons import lab
@@ -22,6 +23,7 @@ from tests.browser import FAINT, chromium, elements, wait_for
 pytestmark = pytest.mark.browser
 
 TOKEN = "for-this-test"
+WORDS = "Run the notebook"  # where a widget has no kernel
 # The settings of `make lab`, and every cell is drawn, also outside the view.
 OURS = lab.SETTINGS / "overrides.json"
 SETTINGS = json.loads(OURS.read_text(encoding="utf-8"))
@@ -146,6 +148,8 @@ def open_and_run_all(server, driver, path, widget):
         wait_for("pictures", lambda: elements(driver, SHOWN))
         assert_described(driver)
     assert not elements(driver, ".jupyter-widgets")
+    words = lambda: WORDS in driver.page_source  # noqa: E731
+    wait_for("the words below it", words, seconds=60)
     click_menu(driver, "Run", "Run All Cells")
     wait_for("the widget", lambda: elements(driver, widget))
     busy = "return [...document.querySelectorAll('.jp-InputPrompt')]"
@@ -172,40 +176,105 @@ def test_open_run_all_and_play(server, driver, path):
     raise AssertionError("the picture did not follow the control")
 
 
-def test_a_saved_widget_is_there_on_the_next_day(server, driver):
-    """After a save and without its kernel a widget still has its picture."""
-    (path,) = (p for p in NOTEBOOKS if p.stem.startswith("08"))
-    live = ".widget-html-content img"
+def api(server, path, method="GET"):
+    """Ask JupyterLab's server for something; return its answer."""
+    address = f"{server}/api/{path}?token={TOKEN}"
+    request = urllib.request.Request(address, method=method)
+    with urllib.request.urlopen(request) as page:
+        return json.loads(page.read() or "null")
+
+
+def kill_kernel(kernel_id):
+    """End a kernel's process as the system does when memory runs out."""
+    (found,) = (
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any(kernel_id in each for each in process.info["cmdline"] or ())
+    )
+    found.kill()
+
+
+def shown(driver, selector):
+    return [e for e in elements(driver, selector) if e.is_displayed()]
+
+
+CONTROLS = ".widget-text input, .noUi-handle, .widget-button"
+ICONS = """
+return [...document.querySelectorAll(".jupyter-widgets")].filter(each =>
+  each.checkVisibility() && getComputedStyle(each, "::before").content
+    .includes("\\uf127") &&
+  getComputedStyle(each, "::before").display !== "none").length;
+"""
+
+
+def assert_alone(driver, what):
+    """Wait for the note without a kernel; no control is left, no icon."""
+    note = lambda: shown(driver, ".note")  # noqa: E731
+    (note,) = wait_for(f"the note {what}", note, seconds=60)
+    assert WORDS in note.text
+    assert not shown(driver, CONTROLS), what
+    assert driver.execute_script(ICONS) == 0, what
+
+
+@pytest.mark.parametrize("stem", ["06_feed_forward", "index"])
+def test_a_widget_says_that_it_has_no_kernel(server, driver, stem):
+    """It died, was shut down, or is of another day; the output stays."""
+    path = ROOT / "notebooks" / f"{stem}.ipynb"
+    live = ".widget-html-content img" if stem != "index" else ".widget-text"
     open_and_run_all(server, driver, path, live)
+    assert shown(driver, CONTROLS) and not shown(driver, ".note")
     click_menu(driver, "File", "Save Notebook")
     wait_for("the save", lambda: not elements(driver, ".jp-mod-dirty"))
-    with urllib.request.urlopen(
-        f"{server}/api/sessions?token={TOKEN}"
-    ) as page:
-        sessions = json.load(page)
-    for each in sessions:
-        address = f"{server}/api/sessions/{each['id']}?token={TOKEN}"
-        request = urllib.request.Request(address, method="DELETE")
-        urllib.request.urlopen(request)
+    (session,) = (s for s in api(server, "sessions") if s["path"] == path.name)
+    kill_kernel(session["kernel"]["id"])
+    assert_alone(driver, "after its death")
+    ok = ".jp-Dialog .jp-mod-accept"
+    wait_for("the dialog", lambda: shown(driver, ok))[0].click()
+    api(server, f"sessions/{session['id']}", "DELETE")
     driver.get(f"{server}/lab/tree/{path.name}?token={TOKEN}&reset")
-    wait_for("the picture", lambda: elements(driver, live), seconds=60)
+    wait_for("the notebook", lambda: elements(driver, ".jp-Notebook .jp-Cell"))
+    assert_alone(driver, "on the next day")
     assert "Error displaying widget" not in driver.page_source
-    assert_described(driver)
+    if stem == "index":
+        assert "shy boy named Finn" in driver.page_source
+    else:
+        assert_described(driver)
+    click_menu(driver, "Run", "Run All Cells")
+    wait_for("the controls", lambda: shown(driver, CONTROLS))
+    assert not shown(driver, ".note")
+    click_menu(driver, "Kernel", "Shut Down Kernel")
+    assert_alone(driver, "without a kernel")
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
 def test_a_prompt_streams(server, driver, path):
+    """After Enter, with the old prompt, too, or a click on the button."""
+    from selenium.webdriver.common.keys import Keys
+
+    def written():
+        return "".join(each.text for each in elements(driver, ".widget-html"))
+
     open_and_run_all(server, driver, path, ".widget-html")
     (box,) = elements(driver, ".widget-text input")
     box.clear()
-    box.send_keys("Monday, Tuesday,")
-    (go,) = (e for e in elements(driver, "button") if e.text == "continue")
-    go.click()
+    box.send_keys("Monday, Tuesday,", Keys.ENTER)
     days = "Monday, Tuesday, Wednesday"
-    shown = lambda: any(  # noqa: E731
-        days in each.text for each in elements(driver, ".widget-html")
-    )
-    wait_for("the days", shown)
+    wait_for("the days", lambda: days in written(), seconds=60)
+    (go,) = (e for e in elements(driver, "button") if e.text == "write")
+    wait_for("the end", go.is_enabled, seconds=60)
+    wipe = "document.querySelectorAll('.lesson .widget-html-content > div')"
+    wipe += ".forEach(each => each.remove())"
+    driver.execute_script(wipe)
+    assert days not in written()
+    box.send_keys(Keys.ENTER)
+    wait_for("the days again", lambda: days in written(), seconds=60)
+    wait_for("the end", go.is_enabled, seconds=60)
+    box.clear()
+    box.send_keys("The capital of Peru is", Keys.TAB)
+    time.sleep(1)
+    assert days in written()  # leaving the field starts nothing
+    go.click()
+    wait_for("the capital", lambda: "Peru is Lima" in written(), seconds=60)
 
 
 CORNER = """

@@ -15,7 +15,7 @@ from PIL import Image
 from lessons import charts, theme
 from lessons import map as model_map
 from lessons.notebooks import all_notebooks
-from lessons.play import Play
+from lessons.play import STILL, Play
 from tests.helpers import random_llama
 
 
@@ -172,6 +172,8 @@ def test_a_saved_notebook_holds_a_still_picture(play):
     assert image_of(page).size == (1720, 400)
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert bundle["text/plain"] == "Play(n=3)"
+    # the live widget holds the same words, for a time without its kernel
+    assert STILL in play.children[0].value and STILL in page
 
 
 # -- a picture in a notebook --------------------------------------------------
