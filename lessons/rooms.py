@@ -1,7 +1,12 @@
-"""Write the project's public address, of pyproject.toml, where it is shown."""
+"""The project's public address, and the pages of others that open it.
+
+It is pyproject.toml's Repository, or else that of git's remote `origin`, if
+that is on GitHub. `python -m lessons frame` writes it where it is shown.
+"""
 
 import json
 import re
+import subprocess
 import tomllib
 
 from llamalib.checks import require
@@ -19,22 +24,61 @@ ROOMS = {  # machines that others lend, and the page that opens the project
 BEGIN, END = (f"<!-- rooms: {word} -->" for word in ("begin", "end"))
 
 
+GITHUB = "https://github.com/"
+# As git writes it; a user and a password before the @ are left out.
+REMOTE = re.compile(
+    r"(?:https://(?:[^/]*@)?github\.com/|(?:ssh://)?git@github\.com[:/])"
+    r"([A-Za-z0-9-]+)/([A-Za-z0-9._-]+?)(?:\.git)?/?"
+)
+
+
 def address() -> str:
     """Return the address, or "" while there is none."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     found = tomllib.loads(text)["project"].get("urls", {}).get("Repository")
-    ok = re.fullmatch(r"https://github\.com/[^/]+/[^/]+", found or "")
+    ok = re.fullmatch(rf"{re.escape(GITHUB)}[^/@]+/[^/@]+", found or "")
     require(
         not found or ok,
         "pyproject.toml: Repository must be an address like "
-        f"'https://github.com/OWNER/NAME', got {found!r:.80}",
+        f"'{GITHUB}OWNER/NAME', got {found!r:.80}",
     )
-    return found or ""
+    return found or on_github(remote())
+
+
+def remote() -> str:
+    """Return the address of git's remote `origin`, or ""."""
+    if not (ROOT / ".git").exists():  # git would ask the folders above
+        return ""
+    command = ["git", "remote", "get-url", "origin"]
+    try:
+        return subprocess.check_output(
+            command, cwd=ROOT, stderr=subprocess.DEVNULL, text=True
+        ).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def on_github(remote: str) -> str:
+    """Return a remote's page on GitHub, or "" for any other remote."""
+    found = REMOTE.fullmatch(remote)
+    return f"{GITHUB}{found[1]}/{found[2]}" if found else ""
+
+
+def colab(address: str, file: str) -> str:
+    """Return what opens a file of the project in Colab, or ""."""
+    name = name_on_github(address)
+    found = ROOMS["Colab"].format(name, "", f"blob/main/{file}")
+    return found if name else ""
+
+
+def name_on_github(address: str) -> str:
+    """Return OWNER/NAME, or "" for an address that is not on GitHub."""
+    return on_github(address).removeprefix(GITHUB)
 
 
 def with_links(readme: str, address: str) -> str:
     """Return the README with the address, and with links between its marks."""
-    text, name = "", address.removeprefix("https://github.com/")
+    text, name = "", address.removeprefix(GITHUB)
     if address:
         found = name, "notebooks/index.ipynb", f"blob/main/{SETUP}", address
         pages = (f"[{r}]({url.format(*found)})" for r, url in ROOMS.items())
@@ -56,4 +100,4 @@ def write_address() -> None:
     for name, change in {"README.md": with_links, SETUP: with_address}.items():
         file, found = ROOT / name, address()
         write(file, change(file.read_text("utf-8"), found).encode())
-    print(found or "no public address yet: set Repository in pyproject.toml")
+    print(found or "no public address yet: git has no remote on GitHub")

@@ -3,6 +3,7 @@
 python site/build.py [FOLDER]
 """
 
+import json
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from book import pages
-from book.pocket import write_pocket
+
+from lessons import explorer
 
 SITE = Path(__file__).resolve().parent
 ROOT = SITE.parent
@@ -37,7 +39,11 @@ def build_site(out: Path) -> int:
         command = [sys.executable, "-m", "sphinx", *flags, *doctrees]
         status = subprocess.run([*command, sources, made], cwd=ROOT).returncode
         if status == 0:
-            write_pocket(made / "_static" / "pocket")
+            explorer.write_files(made / "_static" / "pocket")
+            page = explorer.page()
+            (made / "explorer.html").write_text(page, encoding="utf-8")
+            setup = json.dumps(pages.setup_notebook(), indent=1)
+            (made / pages.SETUP).write_text(setup, encoding="utf-8")
             shutil.rmtree(out, ignore_errors=True)
             made.rename(out)
             print(f"to read it: python -m http.server -d {out} 8000")

@@ -1,7 +1,6 @@
 """How Sphinx makes the site; `python site/build.py` runs it."""
 
 import sys
-from importlib import resources
 from pathlib import Path
 
 SITE = Path(__file__).parent
@@ -27,9 +26,8 @@ html_title = project
 html_math_renderer = "mathml"
 html_favicon = "favicon.svg"
 html_css_files = ["site.css"]
-# copied as they are: scripts, styles, the formulas' font; the notebooks
-font = resources.files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf"
-html_static_path = [*map(str, (*SITE.glob("*.js"), *SITE.glob("*.css"), font))]
+# copied as they are: scripts, styles; the notebooks
+html_static_path = [*map(str, (*SITE.glob("*.js"), *SITE.glob("*.css")))]
 html_extra_path = ["../notebooks"]
 exclude_patterns = ["**index.ipynb", "**.ipynb_checkpoints"]
 html_use_index = html_copy_source = html_show_sourcelink = False

@@ -104,6 +104,18 @@ def foreign(driver, address) -> list[str]:
     return [name for name in found if not name.startswith((address, "data:"))]
 
 
+def call(driver, code, *arguments):
+    """Return what JavaScript returns, after its promises."""
+    done = driver.execute_async_script(
+        "const given = [...arguments], done = given.pop();"
+        f"(async () => {{ {code} }})().then(value => done([value]),"
+        " error => done(error.message));",
+        *arguments,
+    )
+    assert isinstance(done, list), done
+    return done[0]
+
+
 # Texts whose contrast with what is behind them is below 4.5, the least that
 # the Web Content Accessibility Guidelines allow.
 FAINT = """

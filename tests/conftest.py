@@ -1,4 +1,5 @@
 import os
+import shutil
 from pathlib import Path
 
 import matplotlib
@@ -7,7 +8,9 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
+from lessons import explorer
 from llamalib.load import ROOT
+from tests import browser
 
 # MPLBACKEND would also change what the kernels that tests start draw.
 matplotlib.use("agg")
@@ -52,3 +55,51 @@ def published(variable):
 @pytest.fixture(scope="session")
 def llama3_tokenizer():
     return llamalib.Tokenizer.from_file(published("LLAMA3_TOKENIZER"))
+
+
+# -- the page that has the explorer alone, in Chromium (tests/browser.py) --
+
+
+@pytest.fixture(scope="module")
+def page_folder(tmp_path_factory):
+    """Return a folder with the page, as in the site."""
+    folder, static = tmp_path_factory.mktemp("page"), "_static"
+    explorer.write_files(folder / static / "pocket")
+    for name in ("llama.js", "explorer.js", "explorer.css", "favicon.svg"):
+        shutil.copy(explorer.SITE / name, folder / static)
+    script = folder / static / "stations.js"
+    script.write_text(explorer.stations_script(), encoding="utf-8")
+    page = folder / "explorer.html"
+    page.write_text(explorer.page(), encoding="utf-8")
+    (folder / "pocket").symlink_to(folder / static / "pocket")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    pytest.importorskip("selenium")  # `make test-browser` installs it
+    with browser.chromium(tmp_path_factory.mktemp("profile")) as driver:
+        driver.set_script_timeout(300)
+        yield driver
+
+
+@pytest.fixture
+def server(page_folder):
+    """Serve the folder; `errors`: words that must be on the console."""
+    with browser.served(page_folder) as server:
+        server.errors = []
+        yield server
+
+
+@pytest.fixture
+def opened(server, driver):
+    """Return the driver with the page; nothing unexpected may happen."""
+    driver.get_log("browser")
+    browser.show(driver, f"{server.address}/explorer.html")
+    yield driver
+    found = [e["message"] for e in driver.get_log("browser")]
+    for words in server.errors:
+        assert any(words in m for m in found), (words, found)
+    expected = "status of 404", "status of 500", *server.errors
+    assert [m for m in found if not any(e in m for e in expected)] == []
+    assert browser.foreign(driver, server.address) == []

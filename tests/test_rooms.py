@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -127,13 +128,73 @@ def test_a_wrong_address_is_one_sentence(tmp_path, address, start, end):
 # -- the address --------------------------------------------------------------
 
 
-def test_what_is_shown_is_the_address():
-    """`python -m lessons frame` would change nothing."""
-    address, notebook = rooms.address(), SETUP.read_text(encoding="utf-8")
-    assert notebook == rooms.with_address(notebook, address)
-    assert f'ADDRESS = "{address}"' in setup_cells()[0]
+def test_one_address_is_shown():
+    """The README's is the notebook's; a fork's own remote is another."""
+    address = re.search(r'^ADDRESS = "(.*?)"', setup_cells()[0], re.M)[1]
+    urls = tomllib.loads(read("pyproject.toml"))["project"].get("urls", {})
+    assert address == urls.get("Repository", address)
     readme = read("README.md")
     assert readme == rooms.with_links(readme, address)
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "https://github.com/someone/some-name",
+        "https://github.com/someone/some-name.git",
+        "https://someone:s3cret@github.com/someone/some-name.git/",
+        "https://x-access-token:s3cret@p@github.com/someone/some-name",
+        "git@github.com:someone/some-name.git",
+        "ssh://git@github.com/someone/some-name.git",
+    ],
+)
+def test_a_remote_on_github_is_the_address(remote):
+    """Without a user and a password."""
+    assert rooms.on_github(remote) == ADDRESS
+
+
+@pytest.mark.parametrize(
+    "remote",
+    [
+        "",
+        "/srv/git/someone/some-name.git",
+        "file:///github.com/someone/some-name",
+        "https://gitlab.com/someone/some-name",
+        "https://example.com/github.com/someone/some-name",
+        "https://github.com.example.com/someone/some-name",
+        "https://github.com/someone",
+        "https://github.com/someone/some-name/tree/main",
+        "git@example.com:someone/some-name.git",
+    ],
+)
+def test_another_remote_is_no_address(remote):
+    assert rooms.on_github(remote) == ""
+    assert rooms.colab(remote, "a.ipynb") == ""
+
+
+def test_the_address_is_that_of_gits_remote(tmp_path, monkeypatch):
+    """Of the project's own; pyproject.toml's goes before it."""
+    folder, toml = tmp_path / "project", tmp_path / "project/pyproject.toml"
+    folder.mkdir()
+    toml.write_text("[project]\n")
+    monkeypatch.setattr(rooms, "ROOT", folder)
+
+    def git(*words, cwd=folder):
+        subprocess.run(["git", *words], cwd=cwd, check=True)
+
+    if not shutil.which("git"):
+        assert rooms.address() == ""
+        return
+    secret = ADDRESS.replace("github", "someone:s3cret@github")
+    git("init", "-q", cwd=tmp_path)
+    git("remote", "add", "origin", secret, cwd=tmp_path)
+    assert rooms.address() == ""  # another project's
+    git("init", "-q")
+    assert rooms.address() == ""
+    git("remote", "add", "origin", secret)
+    assert rooms.address() == ADDRESS
+    toml.write_text(f'[project.urls]\nRepository = "{ADDRESS}-2"\n')
+    assert rooms.address() == f"{ADDRESS}-2"
 
 
 def test_the_address_is_written(tmp_path, monkeypatch):
@@ -175,3 +236,5 @@ def test_the_links_name_what_exists():
     assert sum(map(len, files)) == 3
     assert all((ROOT / file).is_file() for found in files for file in found)
     assert all("someone/some-name" in page for page in pages.values())
+    colab = rooms.colab(ADDRESS, rooms.SETUP)
+    assert colab == pages["Colab"]

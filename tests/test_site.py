@@ -6,25 +6,36 @@ import re
 import shutil
 import subprocess
 import sys
+import unicodedata
 import urllib.request
 from html import unescape
 from urllib.parse import unquote
 
 import pytest
 import torch
+from fontTools.ttLib import TTFont
+from PIL import Image
 from safetensors.torch import load_file
 
 import llamalib
+from lessons import explorer
 from lessons.frame import SERIES
-from lessons.theme import AMOUNT, COLOURS, GROUPS
+from lessons.theme import AMOUNT, COLOURS, GROUPS, SIGNED
 from llamalib.load import ROOT
 from tests.browser import chromium, elements, foreign, served, show, wait_for
 
 SITE = ROOT / "site"
 sys.path.insert(0, str(SITE))
 
-from book import flow, maths, names, pages  # noqa: E402
-from book.pocket import write_pocket  # noqa: E402
+from book import (  # noqa: E402
+    font,
+    head,
+    lines,
+    maths,
+    names,
+    pages,
+    pictures,
+)
 
 site = importlib.import_module("build")
 
@@ -72,7 +83,7 @@ def test_links_in_a_page():
         names.linked_page(body, notebook_of("load(1)"), known, "")
 
 
-# -- formulas, the map, the Llama's parts --
+# -- formulas --
 
 
 def test_formulas():
@@ -82,29 +93,121 @@ def test_formulas():
     assert "form" not in maths.mathml("(y)-x")
     assert "mspace" in maths.mathml(r"\ln p")
     assert "mspace" not in maths.mathml(r"\ln(p)")
+    assert 'form="prefix"' in maths.mathml(r"(1,\,-x)")
     with pytest.raises(ValueError, match="in"):
         maths.mathml(r"\nothing{x}")
 
 
-def test_the_map_leads_to_each_notebook():
-    found = re.findall(r'<a xlink:href="(\S+)"', flow.picture())
-    assert set(found) == {flow.page(notebook) for notebook in SERIES}
-    steps = {box: each.file[:2] for box, each in flow.OPENS.items()}
-    assert steps["rope"] == "04" and steps["norm 3"] == "03"
-    assert steps["files"] == "00" and steps["sample"] == "08"
+@pytest.mark.parametrize(
+    "tex, text",
+    [
+        (r"\sqrt{\mathrm{hd}}", "√hd"),
+        (r"QK^\top/\sqrt{2D}", "QKᵀ/√2D"),
+        (r"\Theta_k=\theta^{-2k/\mathrm{hd}}", "Θₖ = θ^(−2k/hd)"),
+        (r"\frac{x_j-\mu}{\sqrt{\sigma^2+1}}", "(xⱼ − μ)/√(σ² + 1)"),
+        (r"\sum_{i=0}^{V-1}p_{t,\,i}", "∑ᵢ₌₀ⱽ⁻¹ p_(t,i)"),
+        (r"\underbrace{2D}_{\text{norms}}", "2D (norms)"),
+        (r"\hat x\cdot p_{\text{top}}", "x̂ · p_top"),
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", "(1 2; 3 4)"),
+    ],
+)
+def test_a_formula_as_text(tex, text):
+    found = re.search('alttext="(.*?)"', maths.mathml(tex))[1]
+    assert unicodedata.normalize("NFC", found) == text
 
 
-def test_the_llamas_parts_follow_the_widgets():
-    """Six of the notebooks, each with its part."""
+def test_the_font_has_what_formulas_need(tmp_path):
+    page = maths.mathml(r"\sqrt{x}<\Theta+\mathbf{q}")
+    font.write_font(tmp_path, [f"<p>Zz {page}</p>"])
+    found = TTFont(tmp_path / font.FILE)
+    assert {*map(ord, "√<Θ+𝐪𝑥")} <= found.getBestCmap().keys()
+    assert not {*map(ord, "Zz∑")} & found.getBestCmap().keys()
+    assert len(found.getGlyphOrder()) > len(found.getBestCmap())  # larger √
+    assert "Open Font License" in found["name"].getDebugName(13)
+
+
+# -- code, pictures, the head of a page --
+
+
+def test_lines_of_code_keep_their_indent():
+    """Only a single line of what code printed may break."""
+    code = 'def f():\n    <span class="c1"># &lt;</span>\n'
+    block = '<div class="{} notranslate"><div class="highlight"><pre>{}</pre>'
+    found = lines.with_lines(block.format("highlight-ipython3", code))
+    first, second = re.findall(r'<span class="line"(.*?)>(?!#)', found)
+    assert (first, second) == ("", ' style="--in:4ch"')
+    assert re.sub("<.*?>", "", found) == re.sub("<.*?>", "", code)
+    printed = block.format("output stream highlight-myst-ansi", "1\n")
+    assert lines.with_lines(printed).count('class="line"') == 1
+    rows = printed.replace("1\n", "1\n2\n")
+    assert lines.with_lines(rows) == rows
+
+
+def test_pictures_are_loaded_when_they_are_near(tmp_path):
+    """The map is at once, and scrolls to its first lit part."""
+    cells = pages.read_notebooks()["05_attention.ipynb"]["cells"]
+    outputs = (o for cell in cells for o in cell.get("outputs", ()))
+    saved = ("".join(o.get("data", {}).get("text/html", "")) for o in outputs)
+    picture = next(each for each in saved if "Map of the model" in each)
+    once = pictures.with_files(picture, tmp_path, "../_images")
+    (file,) = tmp_path.iterdir()
+    assert f'src="../_images/{file.name}"' in once and "data:" not in once
+    width, height = Image.open(file).size
+    assert f'height="{860 * height / width:.0f}"' in once
+    assert "scrollLeft=this.width*0.42-" in once and "lazy" not in once
+    other = picture.replace("Map of the model", "Loss")
+    page = pictures.with_files(other, tmp_path, "_images")
+    assert 'loading="lazy"' in page and "scroll" not in page
+
+
+def test_what_a_page_says_about_itself():
+    """A picture needs an address that others can ask."""
+    found = head.tags("05_attention", "<b>05</b>", "", "someone/some-name")
+    aims = "After this notebook you can compute grouped-query attention"
+    assert f'<meta name="description" content="{aims}' in found
+    assert 'property="og:title" content="05"' in found
+    image = re.search('og:image" content="(.*?)"', found)[1]
+    assert (ROOT / image.split("/HEAD/")[1]).is_file()
+    body = f'<div class="no-search"><p>{"get " * 20}</p></div><p>a cell</p>'
+    body += f'<p>A "b" {"c " * 200}</p>'
+    found = head.tags("names", "Names", body, "")
+    assert 'name="description" content="A &quot;b&quot; c' in found
+    assert "og:image" not in found and len(found) < 900
+
+
+def test_links_to_colab_need_an_address(monkeypatch):
+    """And no page says a password."""
+    monkeypatch.setenv("LLAMA_PROJECT", "https://a:s3cret@github.com/o/n")
+    known = pages.sources()
+    monkeypatch.setenv("LLAMA_PROJECT", "")
+    unknown = pages.sources()
+    colab = "https://colab.research.google.com/github/o/n/blob/main/notebooks/"
+    for file in pages.FILES:
+        assert f"{colab}{file}" in known[file]
+        assert "colab.research" not in unknown[file]
+        assert (ROOT / "notebooks" / file).is_file()
+    assert 'ADDRESS = \\"https://github.com/o/n\\"' in known[pages.SETUP]
+    assert "Write the project's address into ADDRESS" in unknown[pages.SETUP]
+    assert "<https://github.com/o/n>" in known["index.md"]
+    assert not any("s3cret" in text for text in known.values())
+
+
+def test_each_notebook_opens_its_station():
+    """The ten of the main road, and the page of the explorer itself."""
+    found = {}
     for file, text in pages.sources().items():
-        pattern = r'data-part=\\"(\w+)\\".*?needs JavaScript'
-        found = re.findall(pattern, text)
-        part = pages.PARTS.get(file)
-        assert found == [part] * bool(part), file
+        for station in re.findall(r'data-station=\\?"(\w+)', text):
+            assert file not in found, file
+            found[file] = station
+    assert found == pages.STATIONS and len(found) == 10
+    assert '<section class="llama"' in pages.first_page()
+    texts = {each["key"]: each for each in explorer.TEXTS["station"]}
+    for file, station in found.items():
+        assert texts[station]["notebook"] == file[:2]
 
 
 def test_the_llamas_weights_are_the_pockets(tmp_path, pocket_folder):
-    write_pocket(tmp_path / "pocket")
+    explorer.write_files(tmp_path / "pocket")
     found = load_file(tmp_path / "pocket" / "model.safetensors")
     expected = llamalib.load(pocket_folder, device="cpu").state_dict()
     assert expected.keys() - found.keys() == {"output.weight"}
@@ -113,14 +216,16 @@ def test_the_llamas_weights_are_the_pockets(tmp_path, pocket_folder):
         assert torch.equal(weight, expected[name])
 
 
-def test_the_llamas_colours_are_the_notebooks():
-    script = (SITE / "llama.js").read_text(encoding="utf-8")
+def test_the_explorers_colours_are_the_notebooks():
+    script = (SITE / "explorer.js").read_text(encoding="utf-8")
     found = dict(re.findall(r'([\w-]+): "(#[0-9A-F]{6})"', script))
     assert found == {name: COLOURS[name] for name in found}
     assert list(found.values())[:6] == list(GROUPS[:6])
-    amount = json.loads(re.search(r"AMOUNT = (\[\[.*?\]\])", script)[1])
-    stops = [AMOUNT(i / 3, bytes=True)[:3] for i in range(4)]
-    assert torch.tensor(amount).sub(torch.tensor(stops)).abs().max() <= 1
+    for name, scale in (("AMOUNT", AMOUNT), ("SIGNED", SIGNED)):
+        found = json.loads(re.search(rf"{name} = (\[\[.*?\]\])", script)[1])
+        n = len(found) - 1
+        stops = [scale(i / n, bytes=True)[:3] for i in range(n + 1)]
+        assert torch.tensor(found).sub(torch.tensor(stops)).abs().max() <= 2
 
 
 # -- the command --
@@ -191,7 +296,7 @@ return out.slice(0, 3).map(e => e.outerHTML.slice(0, 80))"""
 def test_every_page(folder, address, driver, width, theme):
     """No error, no formula unset, no other origin, no scrolling sideways.
 
-    Each picture has words, and is dark in the dark theme.
+    Each picture has words and a size, and is dark in the dark theme.
     """
     found = sorted(folder.rglob("*.html"))
     assert len(found) > len(SERIES) * 2
@@ -203,13 +308,16 @@ def test_every_page(folder, address, driver, width, theme):
         assert driver.execute_script(UNSET) == 0, name
         assert driver.execute_script(WIDE) == [], name
         assert foreign(driver, address) == [], name
+        assert len(elements(driver, "meta[name=viewport]")) == 1, name
+        said = len(elements(driver, "meta[name=description]"))
+        assert said == 1 or name in ("search.html", "explorer.html"), name
         formulas += len(elements(driver, "math"))
         pictures += driver.execute_script(
             "return [...document.querySelectorAll('.cell_output img')].map("
-            "e => [e.alt, getComputedStyle(e).filter])"
+            "e => [e.alt && e.width * e.height, getComputedStyle(e).filter])"
         )
     assert formulas > 1000 and len(pictures) > 100
-    assert all(words for words, _ in pictures)
+    assert all(area for area, _ in pictures)
     assert all((f != "none") == (theme == "dark") for _, f in pictures)
 
 
@@ -248,12 +356,78 @@ def test_names_lead_to_where_they_are_taught(folder):
     assert "../05_attention.html#5a2af6f9" in training  # attention_weights
 
 
+def search(driver, address, words, found):
+    """Return the results of a search, once they say what is found."""
+    show(driver, f"{address}/search.html?q={words}")
+
+    def text():
+        results = driver.find_element("id", "search-results").text
+        return results if found in results else ""
+
+    return wait_for(found, text, 60)
+
+
 @pytest.mark.browser
 def test_the_search_finds(address, driver):
-    show(driver, f"{address}/search.html?q=softmax")
-    words = r"divided by \sqrt{\mathrm{hd}}"  # a formula as its TeX
-    xpath = f"//*[@id='search-results']//p[contains(., '{words}')]"
-    wait_for(words, lambda: driver.find_elements("xpath", xpath), 60)
+    """An excerpt has formulas as text, and no line of links."""
+    search(driver, address, "softmax", "divided by √hd. The dot products")
+    words = "05 · Attention After this notebook you can compute"
+    found = search(driver, address, "attention", words)
+    assert "Reading:" not in found
+    found = search(driver, address, "download", "pages matching")
+    assert "05 · Attention" not in found
+    # the beginning of a name; its stem would be apply_rotari
+    search(driver, address, "apply_rotary", "def apply_rotary_emb(")
+    search(driver, address, "n_kv_heads", "config.n_kv_heads")
+    search(driver, address, "xylophone", "Nothing found. Try fewer words")
+
+
+# Code that a reader would scroll for, or that has a letter below its button.
+HIDDEN = """return [...document.querySelectorAll(".cell pre:has(.line)")].filter(e => {
+  const b = e.parentElement.querySelector(".copybtn")?.getBoundingClientRect()
+  const range = document.createRange(), rects = []
+  const texts = document.createTreeWalker(e, NodeFilter.SHOW_TEXT)
+  while (b && texts.nextNode()) {
+    range.selectNodeContents(texts.currentNode)
+    if (range.toString().trim()) rects.push(...range.getClientRects())
+  }
+  return e.scrollWidth > e.clientWidth || rects.some(r => r.right > b.left
+    && r.left < b.right && r.bottom > b.top && r.top < b.bottom)
+}).map(e => e.textContent.slice(0, 80))"""
+
+
+@pytest.mark.browser
+def test_code_on_a_phone(address, driver):
+    """Each line is in sight, and what is copied has its indent."""
+    cells = names.code_cells(pages.read_notebooks()["05_attention.ipynb"])
+    show(driver, f"{address}/05_attention.html", 390)
+    buttons = ".cell_input button.copybtn"
+    wait_for("buttons", lambda: elements(driver, buttons), 60)
+    assert driver.execute_script(HIDDEN) == []
+    code = driver.execute_script(
+        "return [...document.querySelectorAll('.cell_input pre')].map("
+        "e => e.textContent.trimEnd())"
+    )
+    assert code == [source for _, source, _ in cells]
+    gap = driver.execute_script(
+        "const [a, b] = document.querySelectorAll('.cell pre')"
+        ";return b.getBoundingClientRect().top"
+        " - a.getBoundingClientRect().bottom"
+    )
+    assert 0 < gap < 12
+
+
+@pytest.mark.browser
+def test_the_map_of_a_notebook_on_a_phone(address, driver):
+    """It is wider than the window, with the lit part in sight."""
+    lit = {"03_rmsnorm": 0.32, "08_sampling": 0.96, "01_tokenize": 0.13}
+    for page, at in lit.items():
+        show(driver, f"{address}/{page}.html", 390)
+        width, left, seen = driver.execute_script(
+            "const e = document.querySelector('.strip');"
+            "return [e.firstChild.width, e.scrollLeft, e.clientWidth]"
+        )
+        assert width > 700 and left < at * width < left + seen
 
 
 @pytest.mark.browser

@@ -1,4 +1,4 @@
-"""The extension of Sphinx: formulas, links from names, the Llama's script."""
+"""The extension of Sphinx: what it adds to each page, and to the site."""
 
 import re
 from functools import partial
@@ -6,9 +6,16 @@ from functools import partial
 from docutils import nodes
 from sphinx.errors import ExtensionError
 
+from lessons import explorer
+from lessons.rooms import name_on_github
+
+from . import head
+from .font import write_font
+from .lines import with_lines
 from .maths import mathml
 from .names import addresses, linked_page
-from .pages import read_notebooks
+from .pages import project, read_notebooks
+from .pictures import with_files
 
 
 def visit(self, node, display=False):
@@ -34,22 +41,44 @@ def finish(app, pagename, templatename, context, doctree):
     if doctree is None:
         return
     root = "../" * pagename.count("/")
+    body = context["body"]
     if notebook := app.llama_notebooks.get(f"{pagename}.ipynb"):
         try:
-            known = app.llama_names, root
-            context["body"] = linked_page(context["body"], notebook, *known)
+            body = linked_page(body, notebook, app.llama_names, root)
         except ValueError as error:
             raise ExtensionError(f"{pagename}: {error}") from None
-    if '<section class="llama"' in context["body"]:
-        app.add_js_file("llama.js", loading_method="defer")
-        app.add_css_file("llama.css")
+    body = with_files(body, app.outdir / "_images", f"{root}_images")
+    about = pagename, context["title"], body, name_on_github(project())
+    context |= dict(body=with_lines(body), metatags=head.tags(*about))
+    if '<section class="llama"' in body:
+        for name in ("llama.js", "stations.js", "explorer.js"):
+            app.add_js_file(name, loading_method="defer")
+        app.add_css_file("explorer.css")
+
+
+def add_font(app, error):
+    """Write the formulas' font, once their letters are known."""
+    if error is None:
+        pages = app.outdir.rglob("*.html")
+        texts = [page.read_text(encoding="utf-8") for page in pages]
+        write_font(app.outdir / "_static", texts)
+
+
+def write_stations(app):
+    """Write what explorer.js reads, before pages refer to it."""
+    folder = app.outdir / "_static"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = explorer.stations_script()
+    (folder / "stations.js").write_text(text, encoding="utf-8")
 
 
 def setup(app):
     """Register the extension."""
+    app.connect("builder-inited", write_stations)
     app.llama_notebooks = read_notebooks()
     app.llama_names = addresses(app.llama_notebooks)
     block = partial(visit, display=True)
     app.add_html_math_renderer("mathml", (visit, None), (block, None))
     app.connect("html-page-context", finish)
+    app.connect("build-finished", add_font)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

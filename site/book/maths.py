@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 from latex2mathml.converter import convert
 
+from .plain import plain
+
 # What latex2mathml does not know, as what it does.
 INSTEAD = {
     r"\arg": r"\operatorname{arg}",
@@ -41,7 +43,7 @@ def mathml(tex: str, display=False) -> str:
             raise ValueError(f"{each.text!r} is not set in {tex!r}")
     for each in [*tree.iter()]:
         tidy(each, display)
-    tree.set("alttext", tex)  # for the excerpts of a search
+    tree.set("alttext", plain(tree).strip())  # for a search's excerpts
     return ElementTree.tostring(tree, encoding="unicode")
 
 
@@ -57,11 +59,11 @@ def tidy(parent, display: bool) -> None:
     if lines := parent.get("rowlines"):
         for row, line in zip(parent, lines.split()):
             row.set("class", line)
-    before = None
+    before = term = None  # a term is what is no space
     for child in [*parent]:
         name = is_name(child)
         if child.tag == f"{SPACE}mo":
-            operator(child, before)
+            operator(child, term)
         if name and child.tag == f"{SPACE}mo":
             child.tag = f"{SPACE}mi"  # without an operator's wide spaces
         if kind in ("math", "mrow", "mtd"):
@@ -70,6 +72,7 @@ def tidy(parent, display: bool) -> None:
                 thin = ElementTree.Element(f"{SPACE}mspace", width="0.1667em")
                 parent.insert([*parent].index(child), thin)
         before = child
+        term = term if child.tag == f"{SPACE}mspace" else child
 
 
 def operator(element, before) -> None:

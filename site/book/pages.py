@@ -1,37 +1,54 @@
 """The pages, as sources for Sphinx: made from the notebooks, never stored."""
 
-import ast
 import json
 import os
 import re
-from html import escape
 from pathlib import Path
 from posixpath import basename
 
+from lessons import rooms
 from lessons.counts import table
 from lessons.frame import SERIES, routes_table, series_table, todays_times
 from lessons.guide import guide_page
 from llamalib.load import ROOT
 
-from . import flow
 from .names import about, addresses
 
 SITE, FOLDER = ROOT / "site", ROOT / "notebooks"
-FILES = [*(each.file for each in SERIES), "setup_colab.ipynb"]
-# The notebooks whose widget has a part in llama.js, which needs no kernel.
-PARTS = {
+SETUP = rooms.SETUP.removeprefix("notebooks/")
+FILES = [*(each.file for each in SERIES), SETUP]
+# The station of the explorer that a notebook's page opens.
+STATIONS = {
+    "00_initialization.ipynb": "weights",
     "01_tokenize.ipynb": "tokens",
-    "04_rope.ipynb": "rotation",
+    "02_embed.ipynb": "embed",
+    "03_rmsnorm.ipynb": "norm",
+    "04_rope.ipynb": "rope",
     "05_attention.ipynb": "attention",
-    "07_lm_head.ipynb": "next",
-    "08_sampling.ipynb": "sampling",
-    "09_generate.ipynb": "generate",
+    "06_feed_forward.ipynb": "swiglu",
+    "07_lm_head.ipynb": "logits",
+    "08_sampling.ipynb": "sample",
+    "09_generate.ipynb": "text",
 }
+# of these notebooks, no widget shows what the station shows
+WITHOUT_WIDGET = "weights", "embed", "norm", "swiglu"
 
 
 def read_notebooks() -> dict[str, dict]:
     """Return the notebooks' JSON, by file."""
-    return {file: json.loads(read_text(FOLDER / file)) for file in FILES}
+    found = {file: json.loads(read_text(FOLDER / file)) for file in FILES}
+    return found | {SETUP: setup_notebook()}
+
+
+def setup_notebook() -> dict:
+    """Return the JSON of the notebook for Colab, with the address in it."""
+    text = rooms.with_address(read_text(FOLDER / SETUP), project())
+    notebook = json.loads(text)
+    if project():  # its saved output asks for the address
+        for cell in notebook["cells"]:
+            if "nbval-skip" in cell["metadata"].get("tags", ()):
+                cell["outputs"] = []
+    return notebook
 
 
 def read_text(path: Path) -> str:
@@ -74,11 +91,13 @@ def page(notebook: dict, file: str) -> dict:
         if cell["metadata"].get("jupyter", {}).get("source_hidden"):
             tags.append("hide-input")
         cells.append(cell)
-        if file in PARTS and (widget := saved_widget(cell)):
-            cells.append(markdown("llama", section(PARTS[file], widget)))
     title, *rest = cells[0]["source"].split("\n", 1)
-    above = [title, downloads(file), *frame[1:2], *rest]
+    times, _, aims = "".join(frame[1:2]).partition("\n\n")
+    above = [title, unsearched(downloads(file), times), aims, *rest]
     first = markdown("title", "\n\n".join(above))
+    if file in STATIONS:
+        at = place_of_explorer(cells, STATIONS[file])
+        cells.insert(at, markdown("llama", section(STATIONS[file], file)))
     cells[1:] += [markdown("frame", f"---\n\n{text}") for text in frame[2:]]
     return notebook | {"cells": [first, *cells[1:]]}
 
@@ -89,48 +108,85 @@ def markdown(key: str, text: str) -> dict:
     return kind | {"id": f"site-{key}"}
 
 
+def unsearched(*texts: str) -> str:
+    """Return texts that the search leaves out."""
+    return "\n\n".join(("```{container} no-search", *texts, "```"))
+
+
 def downloads(file: str) -> str:
     """Return the line of links below a notebook's title."""
     root = "../" * file.count("/")
-    here = f'<a class="download" href="{basename(file)}" download>'
-    line = f"{here}Download this notebook</a>; to run it, "
-    line += f'<a href="{root}index.html#run-it-yourself">get the project</a>.'
-    part = ' Or <a href="#llama">try its Llama in this page</a>.'
-    return line + part * (file in PARTS)
+    found = [f'<a class="download" href="{basename(file)}" download>']
+    found[0] += "Download this notebook</a>"
+    url = rooms.colab(project(), f"notebooks/{file}")
+    colab = f'<a href="{url}">open it in Colab</a>'
+    if file == SETUP:
+        return " ".join(found + [f"Or {colab}."] * bool(url))
+    words = f'To run it, <a href="{root}index.html#run-it-yourself">get the '
+    words += "project</a>"
+    if url:
+        words += f', or {colab} and begin with the <a href="{root}'
+        words += 'setup_colab.html">setup cell</a>'
+    found.append(f"{words}.")
+    if file in STATIONS:
+        found.append(
+            '<a href="#llama">Try its step on your own prompt</a>, in this page.'
+        )
+    return " ".join(found)
 
 
-def saved_widget(cell: dict) -> str:
-    """Return the widget that a cell shows, such as Play(k=3), or ""."""
+def place_of_explorer(cells: list[dict], station: str) -> int:
+    """Return where a page shows the explorer.
+
+    It follows the widget of the same name, or else the last section.
+    """
+    ends = "## Common mistakes", "## What to remember", "## Test yourself"
+    for i, cell in enumerate(cells):
+        if station not in WITHOUT_WIDGET and shows_widget(cell):
+            return i + 1
+        if "".join(cell["source"]).startswith(ends):
+            return i
+    raise ValueError(f"no cell begins with one of {ends}")
+
+
+def shows_widget(cell: dict) -> bool:
+    """Return whether a cell's output is a Play or a Stream."""
     for output in cell.get("outputs", ()):
         text = "".join(output.get("data", {}).get("text/plain", ""))
         if text.startswith(("Play(", "Stream(")):
-            return text
-    return ""
+            return True
+    return False
 
 
-def section(part: str, widget: str) -> str:
-    """Return the place that llama.js fills, with the widget's own text."""
-    data = f'data-part="{part}"'
-    if given := re.search(r"(?:text|prompt)=('.*?'|\".*?\")", widget):
-        data += f' data-prompt="{escape(ast.literal_eval(given[1]))}"'
-    words = "This part needs JavaScript and a browser of 2022 or later."
-    return f'<section class="llama" id="llama" {data}><p>{words}</p></section>'
+def section(station: str, file: str) -> str:
+    """Return the place that explorer.js fills."""
+    page = f"{'../' * file.count('/')}explorer.html?station={station}"
+    words = "This needs JavaScript and a browser of 2022 or later."
+    return (
+        f'<p id="llama"><b>The explorer.</b> Your own prompt at this step, in '
+        f'this page; or <a href="{page}">on a page of its own</a>.</p>'
+        f'<section class="llama" data-station="{station}"><p>{words}</p>'
+        "</section>"
+    )
 
 
 def solutions(notebook) -> str:
     """Return the page of a notebook's solutions."""
     file = notebook.solutions
+    download = f'<a class="download" href="{basename(file)}" download>'
+    download += "Download this file</a>"
+    back = f"Back to [{notebook.label}](../{notebook.file})."
     return (
-        f"# Solutions of {notebook.label}\n\n"
-        f'<a class="download" href="{basename(file)}" download>Download this '
-        f"file</a>\n\nBack to [{notebook.label}](../{notebook.file}).\n\n"
+        f"# Solutions of {notebook.label}\n\n{unsearched(download, back)}\n\n"
         f"````python\n{read_text(FOLDER / file).rstrip()}\n````\n"
     )
 
 
 def names(notebooks: dict[str, dict]) -> str:
     """Return the page of all public names."""
-    titles = {flow.page(each): each.label for each in SERIES}
+    titles = {
+        each.file.replace(".ipynb", ".html"): each.label for each in SERIES
+    }
     rows = [("name", "what it is", "taught in"), ("---",) * 3]
     for name, address in sorted(addresses(notebooks).items()):
         label = titles.get(address.partition("#")[0])
@@ -140,13 +196,19 @@ def names(notebooks: dict[str, dict]) -> str:
     return f"{read_text(SITE / 'names.md')}\n{table(rows)}"
 
 
+def project() -> str:
+    """Return the project's public address, or "" while there is none."""
+    given = os.environ.get("LLAMA_PROJECT")
+    found = rooms.address() if given is None else given
+    return re.sub(r"//[^/]*@", "//", found)  # without a password
+
+
 def first_page() -> str:
     """Return the page that the site opens with."""
     times, text = todays_times(), read_text(SITE / "index.md")
-    address = os.environ.get("LLAMA_PROJECT")
+    known = project()
     for name, words in {
-        "project": f"<{address}>" if address else "whoever gave you this",
-        "map": flow.picture(),
+        "project": f"<{known}>" if known else "whoever gave you this",
         "series": series_table(times),
         "routes": routes_table(times),
     }.items():
