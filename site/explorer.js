@@ -165,6 +165,9 @@ function arrow(turn, colour, r, width = 2.5) {
 const DEFAULTS = { prompt: examples[0], special: false, next: "", station: "attention", layer: 5, head: 6,
   token: -1, pair: 1, side: "attention", shift: 0, theta: 0, bars: 10, temperature: 0.7, top_k: 0,
   top_p: 0.9, seed: 0, most: 120 };
+// The smallest and largest value of a setting, and the step between two.
+const RANGES = { shift: [0, 400, 1], theta: [2, 1e7], bars: [3, 15, 1], temperature: [0, 3, 0.05],
+  top_k: [0, 50, 1], top_p: [0.05, 1, 0.05], seed: [0, 2 ** 31 - 1, 1], most: [1, LONGEST, 1] };
 const KEY = "llama-explorer";
 /** Return a storage of this tab, or nothing where a page may have none. */
 function storage() {
@@ -303,9 +306,7 @@ class Explorer {
     const wish = () => this.fetch_weights();
     const when_idle = () => (window.requestIdleCallback ?? setTimeout)(wish);
     await this.attempt(async () => {
-      this.tokenizer = await load_tokenizer();
-      this.config = this.tokenizer.params;
-      this.check_settings();
+      await this.prepare();
       const { prompt, next, special } = this.settings, example = examples.indexOf(prompt);
       if (example < 0 || next || special) return;
       this.trace ??= await load_example(example);
@@ -319,6 +320,12 @@ class Explorer {
       when_idle();
     }, { rootMargin: "100%" }).observe(this.section);
   }
+  async prepare() {
+    if (this.tokenizer) return;
+    this.tokenizer = await load_tokenizer();
+    this.config = this.tokenizer.params;
+    this.check_settings();
+  }
   /** Offer a button that loads the weights. */
   offer(words) {
     this.again.textContent = words;
@@ -328,6 +335,7 @@ class Explorer {
     this.again.hidden = true;
     await this.attempt(async () => {
       const bar = this.progress;
+      await this.prepare();
       this.llama ??= await load((bytes, all) => {
         bar.hidden = false;
         Object.assign(bar, { value: bytes, max: all || 13119408 });
@@ -352,15 +360,14 @@ class Explorer {
   }
   check_settings() {
     const { settings, config: { n_layers, n_heads, head_dim, rope_theta, vocab_size } } = this;
-    const within = (name, most) => {
-      if (!(settings[name] >= 0 && settings[name] < most && Number.isInteger(settings[name])))
-        settings[name] = Math.min(DEFAULTS[name], most - 1);
-    };
-    within("layer", n_layers);
-    within("head", n_heads);
-    within("pair", head_dim / 2);
-    within("shift", LONGEST);
-    if (!(settings.theta > 1)) settings.theta = DEFAULTS.theta = rope_theta;
+    DEFAULTS.theta = rope_theta;
+    const ranges = { layer: [0, n_layers - 1, 1], head: [0, n_heads - 1, 1],
+      pair: [0, head_dim / 2 - 1, 1], token: [-1, LONGEST - 1, 1], ...RANGES };
+    for (const [name, [least, most, step]] of Object.entries(ranges)) {
+      const value = settings[name], is_whole = step !== 1 || Number.isInteger(value);
+      if (!(value >= least && value <= most && is_whole))
+        settings[name] = Math.min(DEFAULTS[name], most);
+    }
     if (!SIDES[settings.side]) settings.side = DEFAULTS.side;
     if (!VIEWS[settings.station]) settings.station = this.own.station ?? DEFAULTS.station;
     const ids = settings.next.split(".");
@@ -374,6 +381,7 @@ class Explorer {
       if (!text) throw new UserError("The prompt is empty. Type a word or more.");
       if (size > LONGEST_TEXT) throw new UserError(`The text has ${size} characters; this page ` +
         `takes at most ${LONGEST_TEXT}. Shorten it.`);
+      await this.prepare();
       const { prompt, added } = this.ids;
       if (!this.llama) { this.llama = await load(); this.again.hidden = true; }
       if (!is_current()) return;
@@ -383,10 +391,9 @@ class Explorer {
   }
   type() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.set({ prompt: this.field.value, next: "" }), 200);
+    this.timer = setTimeout(() => this.set({}), 200);
   }
   async choose(text) {
-    this.field.value = text;
     if (!this.llama) await this.attempt(async () => { // its numbers are smaller than the weights
       this.trace = await load_example(examples.indexOf(text));
     });
@@ -395,10 +402,15 @@ class Explorer {
   /** Change settings, keep them, and draw again what they change. */
   set(changes) {
     this.end_walk();
+    clearTimeout(this.timer);
+    const typed = this.field.value; // perhaps a moment ago
+    if (changes.prompt === undefined && typed !== this.settings.prompt)
+      changes = { ...changes, prompt: typed, next: "" };
     const is_other_text = ["prompt", "special", "next"].some((name) =>
       name in changes && changes[name] !== this.settings[name]);
     if (is_other_text && !("token" in changes)) changes.token = -1;
     Object.assign(this.settings, changes);
+    if (typed !== this.settings.prompt) this.field.value = this.settings.prompt;
     try { storage()?.setItem(KEY, JSON.stringify(this.settings)); } catch { /* full or forbidden */ }
     clearTimeout(this.address);
     this.address = setTimeout(() => {
@@ -654,8 +666,7 @@ class Explorer {
   }
   /** Return whether the weights are here; wait for them if they are on their way. */
   async is_ready() {
-    clearTimeout(this.timer);
-    if (this.field.value !== this.settings.prompt) this.set({ prompt: this.field.value, next: "" });
+    if (this.field.value !== this.settings.prompt) this.set({});
     if (!this.llama) await this.fetch_weights();
     else await this.run();
     return this.llama && !this.message.classList.contains("llama-error");
@@ -801,25 +812,31 @@ const TILES = {
 
 // ---- the stations: controls, and draw(explorer) → { parts, said } ----
 // A control is a label around an input that has a setting's name.
-const control = (e, name, label, tag, attributes = {}, ...children) => html("label",
-  { class: "llama-field" }, html("span", {}, label), html(tag, { name, ...attributes,
-    oninput: ({ target: it }) => e.set({ [name]: it.type === "checkbox" ? it.checked
-      : it.matches("[type=range], [type=number]") ? it.valueAsNumber || 0
-        : it.dataset.is === "number" ? +it.value : it.value }) }, ...children));
-function slider(e, name, label, min, max, step = 1) {
+function control(e, name, label, tag, attributes = {}, ...children) {
+  const oninput = ({ target: it }) => {
+    const is_number = typeof DEFAULTS[name] === "number", [least, most] = RANGES[name] ?? [];
+    const value = it.type === "checkbox" ? it.checked : is_number ? Number(it.value || NaN) : it.value;
+    if (is_number && !(value >= (least ?? 0) && value <= (most ?? Infinity) && it.validity.valid))
+      e.say(`${label}: expected a number from ${least} to ${with_commas(most)}.`, true);
+    else e.set({ [name]: value });
+  };
+  return html("label", { class: "llama-field" }, html("span", {}, label),
+    html(tag, { name, oninput, ...attributes }, ...children));
+}
+function slider(e, name, label) {
+  const [min, max, step] = RANGES[name];
   const field = control(e, name, label, "input", { type: "range", min, max, step });
   field.append(html("output", { "aria-hidden": "true" })); // a range says its value
   return field;
 }
-const number_field = (e, name, label, min, max) =>
-  control(e, name, label, "input", { type: "number", min, max });
-const choice = (e, name, label, options) => control(e, name, label, "select",
-  { "data-is": typeof options[0][0] }, ...options.map(([value, text]) => html("option", { value }, text)));
+const number_field = (e, name, label) => control(e, name, label, "input",
+  { type: "number", min: RANGES[name][0], max: RANGES[name][1] });
+const choice = (e, name, label, options) => control(e, name, label, "select", {}, ...options.map(([value, text]) => html("option", { value }, text)));
 const sampling_controls = (e) => [
-  slider(e, "temperature", "temperature τ (0: greedy)", 0, 3, 0.05),
-  slider(e, "top_k", "top-k (0: every token)", 0, 50),
-  slider(e, "top_p", "top-p (1: off)", 0.05, 1, 0.05),
-  number_field(e, "seed", "seed", 0, 2 ** 31 - 1),
+  slider(e, "temperature", "temperature τ (0: greedy)"),
+  slider(e, "top_k", "top-k (0: every token)"),
+  slider(e, "top_p", "top-p (1: off)"),
+  number_field(e, "seed", "seed"),
 ];
 const side_choice = (e) => [choice(e, "side", "which", Object.entries(SIDES))];
 const SCALE = "orange: negative, white: 0, blue: positive";
@@ -910,7 +927,7 @@ const VIEWS = {
       });
       const from = group * e.n_rep, heads = Array.from({ length: e.config.n_heads }, (_, h) =>
         html("span", { class: h === head ? "llama-chosen" : undefined,
-          style: { background: e.group_colour(h) } }, `head ${h}`));
+          style: { borderColor: e.group_colour(h) } }, `head ${h}`));
       return { parts: [
         html("p", { class: "llama-groups", "aria-hidden": "true" }, heads),
         table(`Layer ${e.layer}, head ${head}; ${SCALE}`,
@@ -922,11 +939,9 @@ const VIEWS = {
   rope: {
     controls: (e) => [
       choice(e, "pair", "pair k of numbers", Array.from({ length: e.config.head_dim / 2 }, (_, k) => [k, k])),
-      slider(e, "shift", "move the whole text by", 0, 400),
-      number_field(e, "theta", "base θ", 2, 1e7)],
+      slider(e, "shift", "move the whole text by"), number_field(e, "theta", "base θ")],
     draw(e) {
       const { pair, shift, theta, head } = e.settings, { head_dim: hd } = e.config, { t } = e;
-      if (!(theta >= 2 && theta <= 1e7)) throw new UserError("base θ: expected a number from 2 to 10000000.");
       const freqs = rope_frequencies({ ...e.config, rope_theta: theta }), freq = freqs[pair];
       const angles = precompute_freqs_cis(freqs, shift + e.T);
       const turned = (name, t, by) => {
@@ -1073,7 +1088,7 @@ const VIEWS = {
     },
   },
   logits: {
-    controls: (e) => [slider(e, "bars", "tokens shown", 3, 15)],
+    controls: (e) => [slider(e, "bars", "tokens shown")],
     draw(e) {
       const logits = e.trace.logits(e.t), probs = softmax(logits.slice()), { t } = e;
       const ids = ranked(probs).slice(0, e.settings.bars), L = e.config.n_layers;
@@ -1121,7 +1136,7 @@ const VIEWS = {
     },
   },
   text: {
-    controls: (e) => [number_field(e, "most", "new tokens, at most", 1, LONGEST), ...sampling_controls(e)],
+    controls: (e) => [number_field(e, "most", "new tokens, at most"), ...sampling_controls(e)],
     draw(e) {
       const { T, config: { n_layers: L, n_kv_heads: KV, head_dim: hd } } = e, added = e.ids.added.length;
       const numbers = 2 * L * KV * hd, large_numbers = 2 * large.L * large.KV * large.hd;

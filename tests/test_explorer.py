@@ -87,7 +87,7 @@ def ready(opened):
     """Return the driver with the page, once the weights are there."""
     opened.execute_script("sessionStorage.clear()")
     opened.get(opened.current_url.partition("?")[0])
-    wait_for("the weights", lambda: opened.execute_script(READY), 60)
+    wait_for("the weights", lambda: opened.execute_script(READY), 30)
     return opened
 
 
@@ -369,7 +369,7 @@ def check_stream(tables, x, t):
         shown = [number(p) for p in re.findall(r" ([<\d.]+)(?:, |$)", row[2])]
         best = x.seen["lens.probs"][layer, t]
         for value, p in zip(shown[-1:], best[2:], strict=True):
-            agree(value, p, 3)
+            agree(value, p)
 
 
 def check_logits(tables, x, t):
@@ -435,6 +435,15 @@ def said(driver, expected, seconds=40):
     return wait_for(f"the message {expected}", found, seconds)
 
 
+def press_again(driver):
+    """Press the button that loads the weights; return its words."""
+    (button,) = elements(driver, ".llama-message button")
+    wait_for("the button", button.is_displayed, 20)
+    words = button.text
+    button.click()
+    return words
+
+
 @browser
 def test_numbers_come_before_the_weights(opened, server):
     """Without the weights the first prompt stands, at every station."""
@@ -451,14 +460,8 @@ def test_numbers_come_before_the_weights(opened, server):
     chips[1].click()
     said(opened, "9 tokens|8 tokens")
     server.broken.clear()
-    (again,) = [
-        e
-        for e in elements(opened, ".llama-message button")
-        if e.is_displayed()
-    ]
-    assert again.text == "Try again"
-    again.click()
-    wait_for("the weights", lambda: opened.execute_script(READY), 60)
+    assert press_again(opened) == "Try again"
+    wait_for("the weights", lambda: opened.execute_script(READY), 30)
     assert not elements(opened, ".llama-error")
 
 
@@ -468,33 +471,26 @@ def test_files_are_fetched_once(ready, server):
     for key in ("rope", "text", "logits"):
         press_tile(ready, key)
     type_prompt(ready, "Monday, Tuesday")
-    said(ready, "“␣Tuesday”|Tuesday")
+    said(ready, "next token: “,”")
     assert max(server.asked.count(name) for name in files) == 2  # one a visit
 
 
 @browser
 def test_a_wish_to_save_data_is_followed(opened, server):
     """Then a button loads the weights; until then, no 13 MB."""
-    opened.execute_cdp_cmd(
-        "Page.addScriptToEvaluateOnNewDocument",
-        {
-            "source": "Object.defineProperty(navigator, 'connection',"
-            " {value: {saveData: true}})"
-        },
-    )
+    source = "Object.defineProperty(navigator, 'connection', "
+    source += "{value: {saveData: true}, configurable: true})"
+    add = "Page.addScriptToEvaluateOnNewDocument"
+    added = opened.execute_cdp_cmd(add, {"source": source})
     server.asked.clear()
     opened.get(f"{server.address}/explorer.html")
     said(opened, "looks most at")
     time.sleep(1)
     assert "model.safetensors" not in server.asked
-    (button,) = [
-        e
-        for e in elements(opened, ".llama-message button")
-        if e.is_displayed()
-    ]
-    assert "13 MB" in button.text
-    button.click()
-    wait_for("the weights", lambda: opened.execute_script(READY), 60)
+    remove = "Page.removeScriptToEvaluateOnNewDocument"
+    opened.execute_cdp_cmd(remove, added)
+    assert press_again(opened) == "Load the model (13 MB)"
+    wait_for("the weights", lambda: opened.execute_script(READY), 30)
 
 
 # -- by keyboard; what is kept ------------------------------------------------
@@ -606,7 +602,7 @@ def test_the_prompt_goes_from_page_to_page(ready, server):
 )
 def test_an_address_that_is_wrong(ready, server, query):
     ready.get(f"{server.address}/explorer.html?{query}")
-    wait_for("the weights", lambda: ready.execute_script(READY), 60)
+    wait_for("the weights", lambda: ready.execute_script(READY), 30)
     for key in STATIONS:
         ready.execute_script(
             "llama.explorers[0].set({station: arguments[0]})", key
@@ -772,7 +768,8 @@ def test_texts_that_do_not_fit(ready):
     ):
         type_prompt(ready, text)
         said(ready, expected)
-    assert len(elements(ready, "[data-setting=token]")) == 40
+    chosen = "[data-setting=token]"
+    wait_for("40 tokens", lambda: len(elements(ready, chosen)) == 40, 20)
     assert not elements(ready, ".llama-error")
 
 
@@ -798,12 +795,19 @@ def test_a_second_use_after_an_error_works(
     opened.execute_script("sessionStorage.clear()")
     opened.get(f"{server.address}/explorer.html")
     if name.startswith("example"):  # the weights compute the same
-        wait_for("the weights", lambda: opened.execute_script(READY), 60)
+        wait_for("the weights", lambda: opened.execute_script(READY), 30)
     else:
         said(opened, f"{name} {'.*' * (status != 200)}{expected}")
         server.broken.clear()
-        elements(opened, ".llama-message button")[0].click()
-        wait_for("the weights", lambda: opened.execute_script(READY), 60)
+        (button,) = elements(opened, ".llama-message button")
+
+        def is_over():  # the page itself tries once more
+            return button.is_displayed() or opened.execute_script(READY)
+
+        wait_for("a button", is_over, 20)
+        if button.is_displayed():
+            button.click()
+        wait_for("the weights", lambda: opened.execute_script(READY), 30)
     said(opened, "looks most at")
     assert not elements(opened, ".llama-error")
 
@@ -827,7 +831,7 @@ return [small, document.documentElement.scrollWidth, innerWidth];
 def test_every_station_fits(ready, server, width):
     """Nothing is too small for a finger, nothing wider than the window."""
     show(ready, f"{server.address}/explorer.html", width)
-    wait_for("the weights", lambda: ready.execute_script(READY), 60)
+    wait_for("the weights", lambda: ready.execute_script(READY), 30)
     # a long word does not widen the page either
     type_prompt(ready, "Llama" * 20 + " 🦙 " + PROMPT)
     said(ready, "“␣is”")
@@ -843,7 +847,7 @@ def test_every_station_fits(ready, server, width):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_texts_have_contrast(ready, server, theme):
     show(ready, f"{server.address}/explorer.html", theme=theme)
-    wait_for("the weights", lambda: ready.execute_script(READY), 60)
+    wait_for("the weights", lambda: ready.execute_script(READY), 30)
     for key in STATIONS:
         ready.execute_script(
             "llama.explorers[0].set({station: arguments[0]})", key
