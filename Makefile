@@ -22,7 +22,7 @@ FILES = $(wildcard notebooks/index.ipynb notebooks/[0-9]*.ipynb \
 unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
 
 .DEFAULT_GOAL := help
-.PHONY: help run lab course site test test-slow test-browser notebooks \
+.PHONY: help run lab course site picture test test-slow test-browser notebooks \
   pocket bench bench-gpu weights verify format clean
 
 help: ## print this list
@@ -64,6 +64,9 @@ pocket: $(VENV)/dev.done ## train the pocket Llama from scratch
 
 site: $(VENV)/site.done ## build the site of the series into build/site
 	$(PY) site/build.py
+
+picture: $(VENV)/browser.done ## draw the README's pictures of the explorer, in headless Chromium
+	$(PY) .ci/front.py
 
 bench: $(VENV)/bench.done ## measure the speed on the CPU, compared with other libraries
 	$(PY) bench/generation.py

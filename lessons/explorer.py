@@ -216,3 +216,31 @@ def write_files(folder: Path) -> None:
         ids = llama.tokenizer.encode(text, bos=True, eos=False)
         found = {k: v.contiguous() for k, v in activations(llama, ids).items()}
         save_file(found, folder / f"example-{n}.safetensors")
+
+
+class Frame:
+    """The explorer in the output of a cell, in a file next to the notebook.
+
+    JupyterLab shows it without a network, and without a kernel too. Other
+    programs may not show a file in an output.
+    """
+
+    FILE = "explorer.html"  # git ignores it
+
+    def __init__(self):
+        Path(self.FILE).write_text(whole_page(), encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return "Frame()"
+
+    def _repr_html_(self) -> str:
+        style = "width: 100%; height: 62rem; border: 0"
+        title = "The explorer: one prompt through the whole Llama"
+        return (
+            f'<iframe src="{self.FILE}" title="{title}" style="{style}">'
+            "</iframe><p><em>Nothing above? Run this cell, in JupyterLab."
+            "</em></p>"
+        )
+
+
+show = Frame  # the explorer, named as a picture is

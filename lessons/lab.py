@@ -18,7 +18,7 @@ from .notebooks import NOTEBOOKS, write
 SETTINGS = Path(__file__).parent / "jupyterlab"
 STATE = ".copied.json"
 DAMAGED = OSError, ValueError, KeyError, TypeError, RecursionError
-LEFT_OUT = re.compile(r"(^|/)(\.|__pycache__/)")
+LEFT_OUT = re.compile(r"(^|/)(\.|__pycache__/|explorer\.html$)")
 
 
 def open_lab(work: Path, copy: bool, flags: list[str]) -> int:

@@ -29,7 +29,7 @@ html_css_files = ["site.css"]
 # copied as they are: scripts, styles; the notebooks
 html_static_path = [*map(str, (*SITE.glob("*.js"), *SITE.glob("*.css")))]
 html_extra_path = ["../notebooks"]
-exclude_patterns = ["**index.ipynb", "**.ipynb_checkpoints"]
+exclude_patterns = ["**index.ipynb", "**.ipynb_checkpoints", "explorer.html"]
 html_use_index = html_copy_source = html_show_sourcelink = False
 html_show_sphinx = html_show_copyright = False
 html_theme_options = {"navigation_with_keys": False}

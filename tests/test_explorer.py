@@ -76,6 +76,21 @@ def test_activations_are_those_of_record(pocket):
     assert torch.equal(found["lens.ids"][-1], probs.indices.int())
 
 
+def test_the_page_in_a_notebook_needs_nothing_else(tmp_path, monkeypatch):
+    """Its file has the scripts and the weights; the output only a frame."""
+    monkeypatch.chdir(tmp_path)
+    shown = explorer.show()
+    page = (tmp_path / "explorer.html").read_text(encoding="utf-8")
+    assert not re.findall(
+        r"""(?:src|href)=["'](?!#)""", page.split("<script>")[0]
+    )
+    files = page[page.index("window.llama_files") :]
+    for name in ("model.safetensors", "tokenizer.model", "example-2"):
+        assert f'"{name}' in files
+    assert shown._repr_html_().startswith('<iframe src="explorer.html"')
+    assert "explorer.html" in (explorer.ROOT / ".gitignore").read_text()
+
+
 # -- what the stations show, against llamalib --------------------------------
 
 browser = pytest.mark.browser

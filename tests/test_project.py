@@ -1,5 +1,6 @@
 """What README, CONTRIBUTING and the files that install promise."""
 
+import io
 import os
 import re
 import runpy
@@ -9,6 +10,7 @@ import sys
 import tomllib
 
 import pytest
+from PIL import Image
 
 import lessons.__main__ as lessons
 import llamalib
@@ -100,10 +102,16 @@ def test_the_readmes_code_runs():
     assert done.stdout.startswith(" Paris")
 
 
-def test_the_picture_is_todays():
-    """`python .ci/front.py` would change nothing."""
+@pytest.mark.browser
+def test_the_pictures_are_todays():
+    """`make picture` would show the same words."""
     written = runpy.run_path(str(ROOT / ".ci" / "front.py"))
-    assert written["PICTURE"].read_bytes() == written["picture"]()
+    for theme, data, words in written["pictures"]():
+        with Image.open(written["PICTURES"][theme]) as shown:
+            assert shown.text["words"] == words
+            assert shown.size == Image.open(io.BytesIO(data)).size
+            corner = shown.convert("L").getpixel((0, 0))
+        assert (corner > 200) == (theme == "light")
 
 
 def test_text_has_the_same_line_ends_everywhere():

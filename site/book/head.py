@@ -8,8 +8,8 @@ from lessons.frame import SERIES
 
 SITE = "Llama, notebook by notebook"
 PICTURE = (
-    "https://raw.githubusercontent.com/{}/HEAD/.github/attention.png",
-    "What each attention head of a layer looks at in a short text",
+    "https://raw.githubusercontent.com/{}/HEAD/.github/explorer-light.png",
+    "A prompt and every step of a Llama with its numbers",
 )
 AIMS = {each.file.removesuffix(".ipynb"): each.aims for each in SERIES}
 
