@@ -50,6 +50,7 @@ function visible(text) {
   const all = [...shown], long = all.length > 17; // <|begin_of_text|> fits
   return (long ? [...all.slice(0, 10), "…", ...all.slice(-6)].join("") : shown) || "∅";
 }
+const is_calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const with_commas = (n) => n.toLocaleString("en");
 const count = (n, noun) => `${with_commas(n)} ${noun}${n === 1 ? "" : "s"}`;
 /** Return a rounded number, with a minus sign that is as wide as a plus. */
@@ -99,15 +100,22 @@ function bar(value, text, background, longest) {
     html("span", { class: "llama-track" }, html("span", { class: "llama-fill",
       style: { width, background } }))));
 }
-/** Return a table. The first cell of a row is its heading; chosen: the row that is marked. */
-function table(caption, heads, rows, chosen = -1) {
-  const cell = (it) => (it instanceof Element ? it : html("td", {}, it));
-  return html("div", { class: "llama-table", tabindex: 0, role: "group", "aria-label": caption },
-    html("table", {}, html("caption", {}, caption),
-      html("thead", {}, html("tr", {}, heads.map((it) => html("th", { scope: "col" }, it)))),
+/** Return a table. The first cell of a row is its heading; chosen: the row that is marked; spare:
+    the columns that a narrow page leaves out. */
+function table(caption, heads, rows, chosen = -1, spare = []) {
+  const look = (i) => (spare.includes(i) ? "llama-spare" : undefined);
+  const cell = (it, i) => {
+    const made = it instanceof Element ? it : html("td", {}, it);
+    if (look(i + 1)) made.classList.add(look(i + 1));
+    return made;
+  };
+  return html("div", { class: "llama-table" }, html("p", {}, html("b", {}, caption)),
+    html("div", { tabindex: 0, role: "group", "aria-label": caption }, html("table",
+      { "aria-label": caption }, html("thead", {}, html("tr", {}, heads.map((it, i) =>
+        html("th", { scope: "col", class: look(i) }, it)))),
       html("tbody", {}, rows.map(([first, ...rest], i) => html("tr",
         { class: i === chosen ? "llama-chosen" : undefined },
-        html("th", { scope: "row" }, first), rest.map(cell))))));
+        html("th", { scope: "row" }, first), rest.map(cell)))))));
 }
 /** Return lines from keys (left) to the queries (right) that look at them; e: the explorer. */
 function lines_of(e, shown, row_height, width, emphasis) {
@@ -125,7 +133,7 @@ function lines_of(e, shown, row_height, width, emphasis) {
 const thumb = (rows) => pixels(rows.length, rows.length,
   (t, s) => (s <= t ? blend(AMOUNT, rows[t][s]) : undefined));
 /** Return one head's map, with queries down and keys across. */
-function large_map(rows, labels, chosen, stroke, name) {
+function large_map(rows, labels, chosen, stroke, name, choose) {
   const T = rows.length, margin = 124, cell = Math.min(480 / T, 46);
   const side = cell * T, every = Math.ceil(14 / cell), width = margin + side + 8; // every n-th label
   const square = { x: margin, y: 4, width: side, height: side };
@@ -145,7 +153,9 @@ function large_map(rows, labels, chosen, stroke, name) {
       transform: `translate(${margin + at + 4} ${side + 16}) rotate(-60)` });
   });
   const frame = { fill: "none", stroke };
-  return svg("svg", { class: "llama-large", viewBox: `0 0 ${width} ${side + 128}`, width,
+  const onclick = ({ offsetY, currentTarget: it }) => // the keyboard has the choice of a token
+    choose(Math.floor((offsetY * (side + 128) / it.clientHeight - 4) / cell));
+  return svg("svg", { class: "llama-large", viewBox: `0 0 ${width} ${side + 128}`, width, onclick,
     role: "img", "aria-label": `Attention weights of ${name}; the table has them in numbers.` },
   parts, svg("rect", { ...square, ...frame, "stroke-width": 3 }),
   svg("rect", { ...frame, x: margin, y: 4 + chosen * cell, width: side, height: cell,
@@ -168,6 +178,7 @@ const DEFAULTS = { prompt: examples[0], special: false, next: "", station: "atte
 // The smallest and largest value of a setting, and the step between two.
 const RANGES = { shift: [0, 400, 1], theta: [2, 1e7], bars: [3, 15, 1], temperature: [0, 3, 0.05],
   top_k: [0, 50, 1], top_p: [0.05, 1, 0.05], seed: [0, 2 ** 31 - 1, 1], most: [1, LONGEST, 1] };
+const SAMPLING = ["temperature", "top_k", "top_p", "seed"]; // which choose the next token
 const KEY = "llama-explorer";
 /** Return a storage of this tab, or nothing where a page may have none. */
 function storage() {
@@ -198,9 +209,9 @@ function query_of(settings, own) {
 // ---- the explorer ----
 class Explorer {
   constructor(section) {
-    const { station } = section.dataset;
-    Object.assign(this, { section, own: { station }, turn: 0, walk: undefined, is_writing: false,
-      settings: read_settings({ station }) });
+    const { station } = section.dataset, own = station ? { station } : {};
+    Object.assign(this, { section, own, turn: 0, walk: undefined, is_writing: false,
+      settings: read_settings(own) });
     this.build();
     this.start();
     let { is_narrow } = this;
@@ -221,17 +232,22 @@ class Explorer {
     this.step = html("button", { type: "button", class: "llama-plain", onclick: () => this.go(true) },
       "Step");
     this.write = html("button", { type: "button", class: "llama-plain",
-      onclick: () => this.write_text() }, "Write on");
-    this.back = html("button", { type: "button", class: "llama-plain", hidden: "",
-      onclick: () => this.set({ next: "" }) }, "Back to the prompt");
+      onclick: () => this.write_text() }, "Generate");
+    this.reset = html("button", { type: "button", class: "llama-plain",
+      onclick: () => this.set({ ...DEFAULTS, ...this.own, prompt: this.field.value }) }, "Reset");
+    this.how = html("button", { type: "button", class: "llama-chip", onclick: () => this.open("sample") });
     const chips = examples.map((text) => html("button", { type: "button", class: "llama-chip",
       onclick: () => this.choose(text) }, text));
     const form = html("form", { class: "llama-form", novalidate: "",
       onsubmit: (event) => { event.preventDefault(); this.go(); } },
     html("label", { for: this.field.id }, "Prompt"), this.field,
-    html("div", { class: "llama-buttons" }, this.play, this.step, this.write, this.back),
+    html("div", { class: "llama-buttons" }, this.play, this.step, this.write, this.reset, this.how),
     html("div", { class: "llama-buttons" }, html("span", {}, "Try"), chips));
     this.text = html("p", { class: "llama-text" });
+    const intro = html("p", { class: "llama-intro" }, "From left to right: how the model computes the next " +
+      "token. A row is a token. Choose a step to open it.");
+    const legend = html("p", { class: "llama-about" }, "Colours: a number is orange if negative, blue if " +
+      "positive. In RoPE a query is blue, a key orange. Lines and heads have the colour of their KV head.");
     this.words = html("span", { role: "status" });
     this.progress = html("progress", { hidden: "", "aria-label": "loading the weights" });
     this.again = html("button", { type: "button", hidden: "", onclick: () => this.fetch_weights() });
@@ -242,7 +258,7 @@ class Explorer {
       this.set({ [target.dataset.setting]: +target.value }) });
     this.panel = html("div", { class: "llama-station", role: "tabpanel", id: key("llama-station") });
     this.about = html("p", { class: "llama-about" });
-    section.replaceChildren(form, this.text, this.map, this.message, this.choosers, this.panel,
+    section.replaceChildren(form, intro, this.map, this.text, this.message, this.panel, legend,
       this.about);
   }
   /** Show a message; an error stays until the next run. */
@@ -265,7 +281,7 @@ class Explorer {
     const { token } = this.settings;
     return token < 0 || token >= this.T ? this.T - 1 : token;
   }
-  get layer() { return this.walk?.layer ?? this.settings.layer; }
+  get layer() { return this.settings.layer; }
   get n_rep() { return this.config.n_heads / this.config.n_kv_heads; }
   group_colour(head = this.settings.head) {
     return GROUPS[Math.floor(head / this.n_rep) % GROUPS.length];
@@ -300,6 +316,14 @@ class Explorer {
     return all.length <= most ? all : [0, ...all.slice(1 - most)];
   }
   get shown() { return this.positions(40); }
+  /** Return a row of a table for each position that is shown, up to a last one, and where the chosen
+      position's is. A row in the gap says how many are not shown. */
+  table_rows(row_of, last = Infinity, more = []) {
+    const shown = this.shown.filter((t) => t <= last), gap = (shown[1] ?? 1) - 1;
+    const rows = shown.map(row_of), at = shown.indexOf(this.t) + (gap > 0 && this.t > 0);
+    if (gap > 0) rows.splice(1, 0, [`⋯ ${count(gap, "token")} not shown`, ...more]);
+    return [rows, at];
+  }
 
   // -- loading and running --
   async start() {
@@ -401,17 +425,21 @@ class Explorer {
   }
   /** Change settings, keep them, and draw again what they change. */
   set(changes) {
-    this.end_walk();
     clearTimeout(this.timer);
     const typed = this.field.value; // perhaps a moment ago
     if (changes.prompt === undefined && typed !== this.settings.prompt)
       changes = { ...changes, prompt: typed, next: "" };
     const is_other_text = ["prompt", "special", "next"].some((name) =>
       name in changes && changes[name] !== this.settings[name]);
+    if (is_other_text || SAMPLING.some((name) => name in changes)) this.end_walk();
+    else if (this.walk) { // a look aside: the walk waits
+      this.pause();
+      Object.assign(this.walk.before, changes);
+    }
     if (is_other_text && !("token" in changes)) changes.token = -1;
     Object.assign(this.settings, changes);
     if (typed !== this.settings.prompt) this.field.value = this.settings.prompt;
-    try { storage()?.setItem(KEY, JSON.stringify(this.settings)); } catch { /* full or forbidden */ }
+    try { storage()?.setItem(KEY, JSON.stringify({ ...this.settings, shift: 0 })); } catch { /* full or forbidden */ }
     clearTimeout(this.address);
     this.address = setTimeout(() => {
       const end = query_of(this.settings, this.own);
@@ -441,34 +469,42 @@ class Explorer {
     this.text.replaceChildren(html("span", { class: "llama-prompt" }, this.settings.prompt),
       html("span", { class: "llama-new" }, words));
     this.text.hidden = !added.length && !this.is_writing;
-    this.back.hidden = !added.length;
+    const { temperature, top_k, top_p } = this.settings, k = top_k ? `, top-k ${top_k}` : "";
+    this.how.textContent = temperature ? `τ ${temperature}${k}, top-p ${top_p}` : "greedy";
+    this.how.setAttribute("aria-label", `sampling settings: ${this.how.textContent}`);
     this.draw_map();
-    this.draw_choosers();
     this.draw_station();
+    this.draw_choosers();
     this.about.textContent = `Pocket Llama: 6.6 million parameters, ${this.config.n_layers} layers, ` +
-      `${this.config.n_heads} heads, ${with_commas(this.config.vocab_size)} tokens, computed by this ` +
-      "browser. Llama 3.2-1B: 1,236 million, 16 layers, 32 heads, 128,256 tokens.";
+      `${this.config.n_heads} query heads, ${this.config.n_kv_heads} KV heads, a vocabulary of ` +
+      `${with_commas(this.config.vocab_size)} tokens, computed by this ` +
+      "browser. Llama 3.2-1B: 1,236 million, 16 layers, 32 query heads, 8 KV heads, 128,256 tokens.";
   }
   /** Draw the map: a tile for each station, with a row for each position. */
   draw_map() {
-    const shown = this.positions(12);
+    const shown = this.positions(12), { settings } = this;
     const height = this.is_narrow ? 14 : Math.max(16, Math.min(24, 168 / shown.length));
     const make = ([key, id = key]) => this.tile(key, id, shown, height);
     const block = html("div", { class: "llama-block", role: "presentation" },
-      html("p", {}, `layer ${this.layer} of 0 to ${this.config.n_layers - 1}`), BLOCK.map(make));
+      html("p", {}, `transformer block: layer ${settings.layer} (of 0 to ${this.config.n_layers - 1})`), BLOCK.map(make));
     const focused = document.activeElement?.dataset?.tile;
     this.map.style.setProperty("--llama-rows", `${height * shown.length}px`);
     const after = html("div", { class: "llama-after", role: "presentation" }, AFTER.map(make));
     this.map.replaceChildren(...BEFORE.map(make), block, after);
-    if (focused) this.map.querySelector(`[data-tile="${focused}"]`)?.focus();
+    if (focused) this.map.querySelector(`[data-tile="${focused}"]`)?.focus({ preventScroll: true });
     this.mark_walk();
   }
   tile(key, id, shown, height) {
     const station = stations.find((it) => it.key === key), is_open = this.is_open(id);
     const { width, picture } = TILES[id](this, shown, height);
     return html("button", { type: "button", role: "tab", "data-tile": id, class: "llama-tile",
-      "aria-selected": String(is_open), "aria-controls": this.panel.id, tabindex: is_open ? 0 : -1,
-      style: { width: `${(this.is_narrow && width < 80 ? 0.75 * width : width) + 10}px` }, onclick: () => this.open(id) },
+      "aria-selected": String(is_open), "aria-controls": this.panel.id, tabindex: is_open ? 0 : -1, onclick: (event) => {
+        this.open(id);
+        const { top } = this.panel.getBoundingClientRect();
+        if (event.detail && top > 0.6 * innerHeight) // not of a key
+          this.panel.scrollIntoView({ behavior: is_calm() ? "auto" : "smooth", block: "start" });
+      },
+      style: { width: `${(this.is_narrow && width < 80 ? 0.75 * width : width) + 10}px` }, },
     html("span", { class: "llama-name" }, LABELS[id] ?? station.label), picture);
   }
   /** Return whether a tile's station is open; some stations have a tile for each side of a block. */
@@ -476,11 +512,12 @@ class Explorer {
     const { station, side } = this.settings;
     return id === (SIDED[station]?.[side] ?? station);
   }
-  open(id) {
+  open(id) { this.set(this.station_of(id)); }
+  /** Return the settings of a tile's station; "block" is none. */
+  station_of(id) {
     for (const [station, sides] of Object.entries(SIDED))
-      for (const [side, tile] of Object.entries(sides))
-        if (tile === id) return this.set({ station, side });
-    return this.set({ station: id });
+      for (const [side, tile] of Object.entries(sides)) if (tile === id) return { station, side };
+    return VIEWS[id] ? { station: id } : {};
   }
   /** Move from tile to tile by the arrow keys. */
   arrow(event) {
@@ -493,7 +530,7 @@ class Explorer {
     tiles[to].focus();
     tiles[to].click();
   }
-  /** Draw the choices of layer, head and token, which all stations share. */
+  /** Draw the choices of layer, head and token that the station has. */
   draw_choosers() {
     const { config: { n_layers: L, n_heads: H }, settings, t } = this;
     const group = (name, legend, options, chosen) => html("fieldset", {}, html("legend", {}, legend),
@@ -506,11 +543,12 @@ class Explorer {
     const n = (n) => Array.from({ length: n }, (_, i) => i);
     const focused = document.activeElement?.dataset?.setting;
     const head = (h) => [h, h, { borderBottom: `4px solid ${this.group_colour(h)}` }];
-    this.choosers.replaceChildren(
-      group("layer", "layer", n(L).map((l) => [l, l]), settings.layer),
-      group("head", "head (one colour: one KV head)", n(H).map(head), settings.head),
-      group("token", "token", this.shown.map((t) => [t, this.label(t)]), t));
-    if (focused) this.choosers.querySelector(`[data-setting=${focused}]:checked`)?.focus();
+    const all = {
+      layer: () => group("layer", "layer", n(L).map((l) => [l, l]), settings.layer),
+      head: () => group("head", "query head (one colour: one KV head)", n(H).map(head), settings.head),
+      token: () => group("token", "token", this.shown.map((t) => [t, this.label(t)]), t) };
+    this.choosers.replaceChildren(...VIEWS[settings.station].choose.map((name) => all[name]()));
+    if (focused) this.choosers.querySelector(`[data-setting=${focused}]:checked`)?.focus({ preventScroll: true });
   }
   draw_station() {
     const { station: key } = this.settings, station = stations.find((it) => it.key === key);
@@ -526,7 +564,7 @@ class Explorer {
     const focused = document.activeElement?.dataset?.key;
     const { parts, said } = VIEWS[key].draw(this);
     this.out.replaceChildren(...parts.filter(Boolean));
-    if (focused) this.out.querySelector(`[data-key="${focused}"]`)?.focus();
+    if (focused) this.out.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
     if (!this.walk && !this.is_writing) this.say(said);
   }
   /** Return a notebook's address, with what the reader chose. */
@@ -539,8 +577,10 @@ class Explorer {
     const code = html("pre", { class: "highlight", tabindex: 0 }, html("code", {}, markup(station.code)));
     this.panel.dataset.station = key;
     this.panel.setAttribute("aria-label", station.title);
-    this.panel.replaceChildren(html("h3", {}, station.title), html("p", {}, station.text),
-      html("div", { class: "llama-controls" }, VIEWS[key].controls?.(this) ?? []),
+    this.panel.replaceChildren(html("button", { type: "button", class: "llama-plain llama-up",
+      onclick: () => this.map.scrollIntoView({ block: "center" }) }, "↑ map"), html("h3", {}, station.title),
+    html("p", {}, station.text),
+      this.choosers, html("div", { class: "llama-controls" }, VIEWS[key].controls?.(this) ?? []),
       html("div", { class: "llama-two" }, this.out, html("aside", {},
         html("p", { class: "llama-formula" }, markup(station.formula)), code,
         html("p", { class: "llama-source" }, `from llamalib/${station.source}`),
@@ -558,7 +598,8 @@ class Explorer {
     }, 1);
     const fill = (letters, sizes) =>
       `(${letters.split(", ").map((word) => with_commas(size(word, sizes))).join(", ")})`;
-    return table("Shapes", ["what", "letters", "here", "the 1B"], shapes.map(([what, letters]) =>
+    return table("Shapes (T tokens, D width, H query heads, KV key/value heads, hd head width, F hidden " +
+      "width, V vocabulary, L layers)", ["what", "letters", "here", "the 1B"], shapes.map(([what, letters]) =>
       [what, `(${letters})`, fill(letters, here), fill(letters, { ...large, T: this.T })]));
   }
 
@@ -572,31 +613,31 @@ class Explorer {
       const [[id, p] = []] = this.lens(layer, last);
       return id === undefined ? "" : `“${this.name(id)}” (${probability(p)})`;
     };
-    add("tokens", `The text is ${count(this.T, "token")}, each with its id.`);
-    add("embed", `Each id picks its row of the embedding: ${D} numbers for ${name}.`);
-    add("norm 1", "Layer 0. RMSNorm brings every vector to the same size.");
+    add("tokens", `The text is ${count(last, "token")} after <|begin_of_text|>, each with an id.`);
+    add("embed", `Each id selects its row of the embedding matrix: ${D} numbers for ${name}.`);
+    add("norm 1", "Layer 0. RMSNorm divides every vector by its RMS, then multiplies by γ.");
     add("qkv", `Three matrices make ${H} queries, ${KV} keys and ${KV} values of each token.`);
-    add("rope", "RoPE rotates queries and keys by an angle that grows with the position.");
+    add("rope", "RoPE rotates queries and keys, each by an angle that grows with its position.");
     const { head } = this.settings, row = trace.attention(0).weights[head][last];
     const most = ranked(row)[0];
-    add("attention", `Head ${head}: ${name} looks most at “${this.label(most)}”, with weight ` +
+    add("attention", `Head ${head}: ${name} attends most to “${this.label(most)}”, with weight ` +
       `${probability(row[most])}.`);
-    add("values", "The weights average the values: what the head brings back.");
-    add("plus 1", "All heads together are added to the residual stream.");
-    add("norm 2", "RMSNorm again.");
-    const neurons = trace.product(0, last), top = ranked(neurons.map(Math.abs))[0];
-    add("swiglu", `Gate times up: of ${with_commas(F)} neurons, number ${top} says most here.`);
-    add("plus 2", `The sum goes to the next layer. Stopped here, the model would say ${best(1)}.`);
+    add("values", "Each head's output is the sum of the values, weighted by attention.");
+    add("plus 1", "The heads' outputs are concatenated, projected by wo, and added to the stream.");
+    add("norm 2", "A second RMSNorm, before the feed-forward network.");
+    const products = trace.product(0, last), top = ranked(products.map(Math.abs))[0];
+    add("swiglu", `SwiGLU: of ${with_commas(F)} neurons, neuron ${top} has the largest product of gate and up.`);
+    add("plus 2", `w2 projects the products, and they are added to the stream. Logit lens: ${best(1)}.`);
     for (let l = 1; l < L; l++)
-      add("block", `Layer ${l}, the same steps with other weights: ${best(l + 1)}.`, l, 0.5);
-    add("stream", `${L} layers are done.`, L - 1);
-    add("logits", `The last vector and ${with_commas(this.config.vocab_size)} dot products: the most ` +
-      `likely next token is ${best(L)}.`, L - 1);
+      add("block", `Layer ${l}: the same steps with other weights. Logit lens: ${best(l + 1)}.`, l, 0.5);
+    add("stream", `The vector has passed through ${L} layers.`, L - 1);
+    add("logits", `${with_commas(this.config.vocab_size)} dot products give the logits. The most likely next ` +
+      `token is ${best(L)}.`, L - 1);
     return steps;
   }
   /** Play the next token's way, or one step of it; stop or go on if it was begun. */
   async go(one_step = false) {
-    one_step ||= matchMedia("(prefers-reduced-motion: reduce)").matches;
+    one_step ||= is_calm();
     if (this.walk?.is_playing) return this.pause();
     if (this.is_writing || !await this.is_ready()) return undefined;
     this.walk ??= this.begin_walk();
@@ -613,21 +654,23 @@ class Explorer {
     const logits = this.trace.logits(this.T - 1);
     const id = pick(logits, random, { temperature, top_k: top_k || null, top_p });
     const steps = this.steps(), label = `“${this.name(id)}”`;
-    const how = temperature ? `drawn at temperature ${temperature}` : "the most likely one, greedily";
+    const how = temperature ? `sampled (temperature ${temperature}${top_k ? `, top-k ${top_k}` : ""}, top-p ${top_p})`
+      : "the most likely one (greedy decoding)";
     steps.push({ tile: "sample", layer: this.config.n_layers - 1, pace: 1, said: `${label} is ${how}.` });
     const stops = this.tokenizer.stop_tokens.has(id);
     steps.push({ tile: "text", layer: this.config.n_layers - 1, pace: 1, said: stops
-      ? `${label} ends the text.` : `${label} becomes the last token, and all begins again.` });
-    return { at: -1, steps, id: stops ? undefined : id };
+      ? `${label} is a stop token: the text ends.` : `${label} is appended, and the model runs again.` });
+    const { layer, station, side } = this.settings; // which the walk changes
+    return { at: -1, steps, id: stops ? undefined : id, before: { layer, station, side } };
   }
   advance() {
     const { walk } = this;
     clearTimeout(this.pacer);
     if (++walk.at >= walk.steps.length) return this.arrive();
     const step = walk.steps[walk.at];
-    walk.layer = step.layer;
+    Object.assign(this.settings, { layer: step.layer }, this.station_of(step.tile));
+    this.draw();
     this.say(`${walk.at + 1} of ${walk.steps.length}. ${step.said}`);
-    this.draw_map();
     const first = this.has_walked ? 0.4 : 1; // once seen, it may be faster
     if (walk.is_playing) this.pacer = setTimeout(() => this.advance(), 1700 * step.pace * first);
     return undefined;
@@ -635,19 +678,20 @@ class Explorer {
   pause() {
     clearTimeout(this.pacer);
     this.walk.is_playing = false;
-    this.play.textContent = "Go on";
+    this.play.textContent = "Continue";
   }
   /** Append the walk's token: the text begins again, one token longer. */
   arrive() {
     const { id } = this.walk, { next } = this.settings;
     this.has_walked = true;
     this.end_walk();
-    if (id === undefined) { this.draw(); this.say("The model ended the text."); return; }
+    if (id === undefined) { this.draw(); this.say("The model drew a stop token: the text ends."); return; }
     if (this.T === LONGEST) { this.draw(); this.say(`This page holds ${LONGEST} tokens.`); return; }
     this.set({ next: next ? `${next}.${id}` : String(id) });
   }
   end_walk() {
     clearTimeout(this.pacer);
+    Object.assign(this.settings, this.walk?.before);
     this.walk = undefined;
     this.play.textContent = "Next token";
   }
@@ -698,17 +742,17 @@ class Explorer {
       for await (const id of this.llama.generate(ids, { max_new_tokens: most, random, goes_on, ...how })) {
         if (!goes_on()) break;
         if (!n++) first = performance.now() - begin;
-        added.push(id);
         this.text.hidden = false;
+        added.push(id);
         this.text.lastChild.textContent = this.tokenizer.decode(added);
       }
     });
     const speed = Math.round(1000 * (n - 1) / (performance.now() - begin - first));
-    const why = this.is_stopped ? "you stopped it" : n === most ? `${most} new tokens were asked for`
+    const why = this.is_stopped ? "you stopped it" : n === most ? `the limit of ${most} new tokens`
       : prompt.length + added.length >= LONGEST ? `this page holds ${LONGEST} positions`
-        : "the model ended it";
+        : "the model drew a stop token";
     this.is_writing = false;
-    this.write.textContent = "Write on";
+    this.write.textContent = "Generate";
     this.settings.next = ""; // so that the same ids count as a change
     this.set({ next: added.join(".") });
     await this.run();
@@ -726,7 +770,7 @@ const AFTER = [["stream"], ["logits"], ["sample"], ["text"]];
 const SIDED = { norm: { attention: "norm 1", ffn: "norm 2" },
   residual: { attention: "plus 1", ffn: "plus 2" } };
 const SIDES = { attention: "attention", ffn: "the feed-forward network" };
-const LABELS = { "plus 1": "+", "plus 2": "+" };
+const LABELS = { "plus 1": "+", "plus 2": "+", stream: "logit lens" };
 const vectors = (width, rows_of) => (e, shown) => ({ width, picture: heat(rows_of(e, shown), 32) });
 /** Return an SVG picture of a tile. */
 const drawing = (width, height, ...parts) => ({ width, picture: svg("svg",
@@ -761,7 +805,9 @@ const TILES = {
       return [svg("rect", { y: i * height + 1, width: 118, height: height - 2, rx: 3,
         class: t % 2 ? "llama-odd" : "llama-even" }),
       svg("text", { x: 5, y, "font-weight": weight, class: "llama-black" }, short(e.label(t), 10)),
-      svg("text", { x: 114, y, "text-anchor": "end", class: "llama-black" }, e.trace.ids[t])];
+      svg("text", { x: 114, y, "text-anchor": "end", class: "llama-black" }, e.trace.ids[t]),
+      t > shown[i - 1] + 1 && svg("line", { x2: 118, y1: y - 4 - height / 2, y2: y - 4 - height / 2,
+        stroke: "currentColor", "stroke-dasharray": "3 3" })];
     }));
   },
   embed: vectors(64, (e, shown) => e.rows("x", 0, shown)),
@@ -806,8 +852,10 @@ const TILES = {
     const cut = cut_logits(e.trace.logits(e.t), temperature, top_k || null, top_p);
     return bars_of(e, likely(softmax(cut), all), all);
   },
-  text: (e) => ({ width: 150, picture: html("span", { class: "llama-end" }, "↺ ",
-    e.tokenizer.decode(e.trace.ids.slice(1).slice(-40))) }),
+  text(e) {
+    const cut = e.T > 61 ? "… " : "", ids = e.trace.ids.slice(Math.max(1, e.T - 60));
+    return { width: 150, picture: html("span", { class: "llama-end" }, `↺ ${cut}${e.tokenizer.decode(ids)}`) };
+  },
 };
 
 // ---- the stations: controls, and draw(explorer) → { parts, said } ----
@@ -836,12 +884,13 @@ const sampling_controls = (e) => [
   slider(e, "temperature", "temperature τ (0: greedy)"),
   slider(e, "top_k", "top-k (0: every token)"),
   slider(e, "top_p", "top-p (1: off)"),
-  number_field(e, "seed", "seed"),
+  number_field(e, "seed", "seed of the draws"),
 ];
 const side_choice = (e) => [choice(e, "side", "which", Object.entries(SIDES))];
-const SCALE = "orange: negative, white: 0, blue: positive";
+const SCALE = "orange: negative, blue: positive";
 const VIEWS = {
   weights: {
+    choose: ["layer"],
     draw(e) {
       const tensors = e.tensors(), all = (key) => tensors.map((it) => it[key].reduce((a, b) => a * b));
       const here = all("shape"), there = all("large"), { w } = e.llama ?? {};
@@ -850,16 +899,17 @@ const VIEWS = {
         w ? number(rms_of(w[name]), 3) : "…",
         w ? strip(w[name].subarray(0, 48), 48) : html("td", {})]);
       return { parts: [table(`Tensors outside the blocks, then those of layer ${e.layer}; ${SCALE}`,
-        ["name", "shape here", "in the 1B", "numbers here", "RMS", "the first 48"], rows)],
+        ["name", "shape here", "in the 1B", "numbers here", "RMS", "the first 48"], rows, -1, [3, 4, 5])],
       said: `A block has ${with_commas(sum(here.slice(2)))} numbers here, ` +
         `${with_commas(sum(there.slice(2)))} in the 1B.` };
     },
   },
   tokens: {
-    controls: (e) => [control(e, "special", "a special token's name becomes that token", "input",
+    choose: ["token"],
+    controls: (e) => [control(e, "special", "parse special tokens, such as <|eot_id|>", "input",
       { type: "checkbox" })],
     draw(e) {
-      const { ids } = e.trace, { tokenizer } = e, most = 300, { prompt } = e.settings;
+      const { ids } = e.trace, { tokenizer } = e, most = 300, text = tokenizer.decode(ids.slice(1));
       const boxes = ids.slice(0, most).map((id, t) => {
         const is_special = id >= tokenizer.ranks.size;
         const look = [is_special && "llama-control", t === e.t && "llama-chosen"];
@@ -870,20 +920,21 @@ const VIEWS = {
       const note = ids.length > most ? ` The first ${most} are shown.` : "";
       return { parts: [html("ol", { class: "llama-tokens", "aria-label": "tokens" }, boxes),
         html("p", {}, "Each box: a token, its id, its bytes. ␣ is a space, ⏎ a line end, ⟨9⟩ the " +
-          "code U+0009.")],
-      said: `${count([...prompt].length, "character")}, ${count(utf8_of(prompt).length, "byte")}, ` +
-        `${count(ids.length, "token")}.${note}` };
+          "code U+0009; of a token that is part of a character, the bytes.")],
+      said: `${count([...text].length, "character")}, ${count(utf8_of(text).length, "byte")}, ` +
+        `${count(ids.length, "token")} with <|begin_of_text|>.${note}` };
     },
   },
   embed: {
+    choose: ["token"],
     draw(e) {
-      const rows = e.shown.map((t) => {
+      const [rows, at] = e.table_rows((t) => {
         const x = e.trace.row("x", 0, t);
         return [e.label(t), e.trace.ids[t], strip(x), numbers(x, 3), number(length_of(x))];
       });
       const [name, x] = [e.label(e.t), e.trace.row("x", 0, e.t)], { dim: D } = e.config;
       const parts = [table(`The embedding of each token; ${SCALE}`,
-        ["token", "id", `its ${D} numbers`, "the first 3", "length"], rows, e.shown.indexOf(e.t))];
+        ["token", "id", `its ${D} numbers`, "the first 3", "length"], rows, at, [3])];
       let nearest = [];
       if (e.llama) {
         const matrix = e.llama.w["tok_embeddings.weight"], V = e.config.vocab_size;
@@ -891,7 +942,7 @@ const VIEWS = {
           cosine(matrix.subarray(id * D, (id + 1) * D), x) || 0);
         near[e.trace.ids[e.t]] = -1;
         nearest = ranked(near).slice(0, 6);
-        parts.push(table(`The nearest tokens of “${name}”. Two random vectors have a cosine of ` +
+        parts.push(table(`The nearest tokens of “${name}”. Random vectors have cosines of ` +
           `about ±${number(1 / Math.sqrt(D))}.`, ["token", "id", "cosine"], nearest.map((id) =>
           [e.name(id), id, bar(near[id], number(near[id]), COLOURS.token, 1)])));
       }
@@ -901,26 +952,30 @@ const VIEWS = {
     },
   },
   norm: {
+    choose: ["layer", "token"],
     controls: side_choice,
     draw(e) {
       const { side } = e.settings, [name, y] = { attention: ["x", "attention_norm"],
-        ffn: ["h", "ffn_norm"] }[side], at = e.shown.indexOf(e.t);
-      const before = e.rows(name), after = e.rows(y), largest = Math.max(...before.map(rms_of));
-      const plain = before.map((x) => x.map((v) => v / Math.sqrt(rms_of(x) ** 2 + e.config.norm_eps)));
-      const rows = e.shown.map((t, i) => [e.label(t), strip(before[i], 40, 3 * largest),
-        number(rms_of(before[i]), 3), strip(plain[i], 40, 3), number(rms_of(plain[i]), 3),
-        number(rms_of(after[i]), 3)]);
+        ffn: ["h", "ffn_norm"] }[side];
+      const largest = Math.max(...e.rows(name).map(rms_of)), { norm_eps } = e.config;
+      const [rows, at] = e.table_rows((t) => {
+        const [x, after] = [e.trace.row(name, e.layer, t), e.trace.row(y, e.layer, t)];
+        const plain = x.map((v) => v / Math.sqrt(rms_of(x) ** 2 + norm_eps));
+        return [e.label(t), strip(x, 40, 3 * largest), number(rms_of(x), 3), strip(plain, 40, 3),
+          number(rms_of(plain), 3), number(rms_of(after), 3)];
+      });
       return { parts: [table(`Layer ${e.layer}, the norm before ${SIDES[side]}; ${SCALE}`,
-        ["token", "x", "RMS of x", "x / RMS", "its RMS", "RMS after γ"], rows, at)],
-      said: `“${e.label(e.t)}”: the RMS is ${rows[at][2]} before, and ${rows[at][4]} after the division.` };
+        ["token", "x", "RMS of x", "x / RMS", "its RMS", "RMS after γ"], rows, at, [1])],
+      said: `“${e.label(e.t)}”: its RMS is ${rows[at][2]}, and ${rows[at][4]} after the division.` };
     },
   },
   qkv: {
+    choose: ["layer", "head", "token"],
     draw(e) {
       const { head } = e.settings, group = Math.floor(head / e.n_rep), { head_dim: hd } = e.config;
       const cells = (name, t) => strip(e.trace.head(name, e.layer, head, t), 32);
       const names = { q: "query", k: "key", v: "value" };
-      const rows = e.shown.map((t) => [e.label(t), ...Object.keys(names).map((n) => cells(n, t))]);
+      const [rows, at] = e.table_rows((t) => [e.label(t), ...Object.keys(names).map((n) => cells(n, t))]);
       const own = Object.entries(names).map(([name, word]) => {
         const x = e.trace.head(name, e.layer, head, e.t);
         return [word, numbers(x, 6), number(length_of(x))];
@@ -930,16 +985,17 @@ const VIEWS = {
           style: { borderColor: e.group_colour(h) } }, `head ${h}`));
       return { parts: [
         html("p", { class: "llama-groups", "aria-hidden": "true" }, heads),
-        table(`Layer ${e.layer}, head ${head}; ${SCALE}`,
-          ["token", "query", `key of KV head ${group}`, "its value"], rows, e.shown.indexOf(e.t)),
+        table(`Layer ${e.layer}, head ${head}, before RoPE; ${SCALE}`, ["token", `query of head ${head}`,
+          `key of KV head ${group}`, `value of KV head ${group}`], rows, at),
         table(`“${e.label(e.t)}” in numbers, the first 6 of ${hd}`, ["what", "numbers", "length"], own)],
-      said: `Head ${head} reads KV head ${group}, which heads ${from} to ${from + e.n_rep - 1} share.` };
+      said: `Query heads ${from} to ${from + e.n_rep - 1} share KV head ${group}, which head ${head} reads.` };
     },
   },
   rope: {
+    choose: ["layer", "head", "token"],
     controls: (e) => [
-      choice(e, "pair", "pair k of numbers", Array.from({ length: e.config.head_dim / 2 }, (_, k) => [k, k])),
-      slider(e, "shift", "move the whole text by"), number_field(e, "theta", "base θ")],
+      choice(e, "pair", "pair k", Array.from({ length: e.config.head_dim / 2 }, (_, k) => [k, k])),
+      slider(e, "shift", "move the whole text by (positions)"), number_field(e, "theta", "base θ")],
     draw(e) {
       const { pair, shift, theta, head } = e.settings, { head_dim: hd } = e.config, { t } = e;
       const freqs = rope_frequencies({ ...e.config, rope_theta: theta }), freq = freqs[pair];
@@ -964,14 +1020,14 @@ const VIEWS = {
       const full = (freq * (t + shift)) / 2 / Math.PI, [q, after] = [of_pair(e.trace.head("q",
         e.layer, head, t)), of_pair(turned("q", t, shift))];
       const degrees = `${number(360 * (full % 1), 1)}°`;
-      const rows = e.shown.filter((s) => s <= t).map((s) => {
+      const [rows] = e.table_rows((s) => {
         const score = (by) => number(dot(turned("q", t, by), turned("k", s, by)) / Math.sqrt(hd), 3);
         return [e.label(s), t - s, score(0), score(shift)];
-      });
+      }, t);
       const pair_text = (x) => `(${numbers(x, 2, 3)})`;
       return { parts: [
-        html("p", {}, `Pair ${pair} of each query (blue) and key (orange), as directions; grey: before ` +
-          "the rotation."), html("div", { class: "llama-planes" }, planes),
+        html("p", {}, `Pair ${pair} of each query (long, blue) and key (short, orange), as directions; grey: ` +
+          "before the rotation."), html("div", { class: "llama-planes" }, planes),
         table("The query's pair in numbers", ["what", "value"], [
           [`pair ${pair} before`, pair_text(q)],
           ["m · Θₖ", `${t + shift} · ${freq.toPrecision(4)} = ${number(freq * (t + shift), 4)} radians`],
@@ -979,12 +1035,13 @@ const VIEWS = {
           [`pair ${pair} after`, pair_text(after)], ["length of both", number(length_of(q), 3)],
           ["one full rotation", `${with_commas(Math.round(20 * Math.PI / freq) / 10)} positions`]]),
         table(`Scores of “${e.label(t)}” with each key (all ${hd / 2} pairs): they keep their values when ` +
-          "the whole text moves", ["key", "positions back", "score here", `${shift} positions later`],
+          "the whole text moves", ["key", "distance", "score here", `${shift} positions later`],
         rows, rows.length - 1)],
       said: `“${e.label(t)}” at position ${t + shift}: pair ${pair} is rotated by ${degrees}.` };
     },
   },
   attention: {
+    choose: ["layer", "head", "token"],
     draw(e) {
       const { n_layers: L, n_heads: H } = e.config, { head } = e.settings, { shown, t } = e;
       const group = Math.floor(head / e.n_rep), first = group * e.n_rep;
@@ -997,46 +1054,51 @@ const VIEWS = {
           "aria-label": `layer ${l}, head ${h}`, "aria-pressed": String(l === e.layer && h === head),
           style: { borderColor: e.group_colour(h) }, onclick: () => e.set({ layer: l, head: h }) },
         thumb(seen(e.weights(h, l)))))));
-      const rows = shown.filter((s) => s <= t).map((s) => [e.label(s), number(scores[head][t][s]),
-        bar(row[s], probability(row[s]), e.group_colour(), 1)]);
+      const hidden = sum(Array.from(row).filter((_, s) => !shown.includes(s)));
+      const [rows] = e.table_rows((s) => [e.label(s), number(scores[head][t][s]),
+        bar(row[s], probability(row[s]), e.group_colour(), 1)], t, ["", probability(hidden)]);
       const [most] = ranked(row);
       return { parts: [
-        large_map(seen(weights[head]), labels, shown.indexOf(t), e.group_colour(), name),
-        table(`Where “${e.label(t)}” looks (${name})`, ["key", "score q·k / √hd", "weight"], rows),
+        large_map(seen(weights[head]), labels, shown.indexOf(t), e.group_colour(), name,
+          (row) => row >= 0 && row < shown.length && e.set({ token: shown[row] })),
+        table(`What “${e.label(t)}” attends to (${name})`, ["key", "score q·k / √hd", "weight"], rows),
         html("p", {}, "down: query; across: key; grey: hidden by the mask; weight: 0 ",
           html("span", { class: "llama-scale" }), " 1"),
         html("div", { class: "llama-heads", role: "group", "aria-label": "all heads" },
           html("p", {}, `All heads: a row is a layer, with heads 0 to ${H - 1}.`), maps)],
-      said: `Layer ${e.layer}, head ${head}: “${e.label(t)}” looks most at “${e.label(most)}” (` +
+      said: `Layer ${e.layer}, head ${head}: “${e.label(t)}” attends most to “${e.label(most)}” (` +
         `${probability(row[most])}).` };
     },
   },
   values: {
+    choose: ["layer", "head", "token"],
     draw(e) {
       const { head } = e.settings, { head_dim: hd } = e.config, { t } = e;
       const { weights, heads } = e.trace.attention(e.layer), row = weights[head][t];
       const out = heads[t].subarray(head * hd, (head + 1) * hd), scale = 3 * rms_of(out);
-      const rows = e.shown.filter((s) => s <= t).map((s) => {
+      const hidden = sum(Array.from(row).filter((_, s) => !e.shown.includes(s)));
+      const [rows] = e.table_rows((s) => {
         const v = e.trace.head("v", e.layer, head, s), share = v.map((x) => row[s] * x);
         return [e.label(s), probability(row[s]), numbers(v, 3), strip(share, 32, scale), numbers(share, 3)];
-      });
+      }, t, [probability(hidden)]);
       rows.push(["sum", number(sum(row)), "", strip(out, 32, scale), numbers(out, 3)]);
       const added = e.added("attention", t), D = with_commas(e.config.dim);
       return { parts: [
-        table(`What head ${head} of layer ${e.layer} brings to “${e.label(t)}”; ${SCALE}`,
-          ["key", "weight", "its value", "weight × value", "the first 3"], rows, rows.length - 1),
-        table("Then", ["what", `all ${D}`, "the first 3", "length"], [
-          [`all ${e.config.n_heads} heads side by side`, strip(heads[t]), numbers(heads[t], 3),
+        table(`The output of head ${head}, layer ${e.layer}, at “${e.label(t)}”; ${SCALE}`,
+          ["key", "weight", "its value", "weight × value", "the first 3"], rows, rows.length - 1, [2, 4]),
+        table("The output projection", ["what", `all ${D}`, "the first 3", "length"], [
+          [`all ${e.config.n_heads} heads, concatenated`, strip(heads[t]), numbers(heads[t], 3),
             number(length_of(heads[t]))],
-          ["times wo: added to the stream", strip(added), numbers(added, 3), number(length_of(added))]])],
-      said: `Head ${head} brings “${e.label(t)}” a sum of ${count(t + 1, "value")}.` };
+          ["times wo: added to the stream", strip(added), numbers(added, 3), number(length_of(added))]], -1, [2])],
+      said: `Head ${head} at “${e.label(t)}” adds up ${count(t + 1, "weighted value")}.` };
     },
   },
   residual: {
+    choose: ["layer", "token"],
     controls: side_choice,
     draw(e) {
       const { side } = e.settings, { t } = e, before = side === "attention" ? "x" : "h";
-      const rows = e.shown.map((t) => {
+      const [rows, at] = e.table_rows((t) => {
         const [x, y] = [e.trace.row(before, e.layer, t), e.added(side, t)];
         const after = x.map((v, i) => v + y[i]);
         return [e.label(t), ...[length_of(x), length_of(y), cosine(x, y), length_of(after)].map(
@@ -1047,14 +1109,15 @@ const VIEWS = {
       return { parts: [
         table(`“${e.label(t)}” in layer ${e.layer}; ${SCALE}`, ["what", "all numbers", "the first 3"],
           [line("the stream", x), line(`+ ${SIDES[side]}`, y), line("= the stream after it", z)]),
-        table("Lengths, and the cosine of the stream and what is added (random: about ±" +
+        table("Lengths (L2 norms), and the cosine of the stream with what is added (random vectors: about ±" +
           `${number(1 / Math.sqrt(e.config.dim))})`,
-        ["token", "before", "added", "cosine", "after"], rows, e.shown.indexOf(t))],
+        ["token", "before", "added", "cosine", "after"], rows, at)],
       said: `“${e.label(t)}”: a vector of length ${number(length_of(y))} is added to one of length ` +
         `${number(length_of(x))}.` };
     },
   },
   swiglu: {
+    choose: ["layer", "token"],
     draw(e) {
       const { t } = e, [gate, up] = ["gate", "up"].map((name) => e.trace.row(name, e.layer, t));
       const products = e.trace.product(e.layer, t), sizes = products.map(Math.abs);
@@ -1062,18 +1125,19 @@ const VIEWS = {
       const most = sum(ranked(sizes).slice(0, Math.round(products.length / 10)).map((i) => sizes[i] ** 2));
       const rows = top.map((i) => [`neuron ${i}`, number(gate[i]), number(silu(gate[i])), number(up[i]),
         bar(products[i], number(products[i]), products[i] < 0 ? COLOURS.key : COLOURS.query, longest)]);
-      const all = e.shown.map((t) => [e.label(t), strip(e.trace.product(e.layer, t), 128)]);
+      const [all, at] = e.table_rows((t) => [e.label(t), strip(e.trace.product(e.layer, t), 128)]);
       const closed = gate.filter((x) => x < 0).length;
       return { parts: [
-        table(`The most active neurons at “${e.label(t)}” in layer ${e.layer}`,
-          ["neuron", "gate", "silu(gate)", "up", "silu(gate) × up"], rows),
+        table(`The neurons with the largest products at “${e.label(t)}” in layer ${e.layer}`,
+          ["neuron", "w1·u", "gate = SiLU(w1·u)", "up = w3·u", "gate × up"], rows),
         table(`The products of all ${with_commas(gate.length)} neurons; ${SCALE}`,
-          ["token", "products, neuron 0 at the left"], all, e.shown.indexOf(t))],
-      said: `${with_commas(closed)} of ${with_commas(gate.length)} gates are negative, nearly closed. A ` +
-        `tenth of the neurons has ${Math.round(100 * most / dot(sizes, sizes))} % of the sum of squares.` };
+          ["token", "products, neuron 0 at the left"], all, at)],
+      said: `Of ${with_commas(gate.length)} gates ${with_commas(closed)} are negative (never below −0.28). The ` +
+        `top 10 % of the products hold ${Math.round(100 * most / dot(sizes, sizes))} % of the sum of squares.` };
     },
   },
   stream: {
+    choose: ["token"],
     draw(e) {
       const { n_layers: L } = e.config, { t } = e;
       const lengths = Array.from({ length: L + 1 }, (_, l) => length_of(e.trace.row("x", l, t)));
@@ -1082,12 +1146,12 @@ const VIEWS = {
         e.lens(l, t).map(([id, p]) => `${e.name(id)} ${probability(p)}`).join(", ")]);
       const [[id]] = e.lens(L, t), right = rows.findIndex((_, l) => e.lens(l, t)[0]?.[0] === id);
       return { parts: [table(`“${e.label(t)}” through all layers`,
-        ["where", "length", "what the model would say next"], rows)],
-      said: `“${e.name(id)}” is the most likely token first ` +
-        `${right ? `after layer ${right - 1}` : "at the embedding"}.` };
+        ["where", "length", "logit lens: the most likely next tokens"], rows)],
+      said: `“${e.name(id)}” first ranks top ${right ? `after layer ${right - 1}` : "at the embedding"}.` };
     },
   },
   logits: {
+    choose: ["token"],
     controls: (e) => [slider(e, "bars", "tokens shown")],
     draw(e) {
       const logits = e.trace.logits(e.t), probs = softmax(logits.slice()), { t } = e;
@@ -1095,16 +1159,17 @@ const VIEWS = {
       const rows = ids.map((id) => [e.name(id), id, number(logits[id]),
         bar(probs[id], probability(probs[id]), COLOURS.probability, 1)]);
       return { parts: [
-        html("p", {}, `The vector at “${e.label(t)}” has RMS ${number(rms_of(e.trace.row("x", L, t)))}; the ` +
-          `last norm divides by it. The ${with_commas(probs.length)} logits range from ` +
+        html("p", {}, `The vector at “${e.label(t)}” has an RMS of ${number(rms_of(e.trace.row("x", L, t)))}. The ` +
+          `final norm divides by it and multiplies by its γ. The ${with_commas(probs.length)} logits range from ` +
           `${number(Math.min(...logits))} to ${number(Math.max(...logits))}.`),
         table(`After “${end_of(e)}”`, ["next token", "id", "logit", "probability"], rows)],
       said: `The most likely next token: “${rows[0][0]}”, ${probability(probs[ids[0]])}.` };
     },
   },
   sample: {
+    choose: ["token"],
     controls: (e) => [...sampling_controls(e), html("div", { class: "llama-buttons" },
-      html("button", { type: "button", onclick: () => { e.more = 20; e.draw(); } }, "Draw 20 tokens"))],
+      html("button", { type: "button", onclick: () => { e.more = 20; e.draw(); } }, "Draw this token 20 times"))],
     draw(e) {
       const { temperature, top_k: k, top_p, seed } = e.settings, top_k = k || null;
       const logits = e.trace.logits(e.t), cut = cut_logits(logits, temperature, top_k, top_p);
@@ -1124,18 +1189,19 @@ const VIEWS = {
       const total = (x, ids) => sum(ids.map((i) => x[i]));
       const longest = Math.max(...rows.flatMap(([, ids]) => [total(before, ids), total(after, ids)]));
       const nats = after.reduce((sum, p) => sum - (p && p * Math.log(p)), 0);
-      return { parts: [table(`After “${end_of(e)}” Grey: cut off.`, ["next token", "as it is",
-        `τ ${temperature}, k ${k || "off"}, p ${top_p}`, "drawn"], rows.map(([name, ids]) => {
+      return { parts: [table(`After “${end_of(e)}” Grey: cut off.`, ["next token", "model (τ = 1)",
+        `τ ${temperature}, k ${k || "off"}, p ${top_p}`, "times drawn"], rows.map(([name, ids]) => {
         const is_kept = ids.some((i) => cut[i] > -Infinity), colour = is_kept ? "probability" : "other";
         const cell = (x) => bar(total(x, ids), probability(total(x, ids)), COLOURS[colour], longest);
         return [name, cell(before), is_kept ? cell(after) : "cut off",
           sum(ids.map((i) => counts[i] ?? 0))];
       }))],
       said: `${with_commas(cut.filter((x) => x > -Infinity).length)} of ${count(cut.length, "token")} ` +
-        `can be drawn; entropy ${nats.toFixed(2)} nats. Drawn so far: ${drawn.all}, with seed ${seed}.` };
+        `remain, with an entropy of ${nats.toFixed(2)} nats. Drawn so far: ${drawn.all}, with seed ${seed}.` };
     },
   },
   text: {
+    choose: [],
     controls: (e) => [number_field(e, "most", "new tokens, at most"), ...sampling_controls(e)],
     draw(e) {
       const { T, config: { n_layers: L, n_kv_heads: KV, head_dim: hd } } = e, added = e.ids.added.length;
@@ -1144,7 +1210,7 @@ const VIEWS = {
       return { parts: [
         html("p", { class: "llama-whole" }, e.settings.prompt,
           html("b", {}, e.tokenizer.decode(e.ids.added))),
-        html("p", {}, "“Write on” continues it, “Next token” adds one and shows how."),
+        html("p", {}, "“Generate” continues it. “Next token” adds one token and shows how."),
         table("The KV cache of this text, in 16 bits a number", ["", "numbers a token", "tokens", "size"], [
           ["here", with_commas(numbers), T, kib(2 * numbers * T)],
           ["the 1B", with_commas(large_numbers), T, kib(2 * large_numbers * T)]])],

@@ -313,15 +313,16 @@ def test_pictures_that_were_run_are_dark_in_the_dark_theme(server, driver):
 
 @pytest.mark.parametrize("path", STREAMS[1:], ids=["index"])
 def test_the_explorer_is_in_the_index(server, driver, path):
-    """It computes in JupyterLab's page, and still does without a kernel."""
+    """It computes in JupyterLab's page, by what its file holds."""
     open_and_run_all(server, driver, path, "iframe[src*=explorer]")
     (frame,) = elements(driver, "iframe[src*=explorer]")
+    driver.execute_script("arguments[0].scrollIntoView()", frame)
     driver.switch_to.frame(frame)
     ready = "return !!window.llama?.explorers?.[0]?.trace?.llama"
     wait_for("the weights", lambda: driver.execute_script(ready), 60)
     change = "llama.explorers[0].set({prompt: 'Monday,', station: 'rope'})"
     driver.execute_script(change)
     said = "return document.querySelector('[role=status]').textContent"
-    expected = "“,” at position 2: pair 1 is rotated by"
+    expected = "“,” at position 3: pair 1 is rotated by"
     wait_for(expected, lambda: expected in driver.execute_script(said), 30)
     assert not elements(driver, ".llama-error, .llama-notebook[href]")

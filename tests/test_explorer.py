@@ -471,8 +471,8 @@ def test_numbers_come_before_the_weights(opened, server):
             "llama.explorers[0].set({station: arguments[0]})", station
         )
         assert elements(opened, ".llama-out *"), station
-    chips = elements(opened, ".llama-chip")
-    chips[1].click()
+    chips = elements(opened, ".llama-chip")  # the first has the settings
+    chips[2].click()
     said(opened, "9 tokens|8 tokens")
     server.broken.clear()
     assert press_again(opened) == "Try again"
@@ -499,7 +499,7 @@ def test_a_wish_to_save_data_is_followed(opened, server):
     added = opened.execute_cdp_cmd(add, {"source": source})
     server.asked.clear()
     opened.get(f"{server.address}/explorer.html")
-    said(opened, "looks most at")
+    said(opened, "attends most to")
     time.sleep(1)
     assert "model.safetensors" not in server.asked
     remove = "Page.removeScriptToEvaluateOnNewDocument"
@@ -572,7 +572,7 @@ def test_everything_by_keyboard(ready):
     assert setting(ready, "head") == 7
     tab_to(ready, "[data-setting=token]")
     press(ready, Keys.ARROW_LEFT)
-    said(ready, "brings “␣France”")
+    said(ready, "at “␣France” adds up")
     ready.execute_script("document.activeElement.blur(); scrollTo(0, 0)")
     press_tile(ready, "rope")
     tab_to(ready, "[name=shift]")
@@ -651,14 +651,15 @@ def test_next_token_step_by_step(ready, pocket):
             break
         steps.append((text, lit))
     assert len(steps) == 20
-    assert steps[0][0].startswith("1 of 20. The text is 6 tokens")
+    assert setting(ready, "layer") == 5  # what the walk changed is back
+    assert steps[0][0].startswith("1 of 20. The text is 5 tokens after")
     assert steps[0][1] == ["tokens"] and steps[5][1] == ["attention"]
     assert len(steps[12][1]) == 9  # a whole block
     assert "“␣Paris”" in steps[-1][0]
     wait_for("the token", lambda: setting(ready, "next"), 10)
     assert text_of(ready, ".llama-text") == [PROMPT + " Paris"]
     assert text_of(ready, ".llama-tile[data-tile=tokens] text")[-2] == "␣Paris"
-    button(ready, "Back to the prompt").click()
+    button(ready, "Reset").click()
     assert setting(ready, "next") == ""
 
 
@@ -670,10 +671,13 @@ def test_the_walk_plays_stops_and_goes_on(ready):
     (text,) = text_of(ready, "[role=status]")
     time.sleep(2.5)
     assert text_of(ready, "[role=status]") == [text]
-    button(ready, "Go on").click()
+    button(ready, "Continue").click()
     said(ready, "4 of 20")
+    ready.execute_script("llama.explorers[0].set({head: 3})")
+    button(ready, "Continue").click()  # a look aside does not end it
+    said(ready, "5 of 20")
     type_prompt(ready, "Monday,")  # another prompt ends it
-    said(ready, "looks most at")
+    said(ready, "attends most to")
     assert not elements(ready, ".llama-now, .llama-ahead")
     button(ready, "Next token")
 
@@ -695,7 +699,7 @@ def write_on(driver, **settings):
         "llama.explorers[0].set({station: 'text', next: '', ...arguments[0]})",
         settings,
     )
-    button(driver, "Write on").click()
+    button(driver, "Generate").click()
 
 
 @browser
@@ -703,12 +707,12 @@ def test_a_text_grows(ready, pocket):
     ids = pocket.tokenizer.encode(PROMPT, bos=True, eos=False)
     new = list(llamalib.generate(pocket, ids, max_new_tokens=120))
     write_on(ready, temperature=0)
-    said(ready, r"End of the text: the model ended it.*\d+ a second")
+    said(ready, r"End of the text: the model drew a stop token.*\d+ a second")
     text = PROMPT + pocket.tokenizer.decode(new)
     assert text_of(ready, ".llama-text") == [text]
     assert [int(i) for i in setting(ready, "next").split(".")] == new
     write_on(ready, temperature=0, most=7)
-    said(ready, "7 new tokens were asked for")
+    said(ready, "the limit of 7 new tokens")
 
 
 @browser
@@ -716,7 +720,7 @@ def test_tokens_one_by_one_are_the_text(ready):
     """The same seed draws the same tokens, by the walk and in one go."""
     settings = dict(prompt=explorer.EXAMPLES[1], temperature=1, seed=5, most=4)
     write_on(ready, **settings)
-    said(ready, "4 new tokens were asked for")
+    said(ready, "the limit of 4 new tokens")
     expected = setting(ready, "next")
     assert expected.count(".") == 3
     ready.execute_script("llama.explorers[0].set({next: ''})")
@@ -778,13 +782,17 @@ def test_texts_that_do_not_fit(ready):
         ("", "The prompt is empty. Type a word"),
         ("a" * 10_001, "10001 characters; this page takes at most 10000"),
         ("word " * 600, r"\d+ tokens; .*at most 512. Shorten it by \d+"),
-        (PROMPT, "“␣is” looks most at"),
-        ("Once upon a time " * 12, "looks most at"),
+        (PROMPT, "“␣is” attends most to"),
+        ("Once upon a time " * 12, "attends most to"),
     ):
         type_prompt(ready, text)
         said(ready, expected)
     chosen = "[data-setting=token]"
     wait_for("40 tokens", lambda: len(elements(ready, chosen)) == 40, 20)
+    (table,) = call(ready, SHOW + "return tables()")
+    assert re.fullmatch(r"⋯ \d+ tokens not shown", table[1][0])
+    total = sum(number(row[2]) for row in table)
+    assert math.isclose(total, 1, abs_tol=0.04) and len(table) == 41
     assert not elements(ready, ".llama-error")
 
 
@@ -823,7 +831,7 @@ def test_a_second_use_after_an_error_works(
         if button.is_displayed():
             button.click()
         wait_for("the weights", lambda: opened.execute_script(READY), 30)
-    said(opened, "looks most at")
+    said(opened, "attends most to")
     assert not elements(opened, ".llama-error")
 
 
@@ -895,7 +903,7 @@ def test_names_for_screen_readers(ready):
 def test_texts_are_never_markup(ready):
     text = "<img src=x onerror=alert(1)><script>alert(2)</script>"
     type_prompt(ready, text)
-    said(ready, "looks most at")
+    said(ready, "attends most to")
     for key in STATIONS:
         ready.execute_script(
             "llama.explorers[0].set({station: arguments[0]})", key
