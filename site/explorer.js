@@ -247,7 +247,8 @@ class Explorer {
     const intro = html("p", { class: "llama-intro" }, "From left to right: how the model computes the next " +
       "token. A row is a token. Choose a step to open it.");
     const legend = html("p", { class: "llama-about" }, "Colours: a number is orange if negative, blue if " +
-      "positive. In RoPE a query is blue, a key orange. Lines and heads have the colour of their KV head.");
+      "positive; full at 3 times the RMS. A cell shows the largest of its numbers. In RoPE a query is blue, a key " +
+      "orange. Lines and heads have the colour of their KV head.");
     this.words = html("span", { role: "status" });
     this.progress = html("progress", { hidden: "", "aria-label": "loading the weights" });
     this.again = html("button", { type: "button", hidden: "", onclick: () => this.fetch_weights() });
@@ -316,6 +317,8 @@ class Explorer {
     return all.length <= most ? all : [0, ...all.slice(1 - most)];
   }
   get shown() { return this.positions(40); }
+  /** Return a mark if positions before the i-th that is shown are not. */
+  gap(i) { return i && this.shown[i] > this.shown[i - 1] + 1 ? "⋯ " : ""; }
   /** Return a row of a table for each position that is shown, up to a last one, and where the chosen
       position's is. A row in the gap says how many are not shown. */
   table_rows(row_of, last = Infinity, more = []) {
@@ -349,6 +352,7 @@ class Explorer {
     this.tokenizer = await load_tokenizer();
     this.config = this.tokenizer.params;
     this.check_settings();
+    this.write_address();
   }
   /** Offer a button that loads the weights. */
   offer(words) {
@@ -440,11 +444,7 @@ class Explorer {
     Object.assign(this.settings, changes);
     if (typed !== this.settings.prompt) this.field.value = this.settings.prompt;
     try { storage()?.setItem(KEY, JSON.stringify({ ...this.settings, shift: 0 })); } catch { /* full or forbidden */ }
-    clearTimeout(this.address);
-    this.address = setTimeout(() => {
-      const end = query_of(this.settings, this.own);
-      try { history.replaceState(null, "", location.pathname + end + location.hash); } catch { /* srcdoc */ }
-    }, 300); // browsers refuse many changes at once
+    this.write_address();
     const { prompt, next, special } = this.settings, { trace } = this;
     const is_example = trace && !trace.llama && !next && !special
       && String(trace.ids) === String(this.tokenizer.encode(prompt, { bos: true }));
@@ -460,6 +460,15 @@ class Explorer {
     return [...tensor_shapes(this.config, true)].filter(([name]) =>
       !name.startsWith("layers.") || name.startsWith(`layers.${this.layer}.`)).map(([name, shape]) =>
       ({ name, shape, large: there[name] }));
+  }
+
+  /** Write what was chosen into the address, so that it can be shared. */
+  write_address() {
+    clearTimeout(this.address);
+    this.address = setTimeout(() => {
+      const end = query_of(this.settings, this.own);
+      try { history.replaceState(null, "", location.pathname + end + location.hash); } catch { /* srcdoc */ }
+    }, 300); // browsers refuse many changes at once
   }
 
   // -- drawing --
@@ -546,7 +555,7 @@ class Explorer {
     const all = {
       layer: () => group("layer", "layer", n(L).map((l) => [l, l]), settings.layer),
       head: () => group("head", "query head (one colour: one KV head)", n(H).map(head), settings.head),
-      token: () => group("token", "token", this.shown.map((t) => [t, this.label(t)]), t) };
+      token: () => group("token", "token", this.shown.map((t, i) => [t, this.gap(i) + this.label(t)]), t) };
     this.choosers.replaceChildren(...VIEWS[settings.station].choose.map((name) => all[name]()));
     if (focused) this.choosers.querySelector(`[data-setting=${focused}]:checked`)?.focus({ preventScroll: true });
   }
@@ -631,7 +640,7 @@ class Explorer {
     for (let l = 1; l < L; l++)
       add("block", `Layer ${l}: the same steps with other weights. Logit lens: ${best(l + 1)}.`, l, 0.5);
     add("stream", `The vector has passed through ${L} layers.`, L - 1);
-    add("logits", `${with_commas(this.config.vocab_size)} dot products give the logits. The most likely next ` +
+    add("logits", `The final norm, then ${with_commas(this.config.vocab_size)} dot products, give the logits. The most likely next ` +
       `token is ${best(L)}.`, L - 1);
     return steps;
   }
@@ -770,7 +779,7 @@ const AFTER = [["stream"], ["logits"], ["sample"], ["text"]];
 const SIDED = { norm: { attention: "norm 1", ffn: "norm 2" },
   residual: { attention: "plus 1", ffn: "plus 2" } };
 const SIDES = { attention: "attention", ffn: "the feed-forward network" };
-const LABELS = { "plus 1": "+", "plus 2": "+", stream: "logit lens" };
+const LABELS = { "plus 1": "+", "plus 2": "+", stream: "logit lens", logits: "LM head" };
 const vectors = (width, rows_of) => (e, shown) => ({ width, picture: heat(rows_of(e, shown), 32) });
 /** Return an SVG picture of a tile. */
 const drawing = (width, height, ...parts) => ({ width, picture: svg("svg",
@@ -854,6 +863,7 @@ const TILES = {
   },
   text(e) {
     const cut = e.T > 61 ? "… " : "", ids = e.trace.ids.slice(Math.max(1, e.T - 60));
+    if (e.walk?.at === e.walk?.steps.length - 1 && e.walk?.id !== undefined) ids.push(e.walk.id);
     return { width: 150, picture: html("span", { class: "llama-end" }, `↺ ${cut}${e.tokenizer.decode(ids)}`) };
   },
 };
@@ -988,14 +998,15 @@ const VIEWS = {
         table(`Layer ${e.layer}, head ${head}, before RoPE; ${SCALE}`, ["token", `query of head ${head}`,
           `key of KV head ${group}`, `value of KV head ${group}`], rows, at),
         table(`“${e.label(e.t)}” in numbers, the first 6 of ${hd}`, ["what", "numbers", "length"], own)],
-      said: `Query heads ${from} to ${from + e.n_rep - 1} share KV head ${group}, which head ${head} reads.` };
+      said: `Query heads ${from} to ${from + e.n_rep - 1} share KV head ${group}. So the KV cache is ${e.n_rep} ` +
+        "times smaller than with a KV head for each query head." };
     },
   },
   rope: {
     choose: ["layer", "head", "token"],
     controls: (e) => [
       choice(e, "pair", "pair k", Array.from({ length: e.config.head_dim / 2 }, (_, k) => [k, k])),
-      slider(e, "shift", "move the whole text by (positions)"), number_field(e, "theta", "base θ")],
+      slider(e, "shift", "move the whole text by (positions)"), number_field(e, "theta", "base θ (in this panel)")],
     draw(e) {
       const { pair, shift, theta, head } = e.settings, { head_dim: hd } = e.config, { t } = e;
       const freqs = rope_frequencies({ ...e.config, rope_theta: theta }), freq = freqs[pair];
@@ -1030,12 +1041,12 @@ const VIEWS = {
           "before the rotation."), html("div", { class: "llama-planes" }, planes),
         table("The query's pair in numbers", ["what", "value"], [
           [`pair ${pair} before`, pair_text(q)],
-          ["m · Θₖ", `${t + shift} · ${freq.toPrecision(4)} = ${number(freq * (t + shift), 4)} radians`],
+          ["m · Θₖ", `${t + shift} · ${freq.toPrecision(6)} = ${number(freq * (t + shift), 4)} radians`],
           ["that is", `${count(Math.floor(full), "full rotation")} and ${degrees}`],
           [`pair ${pair} after`, pair_text(after)], ["length of both", number(length_of(q), 3)],
           ["one full rotation", `${with_commas(Math.round(20 * Math.PI / freq) / 10)} positions`]]),
         table(`Scores of “${e.label(t)}” with each key (all ${hd / 2} pairs): they keep their values when ` +
-          "the whole text moves", ["key", "distance", "score here", `${shift} positions later`],
+          "the whole text moves", ["key", "distance", "score here", shift ? `${shift} positions later` : "after a move"],
         rows, rows.length - 1)],
       said: `“${e.label(t)}” at position ${t + shift}: pair ${pair} is rotated by ${degrees}.` };
     },
@@ -1048,7 +1059,7 @@ const VIEWS = {
       const seen = (rows) => shown.map((q) => shown.filter((s) => s <= q).map((s) => rows[q][s]));
       const { weights, scores } = e.trace.attention(e.layer), row = weights[head][t];
       const name = `layer ${e.layer}, head ${head} · KV head ${group}, shared by heads ${first} to ` +
-        `${first + e.n_rep - 1}`, labels = shown.map((q) => e.label(q));
+        `${first + e.n_rep - 1}`, labels = shown.map((q, i) => e.gap(i) + e.label(q));
       const maps = Array.from({ length: L }, (_, l) => html("div", {}, html("span", {}, `layer ${l}`),
         Array.from({ length: H }, (_, h) => html("button", { type: "button", "data-key": `${l} ${h}`,
           "aria-label": `layer ${l}, head ${h}`, "aria-pressed": String(l === e.layer && h === head),
@@ -1187,12 +1198,11 @@ const VIEWS = {
       const rows = Array.from(top, (i) => [e.name(i), [i]]);
       rows.push([`${with_commas(others.length)} others`, others]);
       const total = (x, ids) => sum(ids.map((i) => x[i]));
-      const longest = Math.max(...rows.flatMap(([, ids]) => [total(before, ids), total(after, ids)]));
       const nats = after.reduce((sum, p) => sum - (p && p * Math.log(p)), 0);
       return { parts: [table(`After “${end_of(e)}” Grey: cut off.`, ["next token", "model (τ = 1)",
         `τ ${temperature}, k ${k || "off"}, p ${top_p}`, "times drawn"], rows.map(([name, ids]) => {
         const is_kept = ids.some((i) => cut[i] > -Infinity), colour = is_kept ? "probability" : "other";
-        const cell = (x) => bar(total(x, ids), probability(total(x, ids)), COLOURS[colour], longest);
+        const cell = (x) => bar(total(x, ids), probability(total(x, ids)), COLOURS[colour], 1);
         return [name, cell(before), is_kept ? cell(after) : "cut off",
           sum(ids.map((i) => counts[i] ?? 0))];
       }))],
