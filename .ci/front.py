@@ -32,9 +32,11 @@ def picture(driver, address: str, theme: str) -> tuple[bytes, str]:
     driver.execute_cdp_cmd(name, size | {"mobile": False})
     shown = "return !!window.llama?.explorers?.[0]?.trace"
     browser.wait_for("numbers", lambda: driver.execute_script(shown), 60)
+    bare = "document.documentElement.style.scrollbarWidth = 'none'"
+    driver.execute_script(bare)
     words = driver.execute_script(WORDS)
     image = Image.open(io.BytesIO(driver.get_screenshot_as_png()))
-    image = image.convert("RGB").quantize(128)
+    image = image.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE)
     about, file = PngImagePlugin.PngInfo(), io.BytesIO()
     about.add_itxt("words", words)
     image.save(file, "PNG", optimize=True, pnginfo=about)
