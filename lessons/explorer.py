@@ -81,7 +81,23 @@ def stations() -> dict:
         more = dict(code=html.rstrip(), source=f"{file}, {name}")
         more |= dict(file=notebook.file, notebook=notebook.label)
         found.append(each | more)
-    return {"stations": found, "examples": EXAMPLES, "large": letters()}
+    made = dict(stations=found, examples=EXAMPLES, large=letters())
+    return made | {"at_random": nearest_at_random()}
+
+
+def nearest_at_random(n=6, times=20) -> list[float]:
+    """Return the n largest cosines of a random vector with V others.
+
+    V and D are the pocket's. The mean of several draws.
+    """
+    params = json.loads((POCKET / "params.json").read_text("utf-8"))
+    shape = params["vocab_size"], params["dim"]
+    generator, found = torch.Generator().manual_seed(0), 0
+    for _ in range(times):
+        others = torch.randn(shape, generator=generator)
+        cosines = torch.cosine_similarity(others[:1], others[1:])
+        found = found + cosines.topk(n).values / times
+    return [round(x, 3) for x in found.tolist()]
 
 
 def letters() -> dict[str, int]:

@@ -9,7 +9,7 @@ the address. Letters of shapes: see llama.js. */
 const { load_tokenizer, load, load_example, next_token_probs, cut_logits, pick, generator, softmax,
   ranked, silu, rms_norm, rope_frequencies, precompute_freqs_cis, apply_rotary_emb, tensor_shapes, UserError,
   LONGEST, LONGEST_TEXT, tick, utf8_of } = window.llama;
-const { stations, examples, large } = window.llama_stations;
+const { stations, examples, large, at_random } = window.llama_stations;
 const SOURCE = document.currentScript.src; // "" in a page that carries everything in itself
 const ROOT = SOURCE && new URL("../", SOURCE); // of the site
 
@@ -51,6 +51,8 @@ function visible(text) {
   return (long ? [...all.slice(0, 10), "…", ...all.slice(-6)].join("") : shown) || "∅";
 }
 const is_calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const reveal = (element) => element.scrollIntoView({ block: "start",
+  behavior: is_calm() ? "auto" : "smooth" });
 const with_commas = (n) => n.toLocaleString("en");
 const count = (n, noun) => `${with_commas(n)} ${noun}${n === 1 ? "" : "s"}`;
 /** Return a rounded number, with a minus sign that is as wide as a plus. */
@@ -235,7 +237,7 @@ class Explorer {
       onclick: () => this.write_text() }, "Generate");
     this.reset = html("button", { type: "button", class: "llama-plain",
       onclick: () => this.set({ ...DEFAULTS, ...this.own, prompt: this.field.value }) }, "Reset");
-    this.how = html("button", { type: "button", class: "llama-chip", onclick: () => this.open("sample") });
+    this.how = html("button", { type: "button", class: "llama-chip", onclick: (event) => this.open("sample", event) });
     const chips = examples.map((text) => html("button", { type: "button", class: "llama-chip",
       onclick: () => this.choose(text) }, text));
     const form = html("form", { class: "llama-form", novalidate: "",
@@ -244,23 +246,27 @@ class Explorer {
     html("div", { class: "llama-buttons" }, this.play, this.step, this.write, this.reset, this.how),
     html("div", { class: "llama-buttons" }, html("span", {}, "Try"), chips));
     this.text = html("p", { class: "llama-text" });
-    const intro = html("p", { class: "llama-intro" }, "From left to right: how the model computes the next " +
-      "token. A row is a token. Choose a step to open it.");
+    const intro = html("p", { class: "llama-intro" }, "“Step” leads through the model: how it computes the " +
+      "next token. Up to the last +, a row is a token. Click a tile to open it.");
     const legend = html("p", { class: "llama-about" }, "Colours: a number is orange if negative, blue if " +
-      "positive; full at 3 times the RMS. A cell shows the largest of its numbers. In RoPE a query is blue, a key " +
-      "orange. Lines and heads have the colour of their KV head.");
+      "positive, and full at 3 times the RMS of its row or picture. A cell of several numbers shows the one farthest " +
+      "from 0. In RoPE a query is blue, a key orange. Heads, and lines from key (left) to query, have the colour " +
+      "of their KV head; weights under 0.02 have no line. The light blue line is the residual stream.");
     this.words = html("span", { role: "status" });
     this.progress = html("progress", { hidden: "", "aria-label": "loading the weights" });
-    this.again = html("button", { type: "button", hidden: "", onclick: () => this.fetch_weights() });
-    this.message = html("p", { class: "llama-message" }, this.words, this.progress, this.again);
+    this.again = html("button", { type: "button", class: "llama-again", hidden: "", onclick: () => this.fetch_weights() });
+    this.onward = html("button", { type: "button", hidden: "", onclick: () => this.go(true) });
+    const up = html("button", { type: "button", class: "llama-plain llama-up",
+      onclick: () => this.map.scrollIntoView({ block: "center" }) }, "↑ map");
+    this.message = html("div", { class: "llama-message" }, this.text, this.onward, this.words,
+      this.progress, this.again, up);
     this.map = html("div", { class: "llama-map", role: "tablist",
       "aria-label": "The model, in the order data flows", onkeydown: (event) => this.arrow(event) });
     this.choosers = html("div", { class: "llama-choosers", onchange: ({ target }) =>
       this.set({ [target.dataset.setting]: +target.value }) });
     this.panel = html("div", { class: "llama-station", role: "tabpanel", id: key("llama-station") });
     this.about = html("p", { class: "llama-about" });
-    section.replaceChildren(form, intro, this.map, this.text, this.message, this.panel, legend,
-      this.about);
+    section.replaceChildren(form, intro, this.map, this.message, this.panel, legend, this.about);
   }
   /** Show a message; an error stays until the next run. */
   say(text, is_error = false) {
@@ -495,7 +501,7 @@ class Explorer {
     const height = this.is_narrow ? 14 : Math.max(16, Math.min(24, 168 / shown.length));
     const make = ([key, id = key]) => this.tile(key, id, shown, height);
     const block = html("div", { class: "llama-block", role: "presentation" },
-      html("p", {}, `transformer block: layer ${settings.layer} (of 0 to ${this.config.n_layers - 1})`), BLOCK.map(make));
+      html("p", {}, `transformer block: layer ${settings.layer} of 0 to ${this.config.n_layers - 1}`), BLOCK.map(make));
     const focused = document.activeElement?.dataset?.tile;
     this.map.style.setProperty("--llama-rows", `${height * shown.length}px`);
     const after = html("div", { class: "llama-after", role: "presentation" }, AFTER.map(make));
@@ -507,12 +513,7 @@ class Explorer {
     const station = stations.find((it) => it.key === key), is_open = this.is_open(id);
     const { width, picture } = TILES[id](this, shown, height);
     return html("button", { type: "button", role: "tab", "data-tile": id, class: "llama-tile",
-      "aria-selected": String(is_open), "aria-controls": this.panel.id, tabindex: is_open ? 0 : -1, onclick: (event) => {
-        this.open(id);
-        const { top } = this.panel.getBoundingClientRect();
-        if (event.detail && top > 0.6 * innerHeight) // not of a key
-          this.panel.scrollIntoView({ behavior: is_calm() ? "auto" : "smooth", block: "start" });
-      },
+      "aria-selected": String(is_open), "aria-controls": this.panel.id, tabindex: is_open ? 0 : -1, onclick: (event) => this.open(id, event),
       style: { width: `${(this.is_narrow && width < 80 ? 0.75 * width : width) + 10}px` }, },
     html("span", { class: "llama-name" }, LABELS[id] ?? station.label), picture);
   }
@@ -521,7 +522,11 @@ class Explorer {
     const { station, side } = this.settings;
     return id === (SIDED[station]?.[side] ?? station);
   }
-  open(id) { this.set(this.station_of(id)); }
+  /** Open a tile's station. If a finger or the mouse did it, bring it into sight. */
+  open(id, { detail } = {}) {
+    this.set(this.station_of(id));
+    if (detail && this.panel.getBoundingClientRect().top > 0.6 * innerHeight) reveal(this.panel);
+  }
   /** Return the settings of a tile's station; "block" is none. */
   station_of(id) {
     for (const [station, sides] of Object.entries(SIDED))
@@ -574,11 +579,15 @@ class Explorer {
     const { parts, said } = VIEWS[key].draw(this);
     this.out.replaceChildren(...parts.filter(Boolean));
     if (focused) this.out.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
-    if (!this.walk && !this.is_writing) this.say(said);
+    if (!this.walk && !this.is_writing) this.say(this.news ?? said);
+    this.news = undefined;
+    this.onward.hidden = !this.walk;
+    this.onward.textContent = this.walk?.is_playing ? "Stop" : "Next step";
+    this.text.scrollTop = this.text.scrollHeight; // its end is new
   }
   /** Return a notebook's address, with what the reader chose. */
   notebook({ file }) {
-    const page = file.replace(".ipynb", ".html") + query_of(this.settings, { station: this.settings.station }) + "#llama";
+    const page = file.replace(".ipynb", ".html") + query_of(this.settings, { station: this.settings.station });
     return new URL(page, ROOT);
   }
   open_station(key, station) {
@@ -586,16 +595,15 @@ class Explorer {
     const code = html("pre", { class: "highlight", tabindex: 0 }, html("code", {}, markup(station.code)));
     this.panel.dataset.station = key;
     this.panel.setAttribute("aria-label", station.title);
-    this.panel.replaceChildren(html("button", { type: "button", class: "llama-plain llama-up",
-      onclick: () => this.map.scrollIntoView({ block: "center" }) }, "↑ map"), html("h3", {}, station.title),
-    html("p", {}, station.text),
+    this.panel.replaceChildren(html("h3", {}, station.title), html("p", {}, station.text),
       this.choosers, html("div", { class: "llama-controls" }, VIEWS[key].controls?.(this) ?? []),
       html("div", { class: "llama-two" }, this.out, html("aside", {},
         html("p", { class: "llama-formula" }, markup(station.formula)), code,
         html("p", { class: "llama-source" }, `from llamalib/${station.source}`),
         html("div", { class: "llama-shapes" }),
         html("p", {}, html("a", { class: "llama-notebook" }, `Notebook ${station.notebook}`),
-          " explains and computes it"))));
+          " explains and computes it. ", ROOT ? html("a", { href: new URL("glossary.html", ROOT) },
+            "Glossary") : ""))));
   }
   /** Return the shapes of this text in the pocket Llama, with the 1B's. */
   shapes({ shapes }) {
@@ -603,12 +611,12 @@ class Explorer {
       KV: c.n_kv_heads, hd: c.head_dim, F: c.hidden_dim };
     const size = (word, sizes) => word.split("·").reduce((product, part) => {
       const [letter, divisor = 1] = part.split("/");
-      return product * (sizes[letter] ?? +letter) / divisor;
+      return product * (letter === "L+1" ? sizes.L + 1 : sizes[letter] ?? +letter) / divisor;
     }, 1);
     const fill = (letters, sizes) =>
       `(${letters.split(", ").map((word) => with_commas(size(word, sizes))).join(", ")})`;
-    return table("Shapes (T tokens, D width, H query heads, KV key/value heads, hd head width, F hidden " +
-      "width, V vocabulary, L layers)", ["what", "letters", "here", "the 1B"], shapes.map(([what, letters]) =>
+    return table("Shapes (T tokens, D model dim, H query heads, KV key/value heads, hd head dim, F hidden " +
+      "dim, V vocabulary, L layers)", ["what", "letters", "here", "the 1B, for this T"], shapes.map(([what, letters]) =>
       [what, `(${letters})`, fill(letters, here), fill(letters, { ...large, T: this.T })]));
   }
 
@@ -622,10 +630,10 @@ class Explorer {
       const [[id, p] = []] = this.lens(layer, last);
       return id === undefined ? "" : `“${this.name(id)}” (${probability(p)})`;
     };
-    add("tokens", `The text is ${count(last, "token")} after <|begin_of_text|>, each with an id.`);
+    add("tokens", `The text becomes ${count(last, "token")} with an id each, after <|begin_of_text|>.`);
     add("embed", `Each id selects its row of the embedding matrix: ${D} numbers for ${name}.`);
     add("norm 1", "Layer 0. RMSNorm divides every vector by its RMS, then multiplies by γ.");
-    add("qkv", `Three matrices make ${H} queries, ${KV} keys and ${KV} values of each token.`);
+    add("qkv", `Three matrices make ${H} queries, ${KV} keys and ${KV} values for each token.`);
     add("rope", "RoPE rotates queries and keys, each by an angle that grows with its position.");
     const { head } = this.settings, row = trace.attention(0).weights[head][last];
     const most = ranked(row)[0];
@@ -635,8 +643,9 @@ class Explorer {
     add("plus 1", "The heads' outputs are concatenated, projected by wo, and added to the stream.");
     add("norm 2", "A second RMSNorm, before the feed-forward network.");
     const products = trace.product(0, last), top = ranked(products.map(Math.abs))[0];
-    add("swiglu", `SwiGLU: of ${with_commas(F)} neurons, neuron ${top} has the largest product of gate and up.`);
-    add("plus 2", `w2 projects the products, and they are added to the stream. Logit lens: ${best(1)}.`);
+    add("swiglu", `SwiGLU: of ${with_commas(F)} neurons, neuron ${top} has the largest product of gate and up, in absolute value.`);
+    add("plus 2", `w2 projects the products, and they are added to the stream. The final norm and the LM head would now ` +
+      `predict ${best(1)}: the logit lens.`);
     for (let l = 1; l < L; l++)
       add("block", `Layer ${l}: the same steps with other weights. Logit lens: ${best(l + 1)}.`, l, 0.5);
     add("stream", `The vector has passed through ${L} layers.`, L - 1);
@@ -650,7 +659,7 @@ class Explorer {
     if (this.walk?.is_playing) return this.pause();
     if (this.is_writing || !await this.is_ready()) return undefined;
     this.walk ??= this.begin_walk();
-    if (!this.walk) return undefined;
+    if (this.map.getBoundingClientRect().bottom > innerHeight - 60) reveal(this.map);
     if (one_step) return this.advance();
     this.walk.is_playing = true;
     this.play.textContent = "Stop";
@@ -696,6 +705,7 @@ class Explorer {
     this.end_walk();
     if (id === undefined) { this.draw(); this.say("The model drew a stop token: the text ends."); return; }
     if (this.T === LONGEST) { this.draw(); this.say(`This page holds ${LONGEST} tokens.`); return; }
+    this.news = `That was one token. The text now ends with “${this.name(id)}”.`;
     this.set({ next: next ? `${next}.${id}` : String(id) });
   }
   end_walk() {
@@ -742,7 +752,7 @@ class Explorer {
     const begin = performance.now();
     Object.assign(this, { is_writing: true, is_stopped: false });
     this.write.textContent = "Stop";
-    this.say("The text is growing …");
+    this.say("Generating …");
     let n = 0, first = 0;
     await this.attempt(async () => {
       const random = generator(seed), turn = this.turn;
@@ -930,7 +940,7 @@ const VIEWS = {
       const note = ids.length > most ? ` The first ${most} are shown.` : "";
       return { parts: [html("ol", { class: "llama-tokens", "aria-label": "tokens" }, boxes),
         html("p", {}, "Each box: a token, its id, its bytes. ␣ is a space, ⏎ a line end, ⟨9⟩ the " +
-          "code U+0009; of a token that is part of a character, the bytes.")],
+          "code U+0009. A token that is only part of a character shows its bytes.")],
       said: `${count([...text].length, "character")}, ${count(utf8_of(text).length, "byte")}, ` +
         `${count(ids.length, "token")} with <|begin_of_text|>.${note}` };
     },
@@ -952,9 +962,9 @@ const VIEWS = {
           cosine(matrix.subarray(id * D, (id + 1) * D), x) || 0);
         near[e.trace.ids[e.t]] = -1;
         nearest = ranked(near).slice(0, 6);
-        parts.push(table(`The nearest tokens of “${name}”. Random vectors have cosines of ` +
-          `about ±${number(1 / Math.sqrt(D))}.`, ["token", "id", "cosine"], nearest.map((id) =>
-          [e.name(id), id, bar(near[id], number(near[id]), COLOURS.token, 1)])));
+        parts.push(table(`The nearest tokens of “${name}”, and the nearest of ${with_commas(V)} random vectors`,
+          ["token", "id", "cosine", "at random"], nearest.map((id, i) =>
+            [e.name(id), id, bar(near[id], number(near[id]), COLOURS.token, 1), number(at_random[i])])));
       }
       return { parts, said: nearest.length
         ? `The token nearest to “${name}”: “${e.name(nearest[0])}”.`
@@ -975,7 +985,7 @@ const VIEWS = {
           number(rms_of(plain), 3), number(rms_of(after), 3)];
       });
       return { parts: [table(`Layer ${e.layer}, the norm before ${SIDES[side]}; ${SCALE}`,
-        ["token", "x", "RMS of x", "x / RMS", "its RMS", "RMS after γ"], rows, at, [1])],
+        ["token", "x", "RMS of x", "x / √(RMS² + ε)", "its RMS", "RMS after γ"], rows, at, [1])],
       said: `“${e.label(e.t)}”: its RMS is ${rows[at][2]}, and ${rows[at][4]} after the division.` };
     },
   },
@@ -998,8 +1008,8 @@ const VIEWS = {
         table(`Layer ${e.layer}, head ${head}, before RoPE; ${SCALE}`, ["token", `query of head ${head}`,
           `key of KV head ${group}`, `value of KV head ${group}`], rows, at),
         table(`“${e.label(e.t)}” in numbers, the first 6 of ${hd}`, ["what", "numbers", "length"], own)],
-      said: `Query heads ${from} to ${from + e.n_rep - 1} share KV head ${group}. So the KV cache is ${e.n_rep} ` +
-        "times smaller than with a KV head for each query head." };
+      said: `Query heads ${from} to ${from + e.n_rep - 1} share KV head ${group}. So the KV cache has 1/${e.n_rep} of ` +
+        "the size that a KV head for each query head would need." };
     },
   },
   rope: {
@@ -1044,11 +1054,12 @@ const VIEWS = {
           ["m · Θₖ", `${t + shift} · ${freq.toPrecision(6)} = ${number(freq * (t + shift), 4)} radians`],
           ["that is", `${count(Math.floor(full), "full rotation")} and ${degrees}`],
           [`pair ${pair} after`, pair_text(after)], ["length of both", number(length_of(q), 3)],
-          ["one full rotation", `${with_commas(Math.round(20 * Math.PI / freq) / 10)} positions`]]),
+          ["wavelength", `${with_commas(Math.round(20 * Math.PI / freq) / 10)} positions`]]),
         table(`Scores of “${e.label(t)}” with each key (all ${hd / 2} pairs): they keep their values when ` +
           "the whole text moves", ["key", "distance", "score here", shift ? `${shift} positions later` : "after a move"],
         rows, rows.length - 1)],
-      said: `“${e.label(t)}” at position ${t + shift}: pair ${pair} is rotated by ${degrees}.` };
+      said: `“${e.label(t)}” at position ${t + shift}: pair ${pair} is rotated by ${full >= 1
+        ? `${count(Math.floor(full), "full rotation")} and ` : ""}${degrees}.` };
     },
   },
   attention: {
@@ -1139,7 +1150,7 @@ const VIEWS = {
       const [all, at] = e.table_rows((t) => [e.label(t), strip(e.trace.product(e.layer, t), 128)]);
       const closed = gate.filter((x) => x < 0).length;
       return { parts: [
-        table(`The neurons with the largest products at “${e.label(t)}” in layer ${e.layer}`,
+        table(`The neurons with the largest products (in absolute value) at “${e.label(t)}” in layer ${e.layer}`,
           ["neuron", "w1·u", "gate = SiLU(w1·u)", "up = w3·u", "gate × up"], rows),
         table(`The products of all ${with_commas(gate.length)} neurons; ${SCALE}`,
           ["token", "products, neuron 0 at the left"], all, at)],
@@ -1158,7 +1169,7 @@ const VIEWS = {
       const [[id]] = e.lens(L, t), right = rows.findIndex((_, l) => e.lens(l, t)[0]?.[0] === id);
       return { parts: [table(`“${e.label(t)}” through all layers`,
         ["where", "length", "logit lens: the most likely next tokens"], rows)],
-      said: `“${e.name(id)}” first ranks top ${right ? `after layer ${right - 1}` : "at the embedding"}.` };
+      said: `“${e.name(id)}” ranks first for the first time ${right ? `after layer ${right - 1}` : "at the embedding"}.` };
     },
   },
   logits: {
@@ -1207,7 +1218,7 @@ const VIEWS = {
           sum(ids.map((i) => counts[i] ?? 0))];
       }))],
       said: `${with_commas(cut.filter((x) => x > -Infinity).length)} of ${count(cut.length, "token")} ` +
-        `remain, with an entropy of ${nats.toFixed(2)} nats. Drawn so far: ${drawn.all}, with seed ${seed}.` };
+        `can be drawn, with an entropy of ${nats.toFixed(2)} nats. Drawn so far: ${drawn.all}, with seed ${seed}.` };
     },
   },
   text: {
@@ -1221,7 +1232,7 @@ const VIEWS = {
         html("p", { class: "llama-whole" }, e.settings.prompt,
           html("b", {}, e.tokenizer.decode(e.ids.added))),
         html("p", {}, "“Generate” continues it. “Next token” adds one token and shows how."),
-        table("The KV cache of this text, in 16 bits a number", ["", "numbers a token", "tokens", "size"], [
+        table("The KV cache of this many tokens, in 16 bits a number", ["", "numbers a token", "tokens", "size"], [
           ["here", with_commas(numbers), T, kib(2 * numbers * T)],
           ["the 1B", with_commas(large_numbers), T, kib(2 * large_numbers * T)]])],
       said: `${count(T, "token")}, of which the model wrote ${added}.` };

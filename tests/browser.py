@@ -89,7 +89,8 @@ def elements(driver, selector):
 
 def show(driver, address, width=1300, theme="light"):
     """Open a page in a window of this width, in a theme."""
-    size = dict(width=width, height=900, deviceScaleFactor=1, mobile=False)
+    phone = width < 500
+    size = dict(width=width, height=900, deviceScaleFactor=1, mobile=phone)
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     scheme = {"name": "prefers-color-scheme", "value": theme}
     media = {"features": [scheme]}

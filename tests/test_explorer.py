@@ -452,7 +452,7 @@ def said(driver, expected, seconds=40):
 
 def press_again(driver):
     """Press the button that loads the weights; return its words."""
-    (button,) = elements(driver, ".llama-message button")
+    (button,) = elements(driver, ".llama-again")
     wait_for("the button", button.is_displayed, 20)
     words = button.text
     button.click()
@@ -652,7 +652,7 @@ def test_next_token_step_by_step(ready, pocket):
         steps.append((text, lit))
     assert len(steps) == 20
     assert setting(ready, "layer") == 5  # what the walk changed is back
-    assert steps[0][0].startswith("1 of 20. The text is 5 tokens after")
+    assert steps[0][0].startswith("1 of 20. The text becomes 5 tokens")
     assert steps[0][1] == ["tokens"] and steps[5][1] == ["attention"]
     assert len(steps[12][1]) == 9  # a whole block
     assert "“␣Paris”" in steps[-1][0]
@@ -822,7 +822,7 @@ def test_a_second_use_after_an_error_works(
     else:
         said(opened, f"{name} {'.*' * (status != 200)}{expected}")
         server.broken.clear()
-        (button,) = elements(opened, ".llama-message button")
+        (button,) = elements(opened, ".llama-again")
 
         def is_over():  # the page itself tries once more
             return button.is_displayed() or opened.execute_script(READY)

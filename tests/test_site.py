@@ -116,6 +116,7 @@ def test_a_formula_as_text(tex, text):
     assert unicodedata.normalize("NFC", found) == text
 
 
+@pytest.mark.browser
 def test_the_font_has_what_formulas_need(tmp_path):
     page = maths.mathml(r"\sqrt{x}<\Theta+\mathbf{q}")
     font.write_font(tmp_path, [f"<p>Zz {page}</p>"])
