@@ -82,7 +82,8 @@ def stations() -> dict:
         more |= dict(file=notebook.file, notebook=notebook.label)
         found.append(each | more)
     made = dict(stations=found, examples=EXAMPLES, large=letters())
-    return made | {"at_random": nearest_at_random()}
+    chance = dict(nearest=nearest_at_random(), products=products_at_random())
+    return made | {"at_random": chance}
 
 
 def nearest_at_random(n=6, times=20) -> list[float]:
@@ -111,6 +112,19 @@ def stations_script() -> str:
     """Return stations.js."""
     text = json.dumps(stations(), ensure_ascii=False)
     return f"window.llama_stations = {text};\n"
+
+
+def products_at_random(times=20) -> int:
+    """Return the percentage of the sum of squares in the top 10 % of products.
+
+    They are SiLU(gate) · up of random normal numbers, F of each.
+    """
+    F = letters()["F"]
+    generator = torch.Generator().manual_seed(0)
+    gate, up = torch.randn(2, times, F, generator=generator)
+    squares = (torch.nn.functional.silu(gate) * up).square()
+    top = squares.topk(F // 10).values
+    return round(100 * (top.sum() / squares.sum()).item())
 
 
 PAGE = """\

@@ -46,7 +46,7 @@ const markup = (text) => document.createRange().createContextualFragment(text);
 /** Return a token's text as a label, with spaces and line ends visible. */
 function visible(text) {
   const shown = text.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/^\p{M}/u, "◌$&")
-    .replace(/[\p{C}\p{Z}]/gu, (c) => `⟨${c.codePointAt(0).toString(16).toUpperCase()}⟩`);
+    .replace(/[\p{C}\p{Z}]/gu, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase()}⟩`);
   const all = [...shown], long = all.length > 17; // <|begin_of_text|> fits
   return (long ? [...all.slice(0, 10), "…", ...all.slice(-6)].join("") : shown) || "∅";
 }
@@ -158,7 +158,7 @@ function large_map(rows, labels, chosen, stroke, name, choose) {
   const onclick = ({ offsetY, currentTarget: it }) => // the keyboard has the choice of a token
     choose(Math.floor((offsetY * (side + 128) / it.clientHeight - 4) / cell));
   return svg("svg", { class: "llama-large", viewBox: `0 0 ${width} ${side + 128}`, width, onclick,
-    role: "img", "aria-label": `Attention weights of ${name}; the table has them in numbers.` },
+    role: "img", "aria-label": `Attention weights of ${name}; the table has the chosen query's row in numbers.` },
   parts, svg("rect", { ...square, ...frame, "stroke-width": 3 }),
   svg("rect", { ...frame, x: margin, y: 4 + chosen * cell, width: side, height: cell,
     stroke: "#000", "stroke-width": 1.5 }));
@@ -190,7 +190,7 @@ function storage() {
 function read_settings(own) {
   let kept = {};
   try { kept = JSON.parse(storage()?.getItem(KEY) ?? "{}"); } catch { /* not ours */ }
-  if (own.station) delete kept.station; // the page's own is what it is about
+  delete kept.station; // each page begins with its own
   const given = Object.fromEntries(new URLSearchParams(location.search)), found = { ...DEFAULTS };
   found.station = own.station ?? found.station;
   for (const from of [own, kept, given]) for (const name of Object.keys(DEFAULTS)) {
@@ -246,16 +246,16 @@ class Explorer {
     html("div", { class: "llama-buttons" }, this.play, this.step, this.write, this.reset, this.how),
     html("div", { class: "llama-buttons" }, html("span", {}, "Try"), chips));
     this.text = html("p", { class: "llama-text" });
-    const intro = html("p", { class: "llama-intro" }, "“Step” leads through the model: how it computes the " +
-      "next token. Up to the last +, a row is a token. Click a tile to open it.");
+    const intro = html("p", { class: "llama-intro" }, "“Step” shows, step by step, how the model computes " +
+      "the next token. From “tokens” to the last +, a row is a token. Click a tile to open it.");
     const legend = html("p", { class: "llama-about" }, "Colours: a number is orange if negative, blue if " +
-      "positive, and full at 3 times the RMS of its row or picture. A cell of several numbers shows the one farthest " +
-      "from 0. In RoPE a query is blue, a key orange. Heads, and lines from key (left) to query, have the colour " +
-      "of their KV head; weights under 0.02 have no line. The light blue line is the residual stream.");
+      "positive, and full at 3 times the RMS of the row; in a picture of several rows, at 3 times that of its largest " +
+      "row. A cell of several numbers shows the one farthest from 0. In RoPE a query is blue, a key orange. Heads, and lines from key (left) to query, have the colour " +
+      "of their KV head; weights under 0.02, or on a token that is not shown, have no line. The light blue line is the residual stream.");
     this.words = html("span", { role: "status" });
     this.progress = html("progress", { hidden: "", "aria-label": "loading the weights" });
     this.again = html("button", { type: "button", class: "llama-again", hidden: "", onclick: () => this.fetch_weights() });
-    this.onward = html("button", { type: "button", hidden: "", onclick: () => this.go(true) });
+    this.onward = html("button", { type: "button", hidden: "", onclick: () => (this.walk?.is_playing ? this.pause() : this.go(true)) });
     const up = html("button", { type: "button", class: "llama-plain llama-up",
       onclick: () => this.map.scrollIntoView({ block: "center" }) }, "↑ map");
     this.message = html("div", { class: "llama-message" }, this.text, this.onward, this.words,
@@ -297,7 +297,7 @@ class Explorer {
   /** Return a token's label; of a token that is no whole character, its bytes. */
   name(id) {
     const text = this.tokenizer.decode([id]);
-    return text.includes("\ufffd") ? `⟨${this.hex(id)}⟩` : visible(text);
+    return text.includes("\ufffd") ? `⟨bytes ${this.hex(id)}⟩` : visible(text);
   }
   hex(id) {
     const pair = (byte) => byte.toString(16).padStart(2, "0");
@@ -320,7 +320,9 @@ class Explorer {
   /** Return the positions that are drawn: all, or the first and the last of a long text. */
   positions(most) {
     const all = Array.from({ length: this.T }, (_, t) => t);
-    return all.length <= most ? all : [0, ...all.slice(1 - most)];
+    if (all.length <= most) return all;
+    const first = this.t < all.length - most + 2 && this.t && most < 40 ? [0, this.t] : [0];
+    return [...first, ...all.slice(first.length - most)];
   }
   get shown() { return this.positions(40); }
   /** Return a mark if positions before the i-th that is shown are not. */
@@ -444,6 +446,7 @@ class Explorer {
     if (is_other_text || SAMPLING.some((name) => name in changes)) this.end_walk();
     else if (this.walk) { // a look aside: the walk waits
       this.pause();
+      this.walk.is_aside = true;
       Object.assign(this.walk.before, changes);
     }
     if (is_other_text && !("token" in changes)) changes.token = -1;
@@ -454,7 +457,7 @@ class Explorer {
     const { prompt, next, special } = this.settings, { trace } = this;
     const is_example = trace && !trace.llama && !next && !special
       && String(trace.ids) === String(this.tokenizer.encode(prompt, { bos: true }));
-    if (is_other_text && !is_example) this.run();
+    if (is_other_text && !is_example || !prompt) this.run();
     else this.draw();
   }
 
@@ -492,8 +495,8 @@ class Explorer {
     this.draw_choosers();
     this.about.textContent = `Pocket Llama: 6.6 million parameters, ${this.config.n_layers} layers, ` +
       `${this.config.n_heads} query heads, ${this.config.n_kv_heads} KV heads, a vocabulary of ` +
-      `${with_commas(this.config.vocab_size)} tokens, computed by this ` +
-      "browser. Llama 3.2-1B: 1,236 million, 16 layers, 32 query heads, 8 KV heads, 128,256 tokens.";
+      `${with_commas(this.config.vocab_size)} tokens. This browser computes ` +
+      "it. Llama 3.2-1B: 1,236 million, 16 layers, 32 query heads, 8 KV heads, 128,256 tokens.";
   }
   /** Draw the map: a tile for each station, with a row for each position. */
   draw_map() {
@@ -525,7 +528,7 @@ class Explorer {
   /** Open a tile's station. If a finger or the mouse did it, bring it into sight. */
   open(id, { detail } = {}) {
     this.set(this.station_of(id));
-    if (detail && this.panel.getBoundingClientRect().top > 0.6 * innerHeight) reveal(this.panel);
+    if (detail && this.panel.getBoundingClientRect().top > 0.8 * innerHeight) reveal(this.panel);
   }
   /** Return the settings of a tile's station; "block" is none. */
   station_of(id) {
@@ -581,8 +584,8 @@ class Explorer {
     if (focused) this.out.querySelector(`[data-key="${focused}"]`)?.focus({ preventScroll: true });
     if (!this.walk && !this.is_writing) this.say(this.news ?? said);
     this.news = undefined;
-    this.onward.hidden = !this.walk;
-    this.onward.textContent = this.walk?.is_playing ? "Stop" : "Next step";
+    if (this.walk?.is_aside) this.say(`${said} The walk waits at step ${this.walk.at + 1}.`);
+    this.name_buttons();
     this.text.scrollTop = this.text.scrollHeight; // its end is new
   }
   /** Return a notebook's address, with what the reader chose. */
@@ -634,21 +637,21 @@ class Explorer {
     add("embed", `Each id selects its row of the embedding matrix: ${D} numbers for ${name}.`);
     add("norm 1", "Layer 0. RMSNorm divides every vector by its RMS, then multiplies by γ.");
     add("qkv", `Three matrices make ${H} queries, ${KV} keys and ${KV} values for each token.`);
-    add("rope", "RoPE rotates queries and keys, each by an angle that grows with its position.");
+    add("rope", "RoPE rotates queries and keys by angles proportional to the token's position.");
     const { head } = this.settings, row = trace.attention(0).weights[head][last];
     const most = ranked(row)[0];
-    add("attention", `Head ${head}: ${name} attends most to “${this.label(most)}”, with weight ` +
+    add("attention", `Layer 0, head ${head}: ${name} attends most to “${this.label(most)}”, with weight ` +
       `${probability(row[most])}.`);
     add("values", "Each head's output is the sum of the values, weighted by attention.");
     add("plus 1", "The heads' outputs are concatenated, projected by wo, and added to the stream.");
     add("norm 2", "A second RMSNorm, before the feed-forward network.");
     const products = trace.product(0, last), top = ranked(products.map(Math.abs))[0];
     add("swiglu", `SwiGLU: of ${with_commas(F)} neurons, neuron ${top} has the largest product of gate and up, in absolute value.`);
-    add("plus 2", `w2 projects the products, and they are added to the stream. The final norm and the LM head would now ` +
+    add("plus 2", `w2 projects the products to ${D} numbers, which are added to the stream. The final norm and the LM head would now ` +
       `predict ${best(1)}: the logit lens.`);
     for (let l = 1; l < L; l++)
       add("block", `Layer ${l}: the same steps with other weights. Logit lens: ${best(l + 1)}.`, l, 0.5);
-    add("stream", `The vector has passed through ${L} layers.`, L - 1);
+    add("stream", `The vector has passed through ${L} layers. The model itself reads only what comes out.`, L - 1);
     add("logits", `The final norm, then ${with_commas(this.config.vocab_size)} dot products, give the logits. The most likely next ` +
       `token is ${best(L)}.`, L - 1);
     return steps;
@@ -656,13 +659,15 @@ class Explorer {
   /** Play the next token's way, or one step of it; stop or go on if it was begun. */
   async go(one_step = false) {
     one_step ||= is_calm();
-    if (this.walk?.is_playing) return this.pause();
+    if (this.walk?.is_playing) {
+      this.pause();
+      if (!one_step) return undefined;
+    }
     if (this.is_writing || !await this.is_ready()) return undefined;
     this.walk ??= this.begin_walk();
     if (this.map.getBoundingClientRect().bottom > innerHeight - 60) reveal(this.map);
     if (one_step) return this.advance();
     this.walk.is_playing = true;
-    this.play.textContent = "Stop";
     return this.advance();
   }
   begin_walk() {
@@ -678,15 +683,16 @@ class Explorer {
     const stops = this.tokenizer.stop_tokens.has(id);
     steps.push({ tile: "text", layer: this.config.n_layers - 1, pace: 1, said: stops
       ? `${label} is a stop token: the text ends.` : `${label} is appended, and the model runs again.` });
-    const { layer, station, side } = this.settings; // which the walk changes
-    return { at: -1, steps, id: stops ? undefined : id, before: { layer, station, side } };
+    const { layer, station, side, token } = this.settings; // which the walk changes
+    return { at: -1, steps, id: stops ? undefined : id, before: { layer, station, side, token } };
   }
   advance() {
     const { walk } = this;
     clearTimeout(this.pacer);
     if (++walk.at >= walk.steps.length) return this.arrive();
     const step = walk.steps[walk.at];
-    Object.assign(this.settings, { layer: step.layer }, this.station_of(step.tile));
+    walk.is_aside = false;
+    Object.assign(this.settings, { layer: step.layer, token: -1 }, this.station_of(step.tile));
     this.draw();
     this.say(`${walk.at + 1} of ${walk.steps.length}. ${step.said}`);
     const first = this.has_walked ? 0.4 : 1; // once seen, it may be faster
@@ -696,7 +702,13 @@ class Explorer {
   pause() {
     clearTimeout(this.pacer);
     this.walk.is_playing = false;
-    this.play.textContent = "Continue";
+    this.name_buttons();
+  }
+  name_buttons() {
+    const { walk } = this;
+    this.play.textContent = walk?.is_playing ? "Stop" : walk ? "Continue" : "Next token";
+    this.onward.textContent = walk?.is_playing ? "Stop" : "Next step";
+    this.onward.hidden = !walk;
   }
   /** Append the walk's token: the text begins again, one token longer. */
   arrive() {
@@ -712,7 +724,8 @@ class Explorer {
     clearTimeout(this.pacer);
     Object.assign(this.settings, this.walk?.before);
     this.walk = undefined;
-    this.play.textContent = "Next token";
+    this.name_buttons();
+    this.mark_walk();
   }
   /** Show where the walk is: what lies ahead is pale. */
   mark_walk() {
@@ -775,7 +788,7 @@ class Explorer {
     this.settings.next = ""; // so that the same ids count as a change
     this.set({ next: added.join(".") });
     await this.run();
-    this.say(`End of the text: ${why}. ${count(n, "new token")}` + (n > 1 ? `, the first after ` +
+    this.say(`Generation ended: ${why}. ${count(n, "new token")}` + (n > 1 ? `, the first after ` +
       `${Math.round(first)} ms, then ${speed} a second in this browser.` : "."));
   }
 }
@@ -789,7 +802,7 @@ const AFTER = [["stream"], ["logits"], ["sample"], ["text"]];
 const SIDED = { norm: { attention: "norm 1", ffn: "norm 2" },
   residual: { attention: "plus 1", ffn: "plus 2" } };
 const SIDES = { attention: "attention", ffn: "the feed-forward network" };
-const LABELS = { "plus 1": "+", "plus 2": "+", stream: "logit lens", logits: "LM head" };
+const LABELS = { "plus 1": "+", "plus 2": "+", stream: "all layers", logits: "LM head" };
 const vectors = (width, rows_of) => (e, shown) => ({ width, picture: heat(rows_of(e, shown), 32) });
 /** Return an SVG picture of a tile. */
 const drawing = (width, height, ...parts) => ({ width, picture: svg("svg",
@@ -862,7 +875,7 @@ const TILES = {
   stream(e, shown, height) {
     const layers = Array.from({ length: e.config.n_layers + 1 }, (_, l) => l);
     return bars_of(e, layers.map((l) => [...e.lens(l, e.t)[0], l ? `layer ${l - 1}` : "start"]),
-      height * shown.length, 190);
+      height * shown.length, 215);
   },
   logits: (e, shown, height) => bars_of(e, likely(next_token_probs(e.trace.logits(e.t)),
     height * shown.length), height * shown.length),
@@ -906,7 +919,7 @@ const sampling_controls = (e) => [
   slider(e, "top_p", "top-p (1: off)"),
   number_field(e, "seed", "seed of the draws"),
 ];
-const side_choice = (e) => [choice(e, "side", "which", Object.entries(SIDES))];
+const side_choice = (e) => [choice(e, "side", "sub-layer", Object.entries(SIDES))];
 const SCALE = "orange: negative, blue: positive";
 const VIEWS = {
   weights: {
@@ -919,7 +932,7 @@ const VIEWS = {
         w ? number(rms_of(w[name]), 3) : "…",
         w ? strip(w[name].subarray(0, 48), 48) : html("td", {})]);
       return { parts: [table(`Tensors outside the blocks, then those of layer ${e.layer}; ${SCALE}`,
-        ["name", "shape here", "in the 1B", "numbers here", "RMS", "the first 48"], rows, -1, [3, 4, 5])],
+        ["name", "shape here", "in the 1B", "parameters here", "RMS", "the first 48"], rows, -1, [3, 4, 5])],
       said: `A block has ${with_commas(sum(here.slice(2)))} numbers here, ` +
         `${with_commas(sum(there.slice(2)))} in the 1B.` };
     },
@@ -939,8 +952,8 @@ const VIEWS = {
       });
       const note = ids.length > most ? ` The first ${most} are shown.` : "";
       return { parts: [html("ol", { class: "llama-tokens", "aria-label": "tokens" }, boxes),
-        html("p", {}, "Each box: a token, its id, its bytes. ␣ is a space, ⏎ a line end, ⟨9⟩ the " +
-          "code U+0009. A token that is only part of a character shows its bytes.")],
+        html("p", {}, "Each box: a token, its id, its bytes. ␣ is a space, ⏎ a line end. A token that is only part " +
+          "of a character shows its bytes in hexadecimal.")],
       said: `${count([...text].length, "character")}, ${count(utf8_of(text).length, "byte")}, ` +
         `${count(ids.length, "token")} with <|begin_of_text|>.${note}` };
     },
@@ -964,7 +977,7 @@ const VIEWS = {
         nearest = ranked(near).slice(0, 6);
         parts.push(table(`The nearest tokens of “${name}”, and the nearest of ${with_commas(V)} random vectors`,
           ["token", "id", "cosine", "at random"], nearest.map((id, i) =>
-            [e.name(id), id, bar(near[id], number(near[id]), COLOURS.token, 1), number(at_random[i])])));
+            [e.name(id), id, bar(near[id], number(near[id]), COLOURS.token, 1), number(at_random.nearest[i])])));
       }
       return { parts, said: nearest.length
         ? `The token nearest to “${name}”: “${e.name(nearest[0])}”.`
@@ -985,7 +998,7 @@ const VIEWS = {
           number(rms_of(plain), 3), number(rms_of(after), 3)];
       });
       return { parts: [table(`Layer ${e.layer}, the norm before ${SIDES[side]}; ${SCALE}`,
-        ["token", "x", "RMS of x", "x / √(RMS² + ε)", "its RMS", "RMS after γ"], rows, at, [1])],
+        ["token", "x", "RMS of x", "x / √(RMS² + ε)", "RMS after the division", "RMS after γ"], rows, at, [1])],
       said: `“${e.label(e.t)}”: its RMS is ${rows[at][2]}, and ${rows[at][4]} after the division.` };
     },
   },
@@ -1056,7 +1069,7 @@ const VIEWS = {
           [`pair ${pair} after`, pair_text(after)], ["length of both", number(length_of(q), 3)],
           ["wavelength", `${with_commas(Math.round(20 * Math.PI / freq) / 10)} positions`]]),
         table(`Scores of “${e.label(t)}” with each key (all ${hd / 2} pairs): they keep their values when ` +
-          "the whole text moves", ["key", "distance", "score here", shift ? `${shift} positions later` : "after a move"],
+          "the whole text moves", ["key", "distance", "score (with this θ)", shift ? `${shift} positions later` : "after a move"],
         rows, rows.length - 1)],
       said: `“${e.label(t)}” at position ${t + shift}: pair ${pair} is rotated by ${full >= 1
         ? `${count(Math.floor(full), "full rotation")} and ` : ""}${degrees}.` };
@@ -1155,7 +1168,8 @@ const VIEWS = {
         table(`The products of all ${with_commas(gate.length)} neurons; ${SCALE}`,
           ["token", "products, neuron 0 at the left"], all, at)],
       said: `Of ${with_commas(gate.length)} gates ${with_commas(closed)} are negative (never below −0.28). The ` +
-        `top 10 % of the products hold ${Math.round(100 * most / dot(sizes, sizes))} % of the sum of squares.` };
+        `top 10 % of the products hold ${(100 * most / dot(sizes, sizes)).toFixed(1)} % of the sum of squares ` +
+        `(of random ones: ${at_random.products} %).` };
     },
   },
   stream: {
@@ -1165,11 +1179,11 @@ const VIEWS = {
       const lengths = Array.from({ length: L + 1 }, (_, l) => length_of(e.trace.row("x", l, t)));
       const rows = lengths.map((length, l) => [l ? `after layer ${l - 1}` : "embedding",
         bar(length, number(length), COLOURS.residual, Math.max(...lengths)),
-        e.lens(l, t).map(([id, p]) => `${e.name(id)} ${probability(p)}`).join(", ")]);
+        e.lens(l, t).map(([id, p]) => `“${e.name(id)}” ${probability(p)}`).join(" · ")]);
       const [[id]] = e.lens(L, t), right = rows.findIndex((_, l) => e.lens(l, t)[0]?.[0] === id);
       return { parts: [table(`“${e.label(t)}” through all layers`,
         ["where", "length", "logit lens: the most likely next tokens"], rows)],
-      said: `“${e.name(id)}” ranks first for the first time ${right ? `after layer ${right - 1}` : "at the embedding"}.` };
+      said: `“${e.name(id)}” first becomes the top guess ${right ? `after layer ${right - 1}` : "at the embedding"}.` };
     },
   },
   logits: {
@@ -1210,7 +1224,7 @@ const VIEWS = {
       rows.push([`${with_commas(others.length)} others`, others]);
       const total = (x, ids) => sum(ids.map((i) => x[i]));
       const nats = after.reduce((sum, p) => sum - (p && p * Math.log(p)), 0);
-      return { parts: [table(`After “${end_of(e)}” Grey: cut off.`, ["next token", "model (τ = 1)",
+      return { parts: [table(`After “${end_of(e)}” (grey: cut off)`, ["next token", "model (τ = 1)",
         `τ ${temperature}, k ${k || "off"}, p ${top_p}`, "times drawn"], rows.map(([name, ids]) => {
         const is_kept = ids.some((i) => cut[i] > -Infinity), colour = is_kept ? "probability" : "other";
         const cell = (x) => bar(total(x, ids), probability(total(x, ids)), COLOURS[colour], 1);
@@ -1232,7 +1246,7 @@ const VIEWS = {
         html("p", { class: "llama-whole" }, e.settings.prompt,
           html("b", {}, e.tokenizer.decode(e.ids.added))),
         html("p", {}, "“Generate” continues it. “Next token” adds one token and shows how."),
-        table("The KV cache of this many tokens, in 16 bits a number", ["", "numbers a token", "tokens", "size"], [
+        table("The KV cache of this many tokens, at 16 bits per number", ["", "numbers per token", "tokens", "size"], [
           ["here", with_commas(numbers), T, kib(2 * numbers * T)],
           ["the 1B", with_commas(large_numbers), T, kib(2 * large_numbers * T)]])],
       said: `${count(T, "token")}, of which the model wrote ${added}.` };

@@ -595,6 +595,8 @@ def test_the_prompt_goes_from_page_to_page(ready, server):
     )
     assert "prompt=Monday%2C" in address and "layer=2" in address
     ready.get(f"{server.address}/explorer.html")
+    said(ready, "attends most to")  # each page begins with its own station
+    press_tile(ready, "rope")
     said(ready, "pair 4 is rotated")
     assert setting(ready, "prompt") == "Monday,"
     ready.execute_script("sessionStorage.clear()")
@@ -665,9 +667,12 @@ def test_next_token_step_by_step(ready, pocket):
 
 @browser
 def test_the_walk_plays_stops_and_goes_on(ready):
+    ready.execute_script("llama.explorers[0].set({token: 1})")
     button(ready, "Next token").click()
     said(ready, "2 of 20")
+    assert setting(ready, "token") == -1  # it is the last one's way
     button(ready, "Stop").click()
+    assert "Next step" in text_of(ready, ".llama-message button")
     (text,) = text_of(ready, "[role=status]")
     time.sleep(2.5)
     assert text_of(ready, "[role=status]") == [text]
@@ -676,7 +681,10 @@ def test_the_walk_plays_stops_and_goes_on(ready):
     ready.execute_script("llama.explorers[0].set({head: 3})")
     button(ready, "Continue").click()  # a look aside does not end it
     said(ready, "5 of 20")
-    type_prompt(ready, "Monday,")  # another prompt ends it
+    type_prompt(ready, "")  # another prompt ends it, even an empty one
+    said(ready, "The prompt is empty")
+    assert not elements(ready, ".llama-now, .llama-ahead")
+    type_prompt(ready, "Monday,")
     said(ready, "attends most to")
     assert not elements(ready, ".llama-now, .llama-ahead")
     button(ready, "Next token")
@@ -690,7 +698,7 @@ def test_with_reduced_motion_it_steps(ready):
     said(ready, "1 of 20")
     time.sleep(2.5)
     said(ready, "1 of 20")
-    button(ready, "Next token").click()
+    button(ready, "Continue").click()
     said(ready, "2 of 20")
 
 
@@ -707,7 +715,7 @@ def test_a_text_grows(ready, pocket):
     ids = pocket.tokenizer.encode(PROMPT, bos=True, eos=False)
     new = list(llamalib.generate(pocket, ids, max_new_tokens=120))
     write_on(ready, temperature=0)
-    said(ready, r"End of the text: the model drew a stop token.*\d+ a second")
+    said(ready, r"Generation ended: the model drew a stop token.*\d+ a second")
     text = PROMPT + pocket.tokenizer.decode(new)
     assert text_of(ready, ".llama-text") == [text]
     assert [int(i) for i in setting(ready, "next").split(".")] == new
