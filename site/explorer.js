@@ -7,8 +7,8 @@ the address. Letters of shapes: see llama.js. */
 "use strict";
 (() => {
 const { load_tokenizer, load, load_example, next_token_probs, cut_logits, pick, generator, softmax,
-  ranked, silu, rms_norm, rope_frequencies, precompute_freqs_cis, apply_rotary_emb, tensor_shapes, UserError,
-  LONGEST, LONGEST_TEXT, tick, utf8_of } = window.llama;
+  ranked, silu, rope_frequencies, precompute_freqs_cis, apply_rotary_emb, tensor_shapes, UserError,
+  LONGEST, LONGEST_TEXT, utf8_of } = window.llama;
 const { stations, examples, large, at_random } = window.llama_stations;
 const SOURCE = document.currentScript.src; // "" in a page that carries everything in itself
 const ROOT = SOURCE && new URL("../", SOURCE); // of the site
