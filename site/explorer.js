@@ -717,7 +717,7 @@ class Explorer {
     this.end_walk();
     if (id === undefined) { this.draw(); this.say("The model drew a stop token: the text ends."); return; }
     if (this.T === LONGEST) { this.draw(); this.say(`This page holds ${LONGEST} tokens.`); return; }
-    this.news = `That was one token. The text now ends with “${this.name(id)}”.`;
+    this.news = `That was one token. The text ends with “${this.name(id)}”, and the tiles show what follows.`;
     this.set({ next: next ? `${next}.${id}` : String(id) });
   }
   end_walk() {
@@ -998,7 +998,7 @@ const VIEWS = {
           number(rms_of(plain), 3), number(rms_of(after), 3)];
       });
       return { parts: [table(`Layer ${e.layer}, the norm before ${SIDES[side]}; ${SCALE}`,
-        ["token", "x", "RMS of x", "x / √(RMS² + ε)", "RMS after the division", "RMS after γ"], rows, at, [1])],
+        ["token", "x", "RMS of x", "x / √(RMS² + ε)", "new RMS", "RMS after γ"], rows, at, [1])],
       said: `“${e.label(e.t)}”: its RMS is ${rows[at][2]}, and ${rows[at][4]} after the division.` };
     },
   },
@@ -1013,11 +1013,8 @@ const VIEWS = {
         const x = e.trace.head(name, e.layer, head, e.t);
         return [word, numbers(x, 6), number(length_of(x))];
       });
-      const from = group * e.n_rep, heads = Array.from({ length: e.config.n_heads }, (_, h) =>
-        html("span", { class: h === head ? "llama-chosen" : undefined,
-          style: { borderColor: e.group_colour(h) } }, `head ${h}`));
+      const from = group * e.n_rep;
       return { parts: [
-        html("p", { class: "llama-groups", "aria-hidden": "true" }, heads),
         table(`Layer ${e.layer}, head ${head}, before RoPE; ${SCALE}`, ["token", `query of head ${head}`,
           `key of KV head ${group}`, `value of KV head ${group}`], rows, at),
         table(`“${e.label(e.t)}” in numbers, the first 6 of ${hd}`, ["what", "numbers", "length"], own)],
@@ -1224,7 +1221,7 @@ const VIEWS = {
       rows.push([`${with_commas(others.length)} others`, others]);
       const total = (x, ids) => sum(ids.map((i) => x[i]));
       const nats = after.reduce((sum, p) => sum - (p && p * Math.log(p)), 0);
-      return { parts: [table(`After “${end_of(e)}” (grey: cut off)`, ["next token", "model (τ = 1)",
+      return { parts: [table(`After “${end_of(e)}” `, ["next token", "model (τ = 1)",
         `τ ${temperature}, k ${k || "off"}, p ${top_p}`, "times drawn"], rows.map(([name, ids]) => {
         const is_kept = ids.some((i) => cut[i] > -Infinity), colour = is_kept ? "probability" : "other";
         const cell = (x) => bar(total(x, ids), probability(total(x, ids)), COLOURS[colour], 1);

@@ -436,8 +436,9 @@ def test_an_example_is_what_the_model_computes(ready):
 
 
 def text_of(driver, selector):
-    """Return the texts of what the selector finds."""
-    return [e.get_attribute("textContent") for e in elements(driver, selector)]
+    """Return the texts of what the selector finds, at one moment."""
+    code = "return [...document.querySelectorAll(arguments[0])]"
+    return driver.execute_script(f"{code}.map(e => e.textContent)", selector)
 
 
 def said(driver, expected, seconds=40):
@@ -512,8 +513,8 @@ def test_a_wish_to_save_data_is_followed(opened, server):
 
 
 def press_tile(driver, key):
-    (tile,) = elements(driver, f".llama-tile[data-tile='{key}']")
-    driver.execute_script("arguments[0].click()", tile)
+    found = f"document.querySelector(\".llama-tile[data-tile='{key}']\")"
+    driver.execute_script(f"{found}.click()")
 
 
 def type_prompt(driver, text):
@@ -604,7 +605,8 @@ def test_the_prompt_goes_from_page_to_page(ready, server):
     said(ready, "pair 4 is rotated")
     assert setting(ready, "layer") == 2
     assert text_of(ready, ".llama-tokens") == []
-    link = elements(ready, ".llama-notebook")[0].get_attribute("href")
+    find = "return document.querySelector('.llama-notebook').href"
+    link = ready.execute_script(find)
     assert "/04_rope.html?" in link and "prompt=Monday%2C" in link
 
 
