@@ -10,6 +10,8 @@ const { load_tokenizer, load, load_example, next_token_probs, cut_logits, pick, 
   ranked, silu, rope_frequencies, precompute_freqs_cis, apply_rotary_emb, tensor_shapes, UserError,
   LONGEST, LONGEST_TEXT, utf8_of } = window.llama;
 const { stations, examples, large, at_random } = window.llama_stations;
+const LARGE = { dim: large.D, n_layers: large.L, n_heads: large.H, n_kv_heads: large.KV,
+  vocab_size: large.V, head_dim: large.hd, hidden_dim: large.F }; // Llama 3.2-1B
 const SOURCE = document.currentScript.src; // "" in a page that carries everything in itself
 const ROOT = SOURCE && new URL("../", SOURCE); // of the site
 
@@ -53,6 +55,14 @@ function visible(text) {
 const is_calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 const reveal = (element) => element.scrollIntoView({ block: "start",
   behavior: is_calm() ? "auto" : "smooth" });
+/** Say how large a tied Llama is. */
+function sizes_of(config) {
+  const { n_layers, n_heads, n_kv_heads, vocab_size } = config;
+  const parameters = [...tensor_shapes(config, true)].reduce((sum, [, shape]) =>
+    sum + shape.reduce((a, b) => a * b), 0);
+  return `${with_commas(parameters)} parameters, ${n_layers} layers, ${n_heads} query heads, ` +
+    `${n_kv_heads} KV heads, a vocabulary of ${with_commas(vocab_size)} tokens`;
+}
 const with_commas = (n) => n.toLocaleString("en");
 const count = (n, noun) => `${with_commas(n)} ${noun}${n === 1 ? "" : "s"}`;
 /** Return a rounded number, with a minus sign that is as wide as a plus. */
@@ -120,15 +130,14 @@ function table(caption, heads, rows, chosen = -1, spare = []) {
         html("th", { scope: "row" }, first), rest.map(cell)))))));
 }
 /** Return lines from keys (left) to the queries (right) that look at them; e: the explorer. */
-function lines_of(e, shown, row_height, width, emphasis) {
+function lines_of(e, shown, row_height, width) {
   const y = (i) => (i + 0.5) * row_height, weights = e.weights();
   return shown.flatMap((t, i) => shown.slice(0, i + 1).map((s, j) => {
     const weight = weights[t][s];
     if (weight < 0.02) return undefined;
-    const faint = emphasis !== undefined && emphasis !== t ? 0.2 : 1;
     const path = `M 0 ${y(j)} C ${width / 2} ${y(j)}, ${width / 2} ${y(i)}, ${width} ${y(i)}`;
     return svg("path", { d: path, fill: "none", stroke: e.group_colour(),
-      "stroke-width": 0.5 + 4 * weight, opacity: (0.15 + 0.85 * weight) * faint });
+      "stroke-width": 0.5 + 4 * weight, opacity: 0.15 + 0.85 * weight });
   }));
 }
 /** Draw T rows of weights, a pixel each; what the mask hides stays empty. */
@@ -374,7 +383,7 @@ class Explorer {
       await this.prepare();
       this.llama ??= await load((bytes, all) => {
         bar.hidden = false;
-        Object.assign(bar, { value: bytes, max: all || 13119408 });
+        if (all) Object.assign(bar, { value: bytes, max: all }); // else it only moves
       });
       bar.hidden = true;
       await this.run();
@@ -463,9 +472,7 @@ class Explorer {
 
   /** Return the tensors outside the blocks, then those of the shown layer, with the 1B's shapes. */
   tensors() {
-    const sizes = { dim: large.D, n_layers: large.L, n_heads: large.H, n_kv_heads: large.KV,
-      vocab_size: large.V, head_dim: large.hd, hidden_dim: large.F };
-    const there = Object.fromEntries(tensor_shapes(sizes, true));
+    const there = Object.fromEntries(tensor_shapes(LARGE, true));
     return [...tensor_shapes(this.config, true)].filter(([name]) =>
       !name.startsWith("layers.") || name.startsWith(`layers.${this.layer}.`)).map(([name, shape]) =>
       ({ name, shape, large: there[name] }));
@@ -493,10 +500,8 @@ class Explorer {
     this.draw_map();
     this.draw_station();
     this.draw_choosers();
-    this.about.textContent = `Pocket Llama: 6.6 million parameters, ${this.config.n_layers} layers, ` +
-      `${this.config.n_heads} query heads, ${this.config.n_kv_heads} KV heads, a vocabulary of ` +
-      `${with_commas(this.config.vocab_size)} tokens. This browser computes ` +
-      "it. Llama 3.2-1B: 1,236 million, 16 layers, 32 query heads, 8 KV heads, 128,256 tokens.";
+    this.about.textContent = `Pocket Llama: ${sizes_of(this.config)}. This browser computes it. ` +
+      `Llama 3.2-1B: ${sizes_of(LARGE)}.`;
   }
   /** Draw the map: a tile for each station, with a row for each position. */
   draw_map() {
@@ -516,8 +521,9 @@ class Explorer {
     const station = stations.find((it) => it.key === key), is_open = this.is_open(id);
     const { width, picture } = TILES[id](this, shown, height);
     return html("button", { type: "button", role: "tab", "data-tile": id, class: "llama-tile",
-      "aria-selected": String(is_open), "aria-controls": this.panel.id, tabindex: is_open ? 0 : -1, onclick: (event) => this.open(id, event),
-      style: { width: `${(this.is_narrow && width < 80 ? 0.75 * width : width) + 10}px` }, },
+      "aria-selected": String(is_open), "aria-controls": this.panel.id, tabindex: is_open ? 0 : -1,
+      onclick: (event) => this.open(id, event),
+      style: { width: `${(this.is_narrow && width < 80 ? 0.75 * width : width) + 10}px` } },
     html("span", { class: "llama-name" }, LABELS[id] ?? station.label), picture);
   }
   /** Return whether a tile's station is open; some stations have a tile for each side of a block. */
@@ -767,8 +773,9 @@ class Explorer {
     this.write.textContent = "Stop";
     this.say("Generating …");
     let n = 0, first = 0;
+    const { turn } = this; // another prompt makes this text a stale one
     await this.attempt(async () => {
-      const random = generator(seed), turn = this.turn;
+      const random = generator(seed);
       added.forEach(random);
       const goes_on = () => !this.is_stopped && turn === this.turn;
       for await (const id of this.llama.generate(ids, { max_new_tokens: most, random, goes_on, ...how })) {
@@ -785,6 +792,7 @@ class Explorer {
         : "the model drew a stop token";
     this.is_writing = false;
     this.write.textContent = "Generate";
+    if (turn !== this.turn) { this.draw(); return; }
     this.settings.next = ""; // so that the same ids count as a change
     this.set({ next: added.join(".") });
     await this.run();

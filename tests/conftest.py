@@ -71,7 +71,6 @@ def page_folder(tmp_path_factory):
     script.write_text(explorer.stations_script(), encoding="utf-8")
     page = folder / "explorer.html"
     page.write_text(explorer.page(), encoding="utf-8")
-    (folder / "pocket").symlink_to(folder / static / "pocket")
     return folder
 
 

@@ -38,9 +38,7 @@ def test_code_is_the_librarys():
     """Each line that a station shows stands in the file that it names."""
     for each in explorer.TEXTS["station"]:
         file, name, *ends = each["code"]
-        text = (
-            llamalib.load.__globals__["ROOT"] / "llamalib" / file
-        ).read_text()
+        text = (explorer.ROOT / "llamalib" / file).read_text()
         code = explorer.code_lines(file, name, *ends)
         assert 1 <= len(code.splitlines()) <= 8, each["key"]
         for line in code.splitlines():
@@ -761,6 +759,26 @@ def test_a_text_is_stopped(ready):
 
 
 @browser
+def test_another_prompt_ends_a_text_that_grows(ready):
+    """The old text's tokens are not appended to the new prompt."""
+    call(ready, "(await llama.load_tokenizer()).stop_tokens.clear()")
+    write_on(ready, prompt=explorer.EXAMPLES[1], most=500)
+    wait_for("text", lambda: len(text_of(ready, ".llama-new")[0]) > 40, 60)
+    type_prompt(ready, "Monday,")
+    button_is_back = "return llama.explorers[0].write.textContent"
+    wait_for(
+        "the end",
+        lambda: ready.execute_script(button_is_back) == "Generate",
+        20,
+    )
+    time.sleep(1)
+    assert setting(ready, "prompt") == "Monday,"
+    assert setting(ready, "next") == ""
+    labels = text_of(ready, ".llama-tile[data-tile=tokens] text")
+    assert labels[::2][-3:] == ["M", "onday", ","]
+
+
+@browser
 def test_samples_are_counted(ready):
     """What is cut off is never drawn; a seed draws the same again."""
     ready.execute_script(
@@ -803,6 +821,9 @@ def test_texts_that_do_not_fit(ready):
     assert re.fullmatch(r"⋯ \d+ tokens not shown", table[1][0])
     total = sum(number(row[2]) for row in table)
     assert math.isclose(total, 1, abs_tol=0.04) and len(table) == 41
+    sizes = " ".join(text_of(ready, ".llama-about"))
+    assert "6,556,928 parameters" in sizes
+    assert "1,235,814,400 parameters" in sizes
     assert not elements(ready, ".llama-error")
 
 
@@ -821,7 +842,7 @@ def test_texts_that_do_not_fit(ready):
 def test_a_second_use_after_an_error_works(
     opened, server, page_folder, name, status, expected
 ):
-    whole = (page_folder / "pocket" / name).read_bytes()
+    whole = (page_folder / "_static" / "pocket" / name).read_bytes()
     half = whole[: len(whole) // 2]
     server.broken[name] = status, half if status == 200 else b"none"
     server.errors += ["Error"] * (status == 200)  # the cause

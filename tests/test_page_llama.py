@@ -243,7 +243,7 @@ def changed(**changes):
 )
 def test_settings_that_do_not_fit(opened, server, page_folder, changes):
     """No hang, no logits that are no numbers: the file is named."""
-    data = changed(**changes)(page_folder / "pocket")
+    data = changed(**changes)(page_folder / "_static" / "pocket")
     server.broken["params.json"] = 200, data
     server.errors += ["Error"]
     opened.refresh()
@@ -253,7 +253,9 @@ def test_settings_that_do_not_fit(opened, server, page_folder, changes):
 
 def test_weights_that_do_not_fit(opened, server, page_folder):
     """A missing output matrix is tied only if the file says so."""
-    whole = (page_folder / "pocket" / "model.safetensors").read_bytes()
+    whole = (
+        page_folder / "_static" / "pocket" / "model.safetensors"
+    ).read_bytes()
     size = int.from_bytes(whole[:8], "little")
     header = whole[8 : 8 + size]
     assert header.count(b'"tied":"true"') == 1
