@@ -1,0 +1,119 @@
+"""Three of the pocket's layers, trained on labels and on its probabilities."""
+
+import json
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import llamalib
+from llamalib.load import ROOT
+
+sys.path.insert(0, str(ROOT / "data" / "recipe"))
+
+import alternatives  # noqa: E402
+import distill  # noqa: E402
+
+SHIPPED = json.loads(distill.FILE.read_text(encoding="utf-8"))
+TOKENS = torch.arange(5, 37).view(2, 16)  # (B, T + 1)
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    return llamalib.load(distill.POCKET, device="cpu", dtype=torch.float32)
+
+
+def logits(llama):
+    with torch.no_grad():
+        return llama(TOKENS)
+
+
+def test_a_student_has_the_kept_layers(teacher):
+    whole = distill.prune(teacher, range(len(teacher.layers)))
+    assert torch.equal(logits(whole), logits(teacher))
+    student = distill.prune(teacher)
+    assert student.config.n_layers == len(student.layers) == 3
+    for layer, i in zip(student.layers, distill.KEPT, strict=True):
+        wo = teacher.layers[i].attention.wo.weight
+        assert torch.equal(layer.attention.wo.weight, wo)
+    assert student.tied and student.output.weight is not teacher.output.weight
+    with torch.no_grad():  # a copy: the teacher stays
+        student.layers[0].attention.wo.weight.zero_()
+    assert teacher.layers[0].attention.wo.weight.any()
+
+
+def test_the_losses(teacher):
+    student = distill.prune(teacher)
+    found = distill.loss_on("labels", teacher, student, TOKENS)
+    z, labels = student(TOKENS[:, :-1]), TOKENS[:, 1:]
+    expected = -z.log_softmax(-1).gather(-1, labels[..., None]).mean()
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+
+    q = teacher(TOKENS[:, :-1]).softmax(-1)
+    expected = (q * (q.log() - z.log_softmax(-1))).sum(-1).mean()
+    found = distill.loss_on("teacher", teacher, student, TOKENS)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-4)
+    # the slope in the logits is p - q, the teacher gets none
+    found.backward()
+    assert student.norm.weight.grad.any() and teacher.norm.weight.grad is None
+    itself = distill.loss_on("teacher", teacher, teacher, TOKENS)
+    assert abs(itself.item()) < 1e-5 < found.item()
+
+
+def test_what_is_measured(teacher):
+    rows = [row for row in TOKENS]
+    loss, gap = distill.measure(teacher, teacher, rows)
+    expected = F.cross_entropy(
+        teacher(TOKENS[:, :-1]).flatten(0, 1), TOKENS[:, 1:].flatten()
+    )
+    assert loss == pytest.approx(expected.item(), abs=1e-3) and abs(gap) < 1e-4
+    _, other = distill.measure(teacher, distill.prune(teacher), rows)
+    assert other > 0.1
+
+
+@pytest.mark.parametrize("target", distill.TARGETS)
+def test_a_run_begins_as_the_shipped_one(target):
+    (shipped,) = (
+        run
+        for run in SHIPPED["runs"]
+        if (run["target"], run["seed"]) == (target, 0)
+    )
+    threads = torch.get_num_threads()
+    try:
+        _, found = distill.run(target, 0, distill.STEPS, until=10)
+    finally:
+        torch.set_num_threads(threads)
+    assert found["loss"] == pytest.approx(shipped["loss"][:1], abs=0.005)
+    assert found["held_out"] == pytest.approx(shipped["held_out"][:1])
+    assert found["divergence"] == pytest.approx(shipped["divergence"][:1])
+
+
+def test_every_run_is_there():
+    found = {(run["target"], run["seed"]) for run in SHIPPED["runs"]}
+    assert found == {(t, s) for t in distill.TARGETS for s in distill.SEEDS}
+    about = SHIPPED["about"]
+    assert tuple(about["kept"]) == distill.KEPT
+    assert (about["batch"], about["row"]) == (distill.BATCH, distill.ROW)
+    assert (about["every"], about["mean_of"]) == (50, 10)
+    for run in SHIPPED["runs"]:
+        assert run["steps"] == distill.STEPS and run["minutes"] <= 10
+        assert len(run["loss"]) == run["steps"] // about["mean_of"]
+        points = run["steps"] // about["every"] + 1
+        assert len(run["held_out"]) == len(run["divergence"]) == points
+
+
+def test_the_draft_is_the_first_seeds_student(teacher):
+    draft = llamalib.load(distill.DRAFT, device="cpu", dtype=torch.float32)
+    assert draft.config.n_layers == 3 and draft.tied
+    assert draft.tokenizer.ranks == teacher.tokenizer.ranks
+    (run,) = (
+        run
+        for run in SHIPPED["runs"]
+        if (run["target"], run["seed"]) == ("teacher", 0)
+    )
+    held_out = alternatives.held_out_rows(teacher.tokenizer)
+    loss, gap = distill.measure(teacher, draft, held_out)
+    # its file is bfloat16
+    assert loss == pytest.approx(run["held_out"][-1], abs=0.005)
+    assert gap == pytest.approx(run["divergence"][-1], abs=0.005)
