@@ -116,8 +116,8 @@ def check_1(partial_result):
         for r, (part, (x, w)) in enumerate(zip(parts, pairs)):
             rest = as_tensor(part) - x @ w.T  # its share of b, in each row
             if not close(rest, rest[:1].expand_as(rest), 1e-4):
-                what = f"process {r} of {n}: its columns' product"
-                raise Wrong(f"{what}, and a share of b or none, is expected")
+                what = f"process {r} of {n} must return its columns' product"
+                raise Wrong(f"{what}, with a share of b or without")
 
 
 @exercise(2, expects="a list of whole numbers")

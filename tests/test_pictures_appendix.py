@@ -246,6 +246,14 @@ def test_a_part_covers_its_rows_or_columns(plays, rank, n):
         assert moved[dim] == start and moved[1 - dim] == 0
 
 
+def test_heads_stay_whole():
+    play = nbE.cuts({"few heads": replace(LLAMA_1B, n_heads=8)}, halves)
+    play.controls["n"].value = 16
+    assert "16 does not divide 8 query heads" in play.message.value
+    play.controls["n"].value = 8
+    assert not play.message.value
+
+
 def test_running_mean():
     assert nbA.running_mean([1, 3, 5, 7]) == [1, 2, 3, 4]
     assert nbA.running_mean([]) == []
