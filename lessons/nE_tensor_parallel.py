@@ -15,6 +15,8 @@ from .theme import COLOURS, canvas, size_text
 
 MEMORY = {"24 GB": 24e9, "80 GB": 80e9, "141 GB": 141e9}  # of a device
 TONES = "query", "key", "value", "token"
+MATRICES = [f"attention.w{name}" for name in "qkvo"]  # as they are used
+MATRICES += [f"feed_forward.w{i}" for i in (1, 3, 2)]
 
 
 def memory_by_devices(sizes, weights, caches):
@@ -37,15 +39,15 @@ def memory_by_devices(sizes, weights, caches):
 def block_parts(config, part, rank, n, title):
     """Draw the matrices of a block to scale, a rank's part of each filled.
 
+    Where results are added over the processes, "sum" is written.
     part: from config, name, rank and n to (dimension cut, start, length).
     """
     fig, ax = canvas(3.6)
     shapes, x = tensor_shapes(config), 0
     gap, tall = config.dim * 0.35, config.hidden_dim
-    for name, shape in shapes.items():
-        if not name.startswith("layers.0.") or "norm" in name:
-            continue
-        rows, columns = shape
+    for name in MATRICES:
+        name = f"layers.0.{name}.weight"
+        rows, columns = shapes[name]
         dim, start, length = part(config, name, rank, n)
         at, size = [x, 0], [columns, rows]
         at[1 - dim], size[1 - dim] = start + (0 if dim == 0 else x), length
@@ -53,33 +55,37 @@ def block_parts(config, part, rank, n, title):
         ax.add_patch(Rectangle((x, 0), columns, rows, **style))
         ax.add_patch(Rectangle(at, *size, fc=COLOURS["probability"]))
         label = f"{name.split('.')[3]}\n{rows:,} × {columns:,}"
-        charts.write(ax, x + columns / 2, -0.1 * tall, label, 8)
+        charts.write(ax, x + columns / 2, -0.1 * tall, label, 7)
         x += columns + gap
+        if dim == 1:  # what follows
+            charts.write(ax, x, rows / 2, "sum", 10, fontweight="bold")
+            x += 2 * gap
     ax.set(xlim=(-gap, x), ylim=(1.02 * tall, -0.2 * tall), aspect="equal")
     ax.axis("off")
     return charts.finish(ax, title)
 
 
-def cuts(models, part, held) -> Play:
+def cuts(models, part) -> Play:
     """Return a widget: what a rank holds of a block of each model.
 
-    models: name to config.  held: from it and n to a process's bytes.
+    models: name to config.  part: see `block_parts`.
     """
 
     def draw(model, n, rank):
         if rank >= n:
             raise ValueError(f"the last of {n} processes has rank {n - 1}")
         c = models[model]
-        title = f"{model}, rank {rank} of {n} processes: "
-        title += f"{size_text(held(c, n))} of weights in all"
+        if c.n_heads % n:
+            raise ValueError(f"{n} does not divide {c.n_heads} query heads")
+        title = f"{model}, one block: the part of rank {rank} of {n}"
         return block_parts(c, part, rank, n, title)
 
-    sizes = dict(options=[1, 2, 4, 8, 16], value=8, description="processes")
+    sizes = dict(options=[1, 2, 4, 8, 16], value=4, description="processes")
     return Play(
         draw,
-        model=ipw.Dropdown(options=list(models), value=list(models)[-2]),
+        model=ipw.Dropdown(options=list(models), value=list(models)[-1]),
         n=ipw.SelectionSlider(**sizes),
-        rank=ipw.IntSlider(3, 0, 15, description="rank"),
+        rank=ipw.IntSlider(1, 0, 15, description="rank"),
     )
 
 
@@ -108,9 +114,10 @@ def check_1(partial_result):
     for n, parts in every.items():
         pairs = zip(h.chunk(n, 1), W.chunk(n, 1))
         for r, (part, (x, w)) in enumerate(zip(parts, pairs)):
-            own = [x @ w.T + share * b for share in (0, 1, 1 / n)]
-            if not any(close(part, each, 1e-4) for each in own):
-                raise Wrong(f"of {n}, process {r} multiplies its own columns")
+            rest = as_tensor(part) - x @ w.T  # its share of b, in each row
+            if not close(rest, rest[:1].expand_as(rest), 1e-4):
+                what = f"process {r} of {n} must return its columns' product"
+                raise Wrong(f"{what}, with a share of b or without")
 
 
 @exercise(2, expects="a list of whole numbers")

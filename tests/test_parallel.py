@@ -9,12 +9,19 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch.func import functional_call
 
 import llamalib
 from llamalib import LLAMA_1B, parallel
 from llamalib.load import ROOT, shard_axis, tensor_shapes
 from tests import one_of_several
-from tests.helpers import random_llama, small_config, write_checkpoint
+from tests.helpers import (
+    random_ids,
+    random_llama,
+    small_config,
+    write_checkpoint,
+)
 from tests.reference import write_shards, write_transformers
 from tests.test_huggingface import tokenizer_json
 
@@ -102,6 +109,91 @@ def test_a_used_port_is_said():
     assert done.returncode == 1 and "Traceback" not in done.stderr
     said = f"RuntimeError: 2 processes cannot meet at 127.0.0.1:{port}; is"
     assert said in done.stderr
+
+
+# -- in training, without processes: appendix E, section 8 -------------------
+
+
+class Copies(torch.autograd.Function):
+    """Megatron's f: a copy for each part; in backward, a sum."""
+
+    @staticmethod
+    def forward(ctx, sums, x, n):
+        ctx.sums = sums
+        return tuple(x.clone() for _ in range(n))
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        ctx.sums.append("backward")
+        return None, sum(gradients), None
+
+
+class Sum(torch.autograd.Function):
+    """Megatron's g: a sum over the parts; in backward, nothing is sent."""
+
+    @staticmethod
+    def forward(ctx, sums, *parts):
+        sums.append("forward")
+        ctx.n = len(parts)
+        return sum(parts)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, *[gradient] * ctx.n
+
+
+def run_part(llama, name, rank, n, *args):
+    """Run a module with a rank's part of its weights."""
+    module, own = llama.get_submodule(name), {}
+    for key, w in module.named_parameters():
+        full = f"{name}.{key}"
+        cut = parallel.part(llama.config, full, w.shape, rank=rank, n=n)
+        own[key] = w.narrow(cut[0], cut[1], cut[2] - cut[1])
+    return functional_call(module, own, args)
+
+
+def forward_in_parts(llama, tokens, n, sums):
+    """Return the logits (T, V); note each sum over the parts in `sums`."""
+    c = llama.config
+
+    def of_parts(name, x, *args):
+        copies = enumerate(Copies.apply(sums, x, n))
+        return [run_part(llama, name, r, n, u, *args) for r, u in copies]
+
+    rows = llama.tok_embeddings.weight
+    found = []
+    for r in range(n):
+        start, stop = parallel.split(c.vocab_size, r, n)
+        here = (start <= tokens) & (tokens < stop)
+        own = F.embedding((tokens - start).where(here, 0), rows[start:stop])
+        found.append(own * here[:, None])
+    x = Sum.apply(sums, *found)  # (T, D)
+    angles = c.head_dim, len(tokens), c.rope_theta, c.scaling_factor
+    freqs_cis = llamalib.precompute_freqs_cis(*angles)
+    given = freqs_cis, llamalib.causal_mask(len(tokens))
+    for i, layer in enumerate(llama.layers):
+        u, name = layer.attention_norm(x), f"layers.{i}."
+        x = x + Sum.apply(sums, *of_parts(name + "attention", u, *given))
+        u = layer.ffn_norm(x)
+        x = x + Sum.apply(sums, *of_parts(name + "feed_forward", u))
+    return torch.cat(of_parts("output", llama.norm(x)), dim=-1)
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_backward_adds_as_often_as_forward(n):
+    config = small_config(n_kv_heads=4, n_layers=3)
+    llama = random_llama(config, tied=False).requires_grad_()
+    weights, tokens = [*llama.parameters()], random_ids(5)
+    target, sums = tokens.roll(-1), []
+    logits = forward_in_parts(llama, tokens, n, sums)
+    loss = F.cross_entropy(logits, target)
+    found = torch.autograd.grad(loss, weights)
+    loss = F.cross_entropy(llama(tokens), target)
+    expected = torch.autograd.grad(loss, weights)
+    for mine, other in zip(found, expected):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
+    once = 2 * config.n_layers + 1
+    assert sums == ["forward"] * once + ["backward"] * once
 
 
 # -- processes ---------------------------------------------------------------

@@ -101,7 +101,7 @@ def plays(pocket):
         "quantization": nbB.quantization(pocket),
         "routing": nbC.routing(pocket, 4, STEPS, some, TEXT, 2, route=route),
         "longer": nbD.longer(FREQS, 256, choices(), (XS, XS / 50), known),
-        "cuts": nbE.cuts(SHAPES, halves, lambda c, n: c.dim * 1e6 / n),
+        "cuts": nbE.cuts(SHAPES, halves),
     }
 
 
@@ -229,8 +229,10 @@ def test_the_widget_draws_the_choice(plays):
 def test_a_part_covers_its_rows_or_columns(plays, rank, n):
     (ax,) = drawn(plays["cuts"], model="1B", rank=rank, n=n)
     shapes = tensor_shapes(LLAMA_1B)
-    names = [n for n in shapes if "layers.0." in n and "norm" not in n]
-    kinds = [n.split(".", 2)[2].removesuffix(".weight") for n in names]
+    assert [t.get_text() for t in ax.texts].count("sum") == 2
+    kinds = nbE.MATRICES
+    names = {f"layers.0.{kind}.weight" for kind in kinds}
+    assert names == {n for n in shapes if "s.0." in n and "norm" not in n}
     whole, parts = ax.patches[::2], ax.patches[1::2]
     assert len(whole) == len(parts) == len(kinds) == 7
     for kind, outer, inner in zip(kinds, whole, parts):
@@ -242,6 +244,14 @@ def test_a_part_covers_its_rows_or_columns(plays, rank, n):
         assert [inner.get_height(), inner.get_width()] == expected
         moved = inner.get_y() - outer.get_y(), inner.get_x() - outer.get_x()
         assert moved[dim] == start and moved[1 - dim] == 0
+
+
+def test_heads_stay_whole():
+    play = nbE.cuts({"few heads": replace(LLAMA_1B, n_heads=8)}, halves)
+    play.controls["n"].value = 16
+    assert "16 does not divide 8 query heads" in play.message.value
+    play.controls["n"].value = 8
+    assert not play.message.value
 
 
 def test_running_mean():

@@ -8,6 +8,15 @@ def partial_result(h, W, b, rank, n):
     return F.linear(h.double(), W.double(), b.double() / n)
 
 
+# %% exercise 1: each process adds its own slice of b, in place
+def partial_result(h, W, b, rank, n):
+    h, W = h.tensor_split(n, dim=1)[rank], W.tensor_split(n, dim=1)[rank]
+    share = torch.zeros_like(b)
+    own = slice(rank * len(b) // n, (rank + 1) * len(b) // n)
+    share[own] = b[own]
+    return h @ W.T + share
+
+
 # %% exercise 2: as a tensor
 def held_kv_heads(rank, n, H, KV):
     kv = torch.arange(KV).repeat_interleave(H // KV)  # of each query head
