@@ -48,7 +48,8 @@ def last_pair(pair=(3.0, 4.0)) -> Play:
 
 
 FILE = Path(__file__).with_name("documents.json")
-DOCUMENTS = json.loads(FILE.read_text("utf-8"))  # places of claims, and slips
+# places of claims; slips, settled here or (linked) in another notebook
+DOCUMENTS = json.loads(FILE.read_text("utf-8"))
 
 
 @exercise(1, expects="the name of a formula")
