@@ -115,6 +115,17 @@ def code_of_003() -> list[str]:
     return [each for each in listings("003") if re.match(code, each.strip())]
 
 
+def test_five_listings_are_syntax_errors():
+    """As section 9 says, in the text that was converted from the PDF."""
+    code, broken = code_of_003(), []
+    for n, listing in enumerate(code):
+        try:
+            compile(listing, "003", "exec")
+        except SyntaxError:
+            broken.append(n)
+    assert (len(code), broken) == (17, [2, 5, 7, 11, 13])
+
+
 IMPORTS = (
     "import math\n",
     "import torch.nn.functional as F\n",
@@ -131,21 +142,22 @@ def program_003(change, imports=IMPORTS) -> str:
         assert count, (n, pattern)
         code[listing] = changed if change(n) else code[listing]
 
-    apply(0, 0, r"\A", "".join(imports))
-    apply(1, 0, r'(torch\.load\("[^"]*")', r"\1, map_location=device")
     pattern = f"pat_str={SPLIT_PATTERN!r},\n"
-    apply(2, 2, r"pat_str = .*?(?=\n *mergeable)", lambda _: pattern, re.S)
-    scaled = "freqs = scale_frequencies(freqs, 32.0)\n"
-    apply(4, 6, r"^(?=t = )", scaled)
+    apply(0, 2, r"pat_str = .*?(?=\n *mergeable)", lambda _: pattern, re.S)
     for n in (6, 7):  # one function
-        apply(3, n, r"^(?=.)", "    ")
-    apply(5, 11, r"^( *)(return False)", r"\1    \2")
-    apply(6, 13, r"\n +\\hookrightarrow ", "")
-    apply(7, 14, r"^(# .*) (x = )", r"\1\n\2")
+        apply(1, n, r"^(?=.)", "    ")
+    apply(2, 11, r"^( *)(return False)", r"\1    \2")
+    apply(3, 14, r"^(# .*) (x = )", r"\1\n\2")
+    apply(4, 0, r"\A", "".join(imports))
+    apply(5, 13, r"\n +\\hookrightarrow ", "")
     norm = code[4].splitlines()[-1]
     body = [norm, *(code[n] for n in (9, 10, 12, 13, 14)), "return x"]
     body = "\n".join(body).replace('"layers.0.', 'f"layers.{layer}.')
-    apply(8, 15, r"^ +\.\.\.", lambda _: indent(body, "    "))
+    apply(6, 15, r"^ +\.\.\.", lambda _: indent(body, "    "))
+    apply(7, 0, r'(torch\.load\("[^"]*")', r"\1, map_location=device")
+    apply(
+        8, 6, r"^( *)(?=t = )", r"\1freqs = scale_frequencies(freqs, 32.0)\n\1"
+    )
     return "\n".join(code)
 
 
@@ -184,9 +196,9 @@ def test_003_with_its_changes_is_our_model(pocket, pocket_folder):
         others = [each for each in IMPORTS if each != name]
         left_out = dict(change=lambda n: True, imports=others)
         assert run_003(*given, **left_out)[0] == "NameError"
-    for left, (_, _, why, without) in enumerate(changes):
+    for left, (_, change, _, without) in enumerate(changes):
         found, names = run_003(*given, change=lambda n: n != left)
-        if why == "to run on a GPU":
+        if "map_location" in change:
             assert found == words or torch.cuda.is_available()
         else:
             assert without.startswith(found), left
