@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from lessons.frame import NOTEBOOKS
-from lessons.nH_documents import DOCUMENTS, rotated
+from lessons.nH_documents import DOCUMENTS, rotated, verdicts
 from llamalib import LLAMA_1B, precompute_freqs_cis, scale_frequencies
 from llamalib.load import ROOT, tensor_shapes
 from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN
@@ -49,9 +49,52 @@ def problem(stem: str, heading: str) -> str | None:
 
 
 def test_every_row_of_the_concordance_leads_to_a_section():
-    problems = {row[:2]: problem(*row[2:]) for row in PLACES}
+    problems = {row[:2]: problem(*row[2:4]) for row in PLACES}
     assert {row: words for row, words in problems.items() if words} == {}
     assert len(problems) == len(PLACES) > 100  # no row is there twice
+
+
+KINDS = "slips", "linked", "without", "misprints"
+ROWS_OF_H = {
+    name: row for kind in KINDS for name, row in DOCUMENTS[kind].items()
+}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS["places"])
+def test_the_concordance_has_every_row_of_its_document_and_no_other(document):
+    """So a reader who looks a statement up finds what is wrong with it."""
+    names = " ".join(row[3] for row in DOCUMENTS["places"][document]).split()
+    about = {
+        name
+        for name, row in ROWS_OF_H.items()
+        if document in row[0] or row[0] == "all four"
+    }
+    assert set(names) == about
+
+
+def test_every_row_has_a_verdict():
+    assert sum(len(DOCUMENTS[kind]) for kind in KINDS) == len(ROWS_OF_H)
+    for kind in KINDS[:3]:
+        for row in DOCUMENTS[kind].values():
+            assert row[2] in ("wrong", "partly", "open", "right")
+    assert verdicts("") == ""
+    assert verdicts("eps moments") == "**wrong**: 4, 11"
+    assert (
+        verdicts("history gate order") == "**wrong**: 8; partly: 3; right: 3"
+    )
+
+
+def test_the_concordance_names_the_section_that_settles_a_row():
+    cells = json.loads(H.read_text(encoding="utf-8"))["cells"]
+    text = "".join("\n" + "".join(cell["source"]) for cell in cells)
+    parts = re.split(r"\n## ", text)
+    for number, names in DOCUMENTS["sections"].items():
+        (part,) = (p for p in parts if p.startswith(f"{number} · "))
+        for name in names.split():
+            linked = (
+                f'"{name}",' if name in DOCUMENTS["linked"] else f" {name}="
+            )
+            assert linked in part, name
 
 
 def settled() -> tuple[list[str], list[str]]:
@@ -212,7 +255,7 @@ def test_how_many_special_names_of_003_differ():
     pairs = zip(eval(printed), SPECIAL_TOKENS, strict=True)
     same = [i for i, (theirs, ours) in enumerate(pairs) if theirs == ours]
     assert same == [0, 1, 2, 3, 6, 7, 9]
-    right = DOCUMENTS["linked"]["names"][2]
+    right = DOCUMENTS["linked"]["names"][3]
     assert f"{256 - len(same)} of 256 differ" in right
 
 
