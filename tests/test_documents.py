@@ -268,6 +268,24 @@ def test_the_shapes_in_003s_comments_are_the_1bs():
     assert len(found) == 7
 
 
+def test_sentencepiece_takes_its_own_sign_for_a_space(pocket):
+    """As section 11 says; a tokenizer of a few pieces is enough."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b ab ba aab bba"]),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=265,
+        byte_fallback=True,
+        minloglevel=2,
+    )
+    sp = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    assert sp.decode(sp.encode("a▁b")) == sp.decode(sp.encode("a b")) == "a b"
+    t = pocket.tokenizer
+    assert t.decode(t.encode("a▁b", bos=False, eos=False)) == "a▁b"
+
+
 def test_pytorch_refuses_a_pickle_that_names_a_function():
     """As the row on `torch.load` says, without options."""
     file = io.BytesIO()
