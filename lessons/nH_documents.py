@@ -36,7 +36,13 @@ def last_pair(pair=(3.0, 4.0)) -> Play:
             lines(curve, {name: lengths}, look, along)
             curve.plot(degrees, np.hypot(*tip), "o", color=COLOURS[role])
         limits = dict(xlim=(-8, 8), ylim=(-8, 8), aspect="equal")
-        finish(plane, "Grey: before", "first", "second", **limits)
+        finish(
+            plane,
+            "grey: the pair before rotation",
+            "first",
+            "second",
+            **limits,
+        )
         labels = "", "angle, degrees", "length of the pair"
         style = dict(legend="above", ylim=(0, 8), xticks=range(0, 361, 90))
         return finish(curve, *labels, **style)
@@ -48,7 +54,36 @@ def last_pair(pair=(3.0, 4.0)) -> Play:
 
 
 FILE = Path(__file__).with_name("documents.json")
-DOCUMENTS = json.loads(FILE.read_text("utf-8"))  # places of claims, and slips
+# places of claims; slips, settled here or (linked) in another notebook
+DOCUMENTS = json.loads(FILE.read_text("utf-8"))
+
+
+def verdicts(names: str) -> str:
+    """Return what H finds, and in which sections; for names of its rows."""
+    section = {
+        name: number
+        for number, those in DOCUMENTS["sections"].items()
+        for name in those.split()
+    }
+    found = {}
+    for name in names.split():
+        if name in DOCUMENTS["misprints"]:
+            verdict = "wrong"
+        else:
+            kinds = "slips", "linked", "without"
+            verdict = next(
+                DOCUMENTS[kind][name][2]
+                for kind in kinds
+                if name in DOCUMENTS[kind]
+            )
+        found.setdefault(verdict, set()).add(section.get(name, "11"))
+    words = []
+    for verdict in ("wrong", "partly", "open", "right"):
+        if verdict in found:
+            numbers = ", ".join(sorted(found[verdict], key=int))
+            mark = f"**{verdict}**" if verdict == "wrong" else verdict
+            words.append(f"{mark}: {numbers}")
+    return "; ".join(words)
 
 
 @exercise(1, expects="the name of a formula")

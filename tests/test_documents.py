@@ -4,19 +4,22 @@ import ast
 import contextlib
 import io
 import json
+import math
 import os
+import pickle
 import re
 from pathlib import Path
-from textwrap import indent
+from textwrap import dedent, indent
 
+import numpy as np
 import pytest
 import torch
 
 from lessons.frame import NOTEBOOKS
-from lessons.nH_documents import DOCUMENTS
-from llamalib import precompute_freqs_cis, scale_frequencies
-from llamalib.load import ROOT
-from llamalib.tokenizer import SPLIT_PATTERN
+from lessons.nH_documents import DOCUMENTS, rotated, verdicts
+from llamalib import LLAMA_1B, precompute_freqs_cis, scale_frequencies
+from llamalib.load import ROOT, tensor_shapes
+from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN
 from tests.helpers import code_cells
 
 H = NOTEBOOKS / "appendix" / "H_documents.ipynb"
@@ -46,23 +49,95 @@ def problem(stem: str, heading: str) -> str | None:
 
 
 def test_every_row_of_the_concordance_leads_to_a_section():
-    problems = {row[:2]: problem(*row[2:]) for row in PLACES}
+    problems = {row[:2]: problem(*row[2:4]) for row in PLACES}
     assert {row: words for row, words in problems.items() if words} == {}
     assert len(problems) == len(PLACES) > 100  # no row is there twice
 
 
-def settled() -> list[str]:
-    """Return the slips that the notebook's calls of `settle` name."""
-    names = []
+KINDS = "slips", "linked", "without", "misprints"
+ROWS_OF_H = {
+    name: row for kind in KINDS for name, row in DOCUMENTS[kind].items()
+}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS["places"])
+def test_the_concordance_has_every_row_of_its_document_and_no_other(document):
+    """So a reader who looks a statement up finds what is wrong with it."""
+    names = " ".join(row[3] for row in DOCUMENTS["places"][document]).split()
+    about = {
+        name
+        for name, row in ROWS_OF_H.items()
+        if document in row[0] or row[0] == "all four"
+    }
+    assert set(names) == about
+
+
+def test_every_row_has_a_verdict():
+    assert sum(len(DOCUMENTS[kind]) for kind in KINDS) == len(ROWS_OF_H)
+    for kind in KINDS[:3]:
+        for row in DOCUMENTS[kind].values():
+            assert row[2] in ("wrong", "partly", "open", "right")
+    assert verdicts("") == ""
+    assert verdicts("eps moments") == "**wrong**: 4, 11"
+    assert (
+        verdicts("history gate order") == "**wrong**: 8; partly: 3; right: 3"
+    )
+
+
+def test_the_concordance_names_the_section_that_settles_a_row():
+    cells = json.loads(H.read_text(encoding="utf-8"))["cells"]
+    text = "".join("\n" + "".join(cell["source"]) for cell in cells)
+    parts = re.split(r"\n## ", text)
+    for number, names in DOCUMENTS["sections"].items():
+        (part,) = (p for p in parts if p.startswith(f"{number} · "))
+        for name in names.split():
+            linked = (
+                f'"{name}",' if name in DOCUMENTS["linked"] else f" {name}="
+            )
+            assert linked in part, name
+
+
+def settled() -> tuple[list[str], list[str]]:
+    """Return the rows that calls of `settle` name: with a number, a link."""
+    numbers, links = [], []
     for _, source in code_cells(H):
         for node in ast.walk(ast.parse(source)):
             if getattr(getattr(node, "func", None), "id", "") == "settle":
-                names += [keyword.arg for keyword in node.keywords]
-    return names
+                numbers += [keyword.arg for keyword in node.keywords]
+                links += [argument.value for argument in node.args]
+    return numbers, links
 
 
 def test_every_slip_is_settled_once():
-    assert sorted(settled()) == sorted(DOCUMENTS["slips"])
+    numbers, links = settled()
+    assert sorted(numbers) == sorted(DOCUMENTS["slips"])
+    assert sorted(links) == sorted(DOCUMENTS["linked"])
+
+
+def section(stem: str, heading: str) -> str:
+    """Return the text, code and printed lines of a notebook's section."""
+    file = NOTEBOOKS / f"{stem}.ipynb"
+    text = ""
+    for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+        text += "".join(cell["source"]) + "\n"
+        for output in cell.get("outputs", ()):
+            text += "".join(output.get("text", ())) + "\n"
+    return re.split(r"^## ", text.split(f"\n## {heading}\n")[1], flags=re.M)[0]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS["linked"])
+def test_a_linked_row_repeats_what_its_section_says(name):
+    *_, stem, heading, found = DOCUMENTS["linked"][name]
+    assert problem(stem, heading) is None
+    words = re.findall("`(.+?)`", found)
+    words += re.findall(
+        r"(?<!\w)\d[\d,.]*(?:e-?\d+)?\b", found.replace("1B", "")
+    )
+    there = section(stem, heading)
+    missing = [
+        w for w in words if not re.search(rf"\b{re.escape(w)}\b", there)
+    ]
+    assert missing == []
 
 
 def listings(document: str) -> list[str]:
@@ -83,6 +158,17 @@ def code_of_003() -> list[str]:
     return [each for each in listings("003") if re.match(code, each.strip())]
 
 
+def test_five_listings_are_syntax_errors():
+    """As section 9 says, in the text that was converted from the PDF."""
+    code, broken = code_of_003(), []
+    for n, listing in enumerate(code):
+        try:
+            compile(listing, "003", "exec")
+        except SyntaxError:
+            broken.append(n)
+    assert (len(code), broken) == (17, [2, 5, 7, 11, 13])
+
+
 IMPORTS = (
     "import math\n",
     "import torch.nn.functional as F\n",
@@ -99,21 +185,22 @@ def program_003(change, imports=IMPORTS) -> str:
         assert count, (n, pattern)
         code[listing] = changed if change(n) else code[listing]
 
-    apply(0, 0, r"\A", "".join(imports))
-    apply(1, 0, r'(torch\.load\("[^"]*")', r"\1, map_location=device")
     pattern = f"pat_str={SPLIT_PATTERN!r},\n"
-    apply(2, 2, r"pat_str = .*?(?=\n *mergeable)", lambda _: pattern, re.S)
-    scaled = "freqs = scale_frequencies(freqs, 32.0)\n"
-    apply(4, 6, r"^(?=t = )", scaled)
+    apply(0, 2, r"pat_str = .*?(?=\n *mergeable)", lambda _: pattern, re.S)
     for n in (6, 7):  # one function
-        apply(3, n, r"^(?=.)", "    ")
-    apply(5, 11, r"^( *)(return False)", r"\1    \2")
-    apply(6, 13, r"\n +\\hookrightarrow ", "")
-    apply(7, 14, r"^(# .*) (x = )", r"\1\n\2")
+        apply(1, n, r"^(?=.)", "    ")
+    apply(2, 11, r"^( *)(return False)", r"\1    \2")
+    apply(3, 14, r"^(# .*) (x = )", r"\1\n\2")
+    apply(4, 0, r"\A", "".join(imports))
+    apply(5, 13, r"\n +\\hookrightarrow ", "")
     norm = code[4].splitlines()[-1]
     body = [norm, *(code[n] for n in (9, 10, 12, 13, 14)), "return x"]
     body = "\n".join(body).replace('"layers.0.', 'f"layers.{layer}.')
-    apply(8, 15, r"^ +\.\.\.", lambda _: indent(body, "    "))
+    apply(6, 15, r"^ +\.\.\.", lambda _: indent(body, "    "))
+    apply(7, 0, r'(torch\.load\("[^"]*")', r"\1, map_location=device")
+    apply(
+        8, 6, r"^( *)(?=t = )", r"\1freqs = scale_frequencies(freqs, 32.0)\n\1"
+    )
     return "\n".join(code)
 
 
@@ -152,9 +239,9 @@ def test_003_with_its_changes_is_our_model(pocket, pocket_folder):
         others = [each for each in IMPORTS if each != name]
         left_out = dict(change=lambda n: True, imports=others)
         assert run_003(*given, **left_out)[0] == "NameError"
-    for left, (_, _, why, without) in enumerate(changes):
+    for left, (_, change, _, without) in enumerate(changes):
         found, names = run_003(*given, change=lambda n: n != left)
-        if why == "to run on a GPU":
+        if "map_location" in change:
             assert found == words or torch.cuda.is_available()
         else:
             assert without.startswith(found), left
@@ -162,10 +249,113 @@ def test_003_with_its_changes_is_our_model(pocket, pocket_folder):
             assert not torch.allclose(names["freqs_cis"].cpu(), angles)
 
 
-def test_the_notebooks_special_names_are_those_of_003():
+def test_how_many_special_names_of_003_differ():
     (listing,) = (e for e in listings("003") if "special_tokens = [" in e)
     printed = listing[listing.index("[") : listing.index("mergeable_ranks = ")]
-    names = {}
-    (cell,) = (s for _, s in code_cells(H) if "names += [" in s)
-    exec(cell.split("same = ")[0], names)
-    assert names["names"] == eval(printed)
+    pairs = zip(eval(printed), SPECIAL_TOKENS, strict=True)
+    same = [i for i, (theirs, ours) in enumerate(pairs) if theirs == ours]
+    assert same == [0, 1, 2, 3, 6, 7, 9]
+    right = DOCUMENTS["linked"]["names"][3]
+    assert f"{256 - len(same)} of 256 differ" in right
+
+
+def test_the_shapes_in_003s_comments_are_the_1bs():
+    code = "\n".join(code_of_003())
+    pattern = r"layers\.0\.(\S+\.w\w\.weight)\"\].*\((\d+), (\d+)\)"
+    found = {n: (int(a), int(b)) for n, a, b in re.findall(pattern, code)}
+    shapes = tensor_shapes(LLAMA_1B)
+    assert found == {name: shapes[f"layers.0.{name}"] for name in found}
+    assert len(found) == 7
+
+
+def test_sentencepiece_takes_its_own_sign_for_a_space(pocket):
+    """As section 11 says; a tokenizer of a few pieces is enough."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b ab ba aab bba"]),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=265,
+        byte_fallback=True,
+        minloglevel=2,
+    )
+    sp = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    assert sp.decode(sp.encode("a▁b")) == sp.decode(sp.encode("a b")) == "a b"
+    t = pocket.tokenizer
+    assert t.decode(t.encode("a▁b", bos=False, eos=False)) == "a▁b"
+
+
+def test_pytorch_refuses_a_pickle_that_names_a_function():
+    """As the row on `torch.load` says, without options."""
+    file = io.BytesIO()
+    torch.save({"w": print}, file)
+    file.seek(0)
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(file)
+
+
+# -- section 10: the labels ---------------------------------------------------
+
+
+def of_section_10() -> dict:
+    """Return the notebook's `collate` and `gen_labels`."""
+    (cell,) = (s for _, s in code_cells(H) if "def gen_labels" in s)
+    names = {"torch": torch}
+    exec(cell, names)
+    return names
+
+
+ROWS = [[5, 2, 7], [5, 2, 6, 8, 2], [9]]  # 2 is the end token
+PADS = {"a padding id of its own": 0, "the end token": 2}
+
+
+def collator(pad):
+    """Return the transformers library's collator, for a padding id."""
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    words = {f"<{i}>": i for i in range(10)}
+    model = tokenizers.models.WordLevel(words, unk_token="<1>")
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.Tokenizer(model),
+        pad_token=f"<{pad}>",
+        eos_token="<2>",
+    )
+    return tokenizer, transformers.DataCollatorForLanguageModeling(
+        tokenizer=tokenizer, mlm=False
+    )
+
+
+@pytest.mark.parametrize("pad", PADS.values(), ids=PADS)
+def test_collate_does_what_the_transformers_library_does(pad):
+    _, collate = collator(pad)
+    theirs = collate([{"input_ids": row} for row in ROWS])["labels"]
+    ours = of_section_10()["collate"](ROWS, pad)
+    assert torch.equal(theirs, ours)
+    assert (ours == 2).sum() == (3 if pad == 0 else 0)
+
+
+@pytest.mark.parametrize("rows", [ROWS, [[5, 6], [7, 8]]], ids=["", "equal"])
+def test_our_gen_labels_is_that_of_004(rows):
+    (listing,) = (e for e in listings("004") if "def gen_labels" in e)
+    body = listing[listing.index("  def gen_labels") :]
+    body = body[: body.index('  batch["attention_mask"]')].rstrip()
+    names = {"torch": torch}
+    exec(dedent(body) + "\n    return labels", names)
+    tokenizer, collate = collator(0)
+    given = [{"input_ids": row} for row in rows]
+    theirs = names["gen_labels"](given, tokenizer, collate)
+    made = of_section_10()
+    ours = made["gen_labels"](made["collate"](rows, 0), 2)
+    assert torch.equal(theirs, ours)
+
+
+# -- the widget ---------------------------------------------------------------
+
+
+def test_a_rotation_keeps_the_length_and_the_printed_one_does_not():
+    degrees = math.degrees(math.atan2(0.8, 0.6))
+    assert np.allclose(rotated((3, 4), degrees, True), (-1.4, 4.8))
+    assert np.allclose(rotated((3, 4), degrees, False), (-0.6, 5.6))
+    for quarter in (0, 90, 180, 270):  # there, it keeps the length, too
+        assert np.isclose(np.hypot(*rotated((3, 4), quarter, False)), 5)
