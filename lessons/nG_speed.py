@@ -14,53 +14,33 @@ from .map import strip  # noqa: F401
 from .play import Play
 from .theme import COLOURS, canvas, panels
 
-LOOKS = [("plain", "o-"), ("probability", "D--"), ("residual", "s:")]
-LOOKS += [("token", "^-"), ("black", "v-")]  # of all machines' series
 SIZES = {"4, float32": 4, "2, bfloat16": 2, "1, int8": 1, "0.5, int4": 0.5}
 SPEEDS = 10, 20, 50, 100, 200, 500, 1000, 2000, 3350, 4800, 8000  # GB/s
 TEXTS = [2**p for p in range(10)]
 CONTEXTS = 0, *(2**p for p in range(8, 18))
 
 
-def roofline(machines):
-    r"""Draw speed by operations per byte, under each machine's two limits.
+def roofline(models):
+    r"""Draw tokens per second by tokens per pass, and each model's limits.
 
-    machines: title to (bytes per second, most operations per second, series);
-    a series: name to points (label, operations per byte, operations/s).
+    models: title to (tokens per pass, tokens per second, the memory's limit
+    of each, the arithmetic's limit of all).
     """
-    fig, axes = panels(3.9, len(machines))
-    looks = iter(LOOKS)
-    for ax, (title, (bandwidth, peak, series)) in zip(axes, machines.items()):
-        points = [point for each in series.values() for point in each]
-        xs = [x for _, x, _ in points] + [peak / bandwidth]
-        _roof(ax, bandwidth, peak, min(xs) / 2, max(xs) * 4)
-        found = {}
-        for name, each in series.items():
-            found[name] = [x for _, x, _ in each], [y / 1e9 for *_, y in each]
-        charts.lines(ax, found, [next(looks) for _ in found], lw=1, ms=6)
-        charts.log_axis(ax, "x")
+    fig, axes = panels(3.6, len(models))
+    looks = ("residual", "-"), ("token", "--"), ("plain", "o-", dict(lw=1))
+    for ax, (title, each) in zip(axes, models.items()):
+        counts, measured, memory, arithmetic = each
+        series = {"limit of the memory": memory}
+        series["limit of the arithmetic"] = [arithmetic] * len(counts)
+        series["measured"] = measured
+        charts.lines(ax, series, looks, counts)
+        charts.log_axis(ax, "x", counts[::3], "{:,}".format, base=2)
         charts.log_axis(ax, "y", text="{:,.0f}".format)
-        low = min([y for *_, y in points] + [min(xs) * bandwidth / 2])
-        ax.set_ylim(low / 2e9, 5 * peak / 1e9)
-        for text, x in {text: x for text, x, _ in points}.items():
-            charts.mark_x(ax, x, text, size=8)
-        y = "" if fig.axes[0] is not ax else "billion operations per second"
-        charts.finish(ax, title, "operations per byte", y)
-        charts.add_legend(ax, "lower right", fontsize=8)
+        low, high = min(*memory, *measured), max(arithmetic, *measured)
+        ax.set_ylim(low / 2, 4 * high)
+        y = "tokens per second" if ax is axes[0] else ""
+        charts.finish(ax, title, "tokens in a pass", y, legend="lower right")
     return fig
-
-
-def _roof(ax, bandwidth, peak, lowest, highest):
-    """Draw the two limits between two numbers of operations per byte."""
-    corner = peak / bandwidth
-    xs = lowest, (lowest * corner**2) ** (1 / 3), corner, highest
-    ys = [min(x * bandwidth, peak) / 1e9 for x in xs]
-    ax.plot(xs, ys, color=COLOURS["other"], lw=2)
-    style = dict(ha="right", fontsize=8, color=COLOURS["plain"])
-    text = f"memory-bound:\n{bandwidth / 1e9:,.0f} GB/s"
-    charts.note(ax, xs[1], ys[1], text, -6, 4, **style)
-    text = f"compute-bound: {ys[3]:,.0f}"
-    charts.note(ax, highest, ys[3], text, 0, 5, **style)
 
 
 def bound(llama):

@@ -44,23 +44,18 @@ def test_heads_of_a_group_have_one_colour(H, KV):
         assert ax.spines["top"].get_edgecolor() == to_rgba(GROUPS[g])
 
 
-def test_the_roofs_meet_where_they_should():
-    measured = {
-        "a": [("1", 0.5, 2e9), ("prefill", 100.0, 5e10)],
-        "b": [("1", 0.5, 4e9)],
-    }
-    gpu = {"c": [("1", 1.0, 5e11)]}
-    machines = {"CPU": (1e10, 1e11, measured), "$ GPU": (1e12, 1e14, gpu)}
-    left, right = nbG.roofline(machines).axes
-    x, y = left.lines[0].get_data()
-    # 10 GB/s and 100 billion operations a second meet at 10 a byte
-    assert np.allclose((x[2:], y[2:]), ([10, 400], [100, 100]))
-    assert np.allclose(y[:2], 10 * np.array(x[:2]))
-    assert left.get_ylim()[0] < 2  # the slowest pass is in sight
-    assert max(right.lines[0].get_ydata()) == pytest.approx(1e5)
-    lines = {line.get_label(): line.get_xydata() for line in left.lines}
-    assert np.allclose(lines["a"], [(0.5, 2), (100, 50)])
-    assert np.allclose(lines["b"], [(0.5, 4)])
+def test_a_roofline_has_two_limits():
+    one = [1, 2, 4], [5.0, 9.0, 14.0], [10.0, 20.0, 40.0], 25.0
+    other = [1, 2], [3.0, 80.0], [4.0, 8.0], 60.0
+    left, right = nbG.roofline({"a $": one, "b": other}).axes
+    for ax, (counts, measured, memory, most) in ((left, one), (right, other)):
+        lines = {line.get_label(): line.get_xydata() for line in ax.lines}
+        assert np.allclose(lines["measured"], np.c_[counts, measured])
+        assert np.allclose(lines["limit of the memory"], np.c_[counts, memory])
+        level = lines["limit of the arithmetic"]
+        assert np.allclose(level, np.c_[counts, [most] * len(counts)])
+        low, high = ax.get_ylim()
+        assert low < min(measured) and high > max(*measured, most)
 
 
 @pytest.mark.parametrize("size, batch, context", [(2, 1, 0), (0.5, 64, 1024)])
