@@ -12,35 +12,40 @@ from . import charts
 from .judge import agree, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
-from .theme import COLOURS, canvas, panels
+from .theme import COLOURS, canvas
 
-SIZES = {"4, float32": 4, "2, bfloat16": 2, "1, int8": 1, "0.5, int4": 0.5}
+SIZES = {"4, float32": 4, "2, bfloat16": 2, "1, int8": 1}
+SIZES["0.5, no scales"] = 0.5
 SPEEDS = 10, 20, 50, 100, 200, 500, 1000, 2000, 3350, 4800, 8000  # GB/s
 TEXTS = [2**p for p in range(10)]
 CONTEXTS = 0, *(2**p for p in range(8, 18))
 
 
-def roofline(models):
-    r"""Draw tokens per second by tokens per pass, and each model's limits.
+def roofline(counts, measured, memory, arithmetic):
+    r"""Draw tokens per second by tokens in a pass, and the limits.
 
-    models: title to (tokens per pass, tokens per second, the memory's limit
-    of each, the arithmetic's limit of all).
+    measured, memory: tokens per second of each of `counts`; memory grows in
+    proportion.  arithmetic: the same limit for all.
     """
-    fig, axes = panels(3.6, len(models))
+    fig, ax = canvas(3.6)
+    crossing = counts[0] * arithmetic / memory[0]  # tokens
+    roof = [min(line, arithmetic) for line in memory]
+    corner = sorted([*zip(counts, roof), (crossing, arithmetic)])
+    limits = {"limit of the memory": memory}
+    limits["limit of the arithmetic"] = [arithmetic] * len(counts)
+    wide = dict(lw=7, alpha=0.6)
+    charts.lines(ax, {"the roof": zip(*corner)}, [("other", "-", wide)])
     looks = ("residual", "-"), ("token", "--"), ("plain", "o-", dict(lw=1))
-    for ax, (title, each) in zip(axes, models.items()):
-        counts, measured, memory, arithmetic = each
-        series = {"limit of the memory": memory}
-        series["limit of the arithmetic"] = [arithmetic] * len(counts)
-        series["measured"] = measured
-        charts.lines(ax, series, looks, counts)
-        charts.log_axis(ax, "x", counts[::3], "{:,}".format, base=2)
-        charts.log_axis(ax, "y", text="{:,.0f}".format)
-        low, high = min(*memory, *measured), max(arithmetic, *measured)
-        ax.set_ylim(low / 2, 4 * high)
-        y = "tokens per second" if ax is axes[0] else ""
-        charts.finish(ax, title, "tokens in a pass", y, legend="lower right")
-    return fig
+    charts.lines(ax, limits | {"measured": measured}, looks, counts)
+    text = f"both limits, at {crossing:.1f} tokens"
+    charts.note(ax, crossing, arithmetic, text, dx=-4, dy=8, ha="right")
+    charts.log_axis(ax, "x", counts, base=2)
+    charts.log_axis(ax, "y", text="{:,.0f}".format, subs=(1, 2, 5))
+    low, high = min(*memory, *measured), max(arithmetic, *measured)
+    ax.set_ylim(low / 1.5, 2 * high)
+    title = "one block of the 1B"
+    x, y = "tokens in a pass", "tokens per second"
+    return charts.finish(ax, title, x, y, legend="lower right")
 
 
 def bound(llama):
@@ -59,7 +64,8 @@ def bound(llama):
         ax.plot(batch, most[batch], "o", ms=9, color=COLOURS["probability"])
         charts.log_axis(ax, "x", TEXTS, base=2)
         charts.log_axis(ax, "y", text="{:,.0f}".format)
-        ax.set_ylim(0.9, 1e7)  # the same for all values: a slider moves lines
+        # the same for all other values: their sliders move the lines
+        ax.set_ylim(0.1 * bandwidth, 1000 * bandwidth)
         read = f"{weights / 1e9:.2f} + {batch * cache / 1e9:,.2f} GB per step"
         title = f"{read}: at most {most[batch]:,.0f} tokens per second"
         x, y = "texts per step", "tokens per second, all texts"

@@ -44,18 +44,21 @@ def test_heads_of_a_group_have_one_colour(H, KV):
         assert ax.spines["top"].get_edgecolor() == to_rgba(GROUPS[g])
 
 
-def test_a_roofline_has_two_limits():
-    one = [1, 2, 4], [5.0, 9.0, 14.0], [10.0, 20.0, 40.0], 25.0
-    other = [1, 2], [3.0, 80.0], [4.0, 8.0], 60.0
-    left, right = nbG.roofline({"a $": one, "b": other}).axes
-    for ax, (counts, measured, memory, most) in ((left, one), (right, other)):
-        lines = {line.get_label(): line.get_xydata() for line in ax.lines}
-        assert np.allclose(lines["measured"], np.c_[counts, measured])
-        assert np.allclose(lines["limit of the memory"], np.c_[counts, memory])
-        level = lines["limit of the arithmetic"]
-        assert np.allclose(level, np.c_[counts, [most] * len(counts)])
-        low, high = ax.get_ylim()
-        assert low < min(measured) and high > max(*measured, most)
+@pytest.mark.parametrize("arithmetic, crossing", [(25.0, 2.5), (10.0, 1)])
+def test_a_roof_is_the_lower_limit(arithmetic, crossing):
+    counts, measured, memory = [1, 2, 4], [5.0, 9.0, 14.0], [10.0, 20.0, 40.0]
+    (ax,) = nbG.roofline(counts, measured, memory, arithmetic).axes
+    lines = {line.get_label(): line.get_xydata() for line in ax.lines}
+    assert np.allclose(lines["measured"], np.c_[counts, measured])
+    assert np.allclose(lines["limit of the memory"], np.c_[counts, memory])
+    level = lines["limit of the arithmetic"]
+    assert np.allclose(level, np.c_[counts, [arithmetic] * 3])
+    xs, ys = lines["the roof"].T
+    assert np.allclose(ys, np.minimum(10 * xs, arithmetic))
+    assert crossing in xs and {*counts} <= {*xs}
+    assert f"{crossing:.1f} tokens" in ax.texts[0].get_text()
+    low, high = ax.get_ylim()
+    assert low < min(measured) and high > max(*measured, arithmetic)
 
 
 @pytest.mark.parametrize("size, batch, context", [(2, 1, 0), (0.5, 64, 1024)])
