@@ -7,6 +7,7 @@ import torch
 import llamalib
 from lessons.texts import STORY
 from tests.helpers import random_ids, random_llama, small_config, small_ranks
+from tests.taught import taught
 
 
 def naive(llama, ids, n):
@@ -209,3 +210,63 @@ def test_only_the_cache_grows_with_length():
     keys_and_values = 2 * config.n_layers * config.n_kv_heads
     a_position = 4 * config.head_dim * (keys_and_values + 1)  # 1: RoPE's
     assert sizes[220] - sizes[20] == 200 * a_position
+
+
+# -- guessed tokens (appendix G)
+
+
+def test_guesses_change_the_passes_and_not_the_text(passes):
+    """Right, wrong, half right, too few: the ids are those of greedy."""
+    (speculative,) = taught("G_speed", "speculative")
+    llama, prompt = random_llama(), random_ids(6).tolist()
+    expected = list(llamalib.generate(llama, prompt, max_new_tokens=40))
+    whole = prompt + expected
+
+    def guesses(right, wrong):
+        def propose(text, k):
+            assert text == whole[: len(text)] and k == 4
+            n = len(text)
+            return whole[n : n + right] + [(whole[n] + 1) % 256] * wrong
+
+        return propose
+
+    for right, wrong in ((0, 0), (0, 4), (2, 2), (1, 0), (4, 0)):
+        del passes[:]
+        propose, n = guesses(right, wrong), 39 - (39 - 1) % (right + 1)
+        found, noted = speculative(llama, propose, prompt, n, 4)
+        assert found == expected[:n]
+        assert passes == [(1, 6)] + [(1, 1 + right + wrong)] * len(noted)
+        assert noted == [(right + wrong, right)] * ((n - 1) // (right + 1))
+
+
+def test_a_draft_runs_no_position_twice(passes):
+    """After wrong guesses its cache goes back, after right ones it stays."""
+    speculative, drafter = taught("G_speed", "speculative", "drafter")
+    llama, prompt = random_llama(), random_ids(6).tolist()
+    expected = list(llamalib.generate(llama, prompt, max_new_tokens=26))
+    own = drafter(llama)
+    del passes[:]
+    found, noted = speculative(llama, own, prompt, 26, 4)
+    assert found == expected and noted == 5 * [(4, 4)]
+    ones = 3 * [(1, 1)]
+    rest = [(1, 2), *ones, (1, 5)]  # its last guess and the model's token
+    assert passes == [(1, 6), (1, 7), *ones, (1, 5)] + 4 * rest
+    for other in (random_llama(seed=1), random_llama(tied=False)):
+        propose = drafter(other)
+        for start in (prompt, prompt[:3], prompt):  # texts one after another
+            n = 20
+            expected = llamalib.generate(llama, start, max_new_tokens=n)
+            found, _ = speculative(llama, propose, start, n, 3)
+            assert found == list(expected)
+            alone = llamalib.generate(other, start, max_new_tokens=3)
+            assert propose(start, 3) == list(alone)
+
+
+def test_a_look_up_finds_the_last_place():
+    (lookup,) = taught("G_speed", "lookup")
+    text = [1, 2, 3, 4, 1, 2, 5, 6, 7, 1, 2]
+    assert lookup(text, 4) == [5, 6, 7, 1]
+    assert lookup(text, 2) == [5, 6]
+    assert lookup(text, 4, n=1) == [5, 6, 7, 1]
+    assert lookup([1, 2, 3], 4) == [] == lookup([1], 4)
+    assert lookup([7, 7, 7], 4) == [7]

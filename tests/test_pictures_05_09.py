@@ -44,23 +44,21 @@ def test_heads_of_a_group_have_one_colour(H, KV):
         assert ax.spines["top"].get_edgecolor() == to_rgba(GROUPS[g])
 
 
-def test_the_roofs_meet_where_they_should():
-    measured = {
-        "a": [("1", 0.5, 2e9), ("prefill", 100.0, 5e10)],
-        "b": [("1", 0.5, 4e9)],
-    }
-    gpu = {"c": [("1", 1.0, 5e11)]}
-    machines = {"CPU": (1e10, 1e11, measured), "$ GPU": (1e12, 1e14, gpu)}
-    left, right = nbG.roofline(machines).axes
-    x, y = left.lines[0].get_data()
-    # 10 GB/s and 100 billion operations a second meet at 10 a byte
-    assert np.allclose((x[2:], y[2:]), ([10, 400], [100, 100]))
-    assert np.allclose(y[:2], 10 * np.array(x[:2]))
-    assert left.get_ylim()[0] < 2  # the slowest pass is in sight
-    assert max(right.lines[0].get_ydata()) == pytest.approx(1e5)
-    lines = {line.get_label(): line.get_xydata() for line in left.lines}
-    assert np.allclose(lines["a"], [(0.5, 2), (100, 50)])
-    assert np.allclose(lines["b"], [(0.5, 4)])
+@pytest.mark.parametrize("arithmetic, crossing", [(25.0, 2.5), (10.0, 1)])
+def test_a_roof_is_the_lower_limit(arithmetic, crossing):
+    counts, measured, memory = [1, 2, 4], [5.0, 9.0, 14.0], [10.0, 20.0, 40.0]
+    (ax,) = nbG.roofline(counts, measured, memory, arithmetic).axes
+    lines = {line.get_label(): line.get_xydata() for line in ax.lines}
+    assert np.allclose(lines["measured"], np.c_[counts, measured])
+    assert np.allclose(lines["limit of the memory"], np.c_[counts, memory])
+    level = lines["limit of the arithmetic"]
+    assert np.allclose(level, np.c_[counts, [arithmetic] * 3])
+    xs, ys = lines["the roof"].T
+    assert np.allclose(ys, np.minimum(10 * xs, arithmetic))
+    assert crossing in xs and {*counts} <= {*xs}
+    assert f"{crossing:.1f} tokens" in ax.texts[0].get_text()
+    low, high = ax.get_ylim()
+    assert low < min(measured) and high > max(*measured, arithmetic)
 
 
 @pytest.mark.parametrize("size, batch, context", [(2, 1, 0), (0.5, 64, 1024)])
