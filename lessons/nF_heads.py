@@ -14,12 +14,21 @@ from .play import Play, token_texts
 from .theme import COLOURS, array, canvas, heading, panels, spaced, visible
 
 
-def head_maps(tables, label):
-    """Draw numbers from 0 to 1 by head: title to (L, H)."""
+def head_maps(tables, label, least=None):
+    """Draw numbers from 0 to 1 by head: title to (L, H).
+
+    least: the smallest number that is written into its cell; None: no one.
+    """
     fig, axes = panels(3.0, len(tables), sharey=True)
     for ax, (name, values) in zip(axes, tables.items()):
         image = charts.heatmap(ax, values, limit=1.0)
+        ax.invert_yaxis()  # layer 0 at the bottom
         charts.finish(ax, name, "head", "layer" if ax is axes[0] else "")
+        if least is not None and values.numel() <= 64:
+            texts = [
+                [f"{x:.2f}" if x >= least else "" for x in v] for v in values
+            ]
+            charts.cell_texts(ax, texts, values > 0.55, 7)
         for axis, count in zip((ax.yaxis, ax.xaxis), values.shape):
             axis.set_ticks(spaced(count, 8))
     fig.colorbar(image, ax=axes, label=label, pad=0.02)
@@ -90,10 +99,10 @@ def neuron_on_text(labels, activation, gate, name, top=5):
     return charts.finish(ax, y="gate × up", xlim=(-0.7, T - 0.3), xticks=[])
 
 
-def neurons(llama, text) -> Play:
+def neurons(llama, text, layer=0, neuron=0) -> Play:
     """Return a browser of neurons: which tokens open each gate; 100 at most.
 
-    It opens with the neuron of the middle layer that has the longest bar.
+    layer, neuron: the one that is shown first.
     """
     ids = llama.tokenizer.encode(text, bos=True, eos=False)[:100]
     if len(ids) < 2:
@@ -110,12 +119,11 @@ def neurons(llama, text) -> Play:
         name = f"layer {layer}, neuron {neuron}"
         return neuron_on_text(labels, *(x.tolist() for x in chosen), name)
 
-    first = sizes[L // 2].amax(0).argmax().item()
     orders = ["by number", "selective first"]
     return Play(
         draw,
-        layer=ipw.IntSlider(L // 2, 0, L - 1, description="layer"),
-        neuron=ipw.IntSlider(first, 0, n_neurons - 1, description="neuron"),
+        layer=ipw.IntSlider(layer, 0, L - 1, description="layer"),
+        neuron=ipw.IntSlider(neuron, 0, n_neurons - 1, description="neuron"),
         order=ipw.Dropdown(options=orders, description="order"),
     )
 

@@ -7,12 +7,14 @@ from itertools import cycle
 import pytest
 import torch
 
+from lessons import nF_heads as lesson
+from lessons.texts import STORY
 from llamalib import attention, record, replaced
 from llamalib.load import ROOT
 from tests.helpers import code_cells, random_ids, random_llama
 
 NOTEBOOK = ROOT / "notebooks" / "appendix" / "F_heads.ipynb"
-IS = "The capital of {} is"
+TRAVEL = "If you travel to the capital of {}, you arrive in"
 CAPITALS = dict(
     France="Paris", Peru="Lima", Japan="Tokyo", Kenya="Nairobi",
     Canada="Ottawa", Nepal="Kathmandu", Italy="Rome", Cuba="Havana",
@@ -65,12 +67,13 @@ def test_moved_as_on_the_page():
     """The example of section 7: the lead is -8, 8, and -4 after the patch."""
     (moved,) = notebook_of(random_llama(), "moved")
     paris_lima = [[1.0, 9, 0], [9.0, 1, 0], [6.0, 2, 0]]  # donor, base, patch
+    paris_lima += paris_lima[:2]  # the donor's own logits, the base's
     share, is_b = moved(torch.tensor(paris_lima)[:, [1, 0, 2]])
-    assert share.tolist() == [1, 0, 0.25] and is_b.tolist() == [1, 0, 0]
+    assert share.tolist() == [0.25, 1, 0] and is_b.tolist() == [0, 1, 0]
     # question 1: both answers fall, a third token leads
     z = torch.tensor([[1.0, 8, 0], [9.0, 2, 0], [4.5, 4, 5]])
     share, is_b = moved(z)
-    assert share[2] == pytest.approx(0.46, abs=0.005) and is_b[2] == 0
+    assert share[0] == pytest.approx(0.46, abs=0.005) and is_b[0] == 0
 
 
 def test_a_patch_before_block_0_exchanges_a_token(runs):
@@ -97,8 +100,8 @@ def test_a_patch_of_the_stream_enters_the_block_at_one_position(runs):
     right = expected_with(hook, llama, base, donor)
     found = patch_stream(base, donor, block)
     assert found[:, at].tolist() == pytest.approx(right, abs=1e-4)
-    # a patch from the base itself changes nothing
-    assert patch_stream(base, donor, block, base)[0].abs().max() < 1e-4
+    others = torch.arange(len(base)) < 2  # where both runs are the same
+    assert found[0, others].abs().max() < 1e-4
 
 
 def expected_with(hook, llama, base, donor):
@@ -107,19 +110,21 @@ def expected_with(hook, llama, base, donor):
     return expected(llama, base, donor, patched)
 
 
-def test_a_patch_of_heads_changes_their_columns_at_the_end(runs):
+@pytest.mark.parametrize("zero", [False, True])
+def test_a_patch_of_heads_changes_their_columns_at_the_end(runs, zero):
     llama, base, donor = runs
     (patch_heads,) = notebook_of(llama, "patch_heads")
     groups, hd = [[(0, 3)], [(1, 0), (1, 7)], []], llama.config.head_dim
-    found = patch_heads(base, donor, groups)  # (2, groups)
+    found = patch_heads(base, donor, groups, zero)  # (2, groups)
     assert found[:, 2].tolist() == [0, 0]
     for i, heads in enumerate(groups[:2]):
         wo, kept = llama.layers[heads[0][0]].attention.wo, []
         hook = wo.register_forward_pre_hook(lambda _, args: kept.append(args))
         llama(donor)
         hook.remove()
+        given = 0 * kept[0][0] if zero else kept[0][0]
 
-        def put(_, args, heads=heads, given=kept[0][0]):
+        def put(_, args, heads=heads, given=given):
             x = args[0].clone()
             for _, h in heads:
                 columns = slice(h * hd, (h + 1) * hd)
@@ -159,7 +164,8 @@ def capitals(pocket, heads):
     (silence,) = notebook_of(pocket, "silence")
     right = 0
     for country, capital in CAPITALS.items():
-        ids = pocket.tokenizer.encode(IS.format(country), bos=True, eos=False)
+        prompt = TRAVEL.format(country)
+        ids = pocket.tokenizer.encode(prompt, bos=True, eos=False)
         (name,) = pocket.tokenizer.encode(f" {capital}", bos=False, eos=False)
         with replaced(attention=silence(heads)):
             right += int(pocket(torch.tensor(ids))[-1].argmax() == name)
@@ -167,12 +173,12 @@ def capitals(pocket, heads):
 
 
 def test_no_single_head_is_needed_for_the_capitals(pocket):
-    """Question 4: but without seven of them one capital is left."""
+    """Question 4: but without nine of them no capital is left."""
     c = pocket.config
     single = [(i, h) for i in range(c.n_layers) for h in range(c.n_heads)]
     assert all(capitals(pocket, [head]) == 8 for head in single)
-    lookers = [(3, 0), (3, 2), (5, 1), (5, 2), (5, 4), (5, 5), (5, 6)]
-    assert capitals(pocket, lookers) == 1
+    lookers = [*single[24:28], (5, 1), (5, 2), (5, 4), (5, 5), (5, 6)]
+    assert capitals(pocket, lookers) == 0
 
 
 def test_a_probe_fits_any_hundred_vectors():
@@ -181,3 +187,21 @@ def test_a_probe_fits_any_hundred_vectors():
     x, y = torch.randn(2, 100, 256, generator=g).double()
     weights = torch.linalg.lstsq(x, y).solution
     assert torch.allclose(x @ weights, y)
+
+
+def test_the_two_neurons_respond_as_told(pocket):
+    """Section 9: to the first comma only, and to each “ M”."""
+    ids = pocket.tokenizer.encode(STORY, bos=True, eos=False)
+    words = [pocket.tokenizer.decode([i]) for i in ids]
+    _, activations = lesson._gated(pocket, ids)  # (L, T, F)
+    sizes = activations[:, 1:].abs()
+    first, *others = sizes[4, :, 439].topk(2)[0]
+    assert (
+        words[1:][sizes[4, :, 439].argmax()] == "," and words.count(",") == 2
+    )
+    assert words.index(",") == sizes[4, :, 439].argmax() + 1
+    assert first > 20 * others[0]
+    places = [t for t, word in enumerate(words[1:]) if word == " M"]
+    largest = sizes[0, :, 503].topk(len(places) + 1)
+    assert sorted(largest.indices[:-1].tolist()) == places
+    assert largest.values[-2] > 5 * largest.values[-1]

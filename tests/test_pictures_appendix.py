@@ -270,3 +270,15 @@ def test_a_patch_has_its_block_and_position():
     assert texts(first.get_yticklabels()) == ["0", "4", "8"]
     bottom, top = second.get_ylim()  # the first block is at the bottom
     assert bottom < top and texts(second.get_xticklabels()) == list("wxyz")
+
+
+def test_each_head_has_its_layer_from_the_bottom():
+    values = torch.zeros(6, 8)
+    values[0, 5], values[3, 1], values[5, 2] = 1, 0.04, 0.2
+    fig = nbF.head_maps({"a": values, "b": 0 * values}, "moved", least=0.1)
+    for ax in fig.axes[:2]:
+        bottom, top = ax.get_ylim()
+        assert bottom < top
+    found = [(t.get_text(), *t.get_position()) for t in fig.axes[0].texts]
+    found = [each for each in found if each[0]]
+    assert found == [("1.00", 5, 0), ("0.20", 2, 5)]
