@@ -17,7 +17,7 @@ from .theme import COLOURS, array, canvas, heading, panels, spaced, visible
 def head_maps(tables, label, least=None):
     """Draw numbers from 0 to 1 by head: title to (L, H).
 
-    least: the smallest number that is written into its cell; None: no one.
+    least: the smallest number that is written into its cell; None: none is.
     """
     fig, axes = panels(3.0, len(tables), sharey=True)
     for ax, (name, values) in zip(axes, tables.items()):
