@@ -8,38 +8,45 @@ from llamalib.model import rms_norm
 from llamalib.probe import record
 
 from . import charts
-from .judge import agree, draws, exercise, vary
+from .judge import Wrong, agree, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
 from .theme import COLOURS, array, canvas, heading, panels, spaced, visible
 
 
-def order_by_layer(changes):
-    """Draw the last row's relative change after each block: name to (L,)."""
-    fig, ax = canvas(3.4)
-    looks = [(tone, "o-") for tone in ("other", "plain", "residual")]
-    series = {name: array(c).clip(1e-9) for name, c in changes.items()}
-    layers = range(1, 1 + len(next(iter(series.values()))))
-    charts.lines(ax, series, looks, layers)
-    label = "relative change\nof the last row (log)"
-    scale = dict(yscale="log", ylim=(1e-9, 30), xticks=layers)
-    charts.finish(ax, "", "after how many blocks", label, **scale)
-    return charts.add_legend(ax, "upper left", ncols=3)
+def head_maps(tables, label, least=None):
+    """Draw numbers from 0 to 1 by head: title to (L, H).
 
-
-def head_maps(tables, down, label, limit=1.0, first=0):
-    """Draw numbers by head, from head `first` on: title to (rows, heads)."""
+    least: the smallest number that is written into its cell; None: none is.
+    """
     fig, axes = panels(3.0, len(tables), sharey=True)
     for ax, (name, values) in zip(axes, tables.items()):
-        image = charts.heatmap(ax, values, limit=limit)
-        charts.finish(ax, name, "head", down if ax is axes[0] else "")
+        image = charts.heatmap(ax, values, limit=1.0)
+        ax.invert_yaxis()  # layer 0 at the bottom
+        charts.finish(ax, name, "head", "layer" if ax is axes[0] else "")
+        if least is not None and values.numel() <= 64:
+            texts = [
+                [f"{x:.2f}" if x >= least else "" for x in v] for v in values
+            ]
+            charts.cell_texts(ax, texts, values > 0.55, 7)
         for axis, count in zip((ax.yaxis, ax.xaxis), values.shape):
-            at = spaced(count, 8)
-            axis.set_ticks(at, [first + i for i in at])
-        if len(values[0]) <= 4:  # room for numbers
-            texts = [[f"{x:.3f}" for x in row] for row in values]
-            charts.cell_texts(ax, texts, values > 0.55 * limit, 9)
+            axis.set_ticks(spaced(count, 8))
     fig.colorbar(image, ax=axes, label=label, pad=0.02)
+    return fig
+
+
+def patch_maps(tables, labels, blocks):
+    """Draw how far each patch moved the answer: title to (blocks, T)."""
+    fig, axes = panels(1.4 + 0.28 * len(blocks), len(tables), sharey=True)
+    for ax, (name, values) in zip(axes, tables.items()):
+        image = charts.heatmap(ax, values, (), labels, limit=1.0)
+        ax.invert_yaxis()
+        ax.set_yticks(range(len(blocks)), blocks)
+        first = "stream that enters block" if ax is axes[0] else ""
+        charts.finish(ax, name, "", first)
+        texts = [[f"{x:.2f}" if x >= 0.1 else "" for x in v] for v in values]
+        charts.cell_texts(ax, texts, values > 0.55, 7)
+    fig.colorbar(image, ax=axes, label="moved", pad=0.02)
     return fig
 
 
@@ -92,10 +99,10 @@ def neuron_on_text(labels, activation, gate, name, top=5):
     return charts.finish(ax, y="gate × up", xlim=(-0.7, T - 0.3), xticks=[])
 
 
-def neurons(llama, text) -> Play:
+def neurons(llama, text, layer=0, neuron=0) -> Play:
     """Return a browser of neurons: which tokens open each gate; 100 at most.
 
-    It opens with the neuron of the middle layer that has the longest bar.
+    layer, neuron: the one that is shown first.
     """
     ids = llama.tokenizer.encode(text, bos=True, eos=False)[:100]
     if len(ids) < 2:
@@ -112,12 +119,11 @@ def neurons(llama, text) -> Play:
         name = f"layer {layer}, neuron {neuron}"
         return neuron_on_text(labels, *(x.tolist() for x in chosen), name)
 
-    first = sizes[L // 2].amax(0).argmax().item()
     orders = ["by number", "selective first"]
     return Play(
         draw,
-        layer=ipw.IntSlider(L // 2, 0, L - 1, description="layer"),
-        neuron=ipw.IntSlider(first, 0, n_neurons - 1, description="neuron"),
+        layer=ipw.IntSlider(layer, 0, L - 1, description="layer"),
+        neuron=ipw.IntSlider(neuron, 0, n_neurons - 1, description="neuron"),
         order=ipw.Dropdown(options=orders, description="order"),
     )
 
@@ -192,3 +198,57 @@ def check_2(answer):
         ("expected the last position", [settled(*c, t=0) for c in cases]),
     ]
     agree([answer(*case) for case in cases], right, mistakes)
+
+
+def patched(llama, base, donor, layer, at=-1, part="out"):
+    """Return the last logits, with a network's output from another run.
+
+    at: the positions that are patched. part: what is put there.
+    """
+    given = record(llama, donor)[f"layers.{layer}.feed_forward.{part}"]
+
+    def put(module, args, out):
+        out = out.clone()
+        out[..., at, :] = given[at]
+        return out
+
+    ffn = llama.layers[layer].feed_forward
+    hook = ffn.register_forward_hook(put)
+    try:
+        with torch.no_grad():
+            return llama(base)[-1]
+    finally:
+        hook.remove()
+
+
+def remove_hooks(llama) -> bool:
+    """Remove the hooks of all modules; return whether there were any."""
+    kinds = "_forward_hooks", "_forward_pre_hooks"
+    hooks = [getattr(m, kind) for m in llama.modules() for kind in kinds]
+    found = any(hooks)
+    for each in hooks:
+        each.clear()
+    return found
+
+
+@exercise(3, expects="the logits, (V,)")
+def check_3(answer, llama):
+    g, T, c = draws(2), vary(6, 9, 7), llama.config
+    for layer in sorted({0, c.n_layers - 1}):
+        base, donor = torch.randint(c.vocab_size, (2, T), generator=g)
+        case, other = (base, donor), (layer + 1) % c.n_layers
+        whole = slice(None)
+        mistakes = [
+            ("base and donor are exchanged", (donor, base, layer)),
+            ("nothing is patched", (base, base, layer)),
+            ("patch the last position only", (*case, layer, whole)),
+            ("patch the last position, not the first", (*case, layer, 0)),
+            ("patch the output, not the input", (*case, layer, -1, "in")),
+            ("this is another layer", (*case, other)),
+        ]
+        wrong = [(words, patched(llama, *how)) for words, how in mistakes]
+        found = answer(llama, *case, layer)
+        if remove_hooks(llama):
+            raise Wrong("remove your hook: the model stays changed")
+        agree(found, patched(llama, *case, layer), wrong, 1e-3)
+    return "right, in the first and the last layer"

@@ -1,4 +1,4 @@
-"""Numbers that the pictures of A to D compute, and their widgets."""
+"""Numbers that the pictures of A to F compute, and their widgets."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ from lessons import nB_quantization as nbB
 from lessons import nC_mixture_of_experts as nbC
 from lessons import nD_long_context as nbD
 from lessons import nE_tensor_parallel as nbE
+from lessons import nF_heads as nbF
 from lessons.theme import visible
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
 from llamalib.load import tensor_shapes
@@ -258,3 +259,36 @@ def test_running_mean():
     assert nbA.running_mean([1, 3, 5, 7]) == [1, 2, 3, 4]
     assert nbA.running_mean([]) == []
     assert nbA.running_mean(range(100))[-1] == 89.5  # of 20
+
+
+# -- F ----------------------------------------------------------------------
+
+
+def test_a_patch_has_its_block_and_position():
+    values = torch.zeros(3, 4)
+    values[0, 1], values[2, 3] = 1, 0.25
+    fig = nbF.patch_maps(
+        {"a": values, "b": 0 * values}, list("wxyz"), (0, 4, 8)
+    )
+    first, second = fig.axes[:2]
+    assert torch.equal(torch.tensor(first.images[0].get_array()), values)
+    found = [(t.get_text(), *t.get_position()) for t in first.texts]
+    assert [each for each in found if each[0]] == [
+        ("1.00", 1, 0),
+        ("0.25", 3, 2),
+    ]
+    assert texts(first.get_yticklabels()) == ["0", "4", "8"]
+    bottom, top = second.get_ylim()  # the first block is at the bottom
+    assert bottom < top and texts(second.get_xticklabels()) == list("wxyz")
+
+
+def test_each_head_has_its_layer_from_the_bottom():
+    values = torch.zeros(6, 8)
+    values[0, 5], values[3, 1], values[5, 2] = 1, 0.04, 0.2
+    fig = nbF.head_maps({"a": values, "b": 0 * values}, "moved", least=0.1)
+    for ax in fig.axes[:2]:
+        bottom, top = ax.get_ylim()
+        assert bottom < top
+    found = [(t.get_text(), *t.get_position()) for t in fig.axes[0].texts]
+    found = [each for each in found if each[0]]
+    assert found == [("1.00", 5, 0), ("0.20", 2, 5)]

@@ -17,3 +17,18 @@ def answer_layer(hidden, weight, output, eps):
     while k > 0 and top[k - 1] == top[-1]:
         k -= 1
     return k
+
+
+# %% exercise 3
+def patch_ffn(llama, base, donor, layer):
+    given = record(llama, donor)[f"layers.{layer}.feed_forward.out"]  # (T, D)
+
+    def put(module, args, out):
+        out = out.clone()
+        out[..., -1, :] = given[-1]
+        return out
+
+    hook = llama.layers[layer].feed_forward.register_forward_hook(put)
+    logits = llama(base)[-1]  # (V,)
+    hook.remove()
+    return logits

@@ -24,3 +24,25 @@ def answer_layer(hidden, weight, output, eps):
     while len(tops) > 1 and tops[-2] == tops[-1]:
         tops.pop()
     return len(tops) - 1
+
+
+# %% exercise 3: without hooks: the network is exchanged
+def patch_ffn(llama, base, donor, layer):
+    block = llama.layers[layer]
+    usual, last = block.feed_forward, None
+
+    class Patched(torch.nn.Module):
+        def forward(self, x):
+            nonlocal last
+            out = usual(x)
+            if last is None:
+                last = out[..., -1:, :]
+                return out
+            return torch.cat([out[..., :-1, :], last], dim=-2)
+
+    block.feed_forward = Patched()
+    try:
+        llama(donor)
+        return llama(base, last_only=True)[0]
+    finally:
+        block.feed_forward = usual
