@@ -15,7 +15,6 @@ from .charts import (
     finish,
     heatmap,
     lines,
-    log_axis,
     page,
     text_flow,
     write,
@@ -23,13 +22,7 @@ from .charts import (
 from .judge import agree, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
-from .theme import GROUPS, array, canvas, colour, panels, plain
-
-PARTS = {  # of a model's parameters
-    "everything else": "other",
-    "chosen experts": "feed-forward",
-    "other experts": "#e3c6d2",
-}
+from .theme import GROUPS, array, canvas, panels, plain
 
 
 def expert_colours(experts) -> list[str]:
@@ -45,29 +38,6 @@ def router_weights(weights, labels):
     heading = "Weight of each expert at each token (white: not chosen, 0)"
     fig.colorbar(image, ax=ax, label="weight")
     return finish(ax, heading, "token", "expert", yticks=range(len(weights)))
-
-
-def active_parameters(models, batches, read):
-    """Draw the parameters a token uses, and the experts a step reads.
-
-    models: name to numbers of parameters, in the order of `PARTS`.
-    read: experts of a layer that steps of `batches` tokens read.
-    """
-    fig, (left, right) = panels(3.1, 2)
-    tones = [colour(tone) for tone in PARTS.values()]
-    for row, (name, counts) in enumerate(models.items()):
-        shares = array(counts) / sum(counts)
-        left.barh(-row, shares, 0.42, shares.cumsum() - shares, color=tones)
-        active, total = sum(counts[:2]) / 1e9, sum(counts) / 1e9
-        words = f"{name}: {active:.3g} of {total:.3g} billion active"
-        write(left, 0, 0.38 - row, plain(words), ha="left")
-    limits = dict(xlim=(0, 1), ylim=(0.6 - len(models), 0.6), yticks=[])
-    finish(left, "One token", "share of the parameters", **limits)
-    lines(right, {"": read}, [("feed-forward", "o-")], batches, ms=5)
-    log_axis(right, "x", batches, base=2)
-    labels = "tokens in one step", "experts of a layer read"
-    finish(right, "Several tokens in one step", *labels, ylim=(0, None))
-    return figure_legend(fig, "outside lower left", PARTS)
 
 
 def loads_over_training(runs, steps):
@@ -87,26 +57,27 @@ def loads_over_training(runs, steps):
     return figure_legend(fig, "outside right center", named, **style)
 
 
-def taken(tables, rows, line_after):
-    """Draw n kinds' shares of E experts, in %: name to (n, E)."""
-    fig, axes = panels(1.1 + 0.28 * len(rows), len(tables), sharey=True)
-    limit = 100 * max(float(values.max()) for values in tables.values())
+def exchanged(tables):
+    """Draw bytes from n devices to n devices, in kB: name to (n, n)."""
+    fig, axes = panels(2.9, len(tables), sharey=True)
+    limit = max(float(values.max()) for values in tables.values()) / 1e3
     for ax, (name, values) in zip(axes, tables.items()):
-        values = 100 * array(values)
+        values = array(values) / 1e3
         image = heatmap(ax, values, limit=limit)
         texts = [[f"{value:.0f}" for value in row] for row in values]
         cell_texts(ax, texts, values > 0.5 * limit)
-        ax.axhline(line_after - 0.5, color="black", lw=1.5)
-        finish(ax, name, "expert", xticks=range(values.shape[1]))
-    axes[0].set_yticks(range(len(rows)), map(plain, rows))
-    fig.colorbar(image, ax=axes, label="% of the row")
+        devices = range(len(values))
+        y = "" if ax is not axes[0] else "from device"
+        finish(ax, name, "to device", y, xticks=devices, yticks=devices)
+    fig.colorbar(image, ax=axes, label="kB before the experts run")
     return fig
 
 
 def dropped_by_capacity(factors, shares):
-    """Draw shares of dropped choices: n numbers of up to three runs."""
+    """Draw shares of dropped choices: n numbers of up to four routers."""
     _, ax = canvas(2.9)
-    looks = ("feed-forward", "o-"), ("plain", "s--"), ("other", "D-.")
+    looks = ("feed-forward", "o-"), ("feed-forward", "s--")
+    looks += ("plain", "v-."), ("other", "^:")
     lines(ax, shares, looks, factors)
     labels = "capacity factor c", "share of choices dropped"
     return finish(ax, "", *labels, ylim=(-0.01, None), legend="best")

@@ -17,6 +17,7 @@ feed_forward, mixture_feed_forward = taught(
 mixture_parameters, experts_read, balance_loss = taught(
     NOTEBOOK, "mixture_parameters", "experts_read", "balance_loss"
 )
+all_to_all, expert_parallel = taught(NOTEBOOK, "all_to_all", "expert_parallel")
 
 D, HIDDEN, E = 12, 24, 4
 
@@ -152,6 +153,67 @@ def test_in_place_of_feed_forward():
     assert runs == [layer.feed_forward for layer in llama.layers]
     assert torch.allclose(before, after, atol=1e-3)
     assert torch.equal(llama(ids), before)
+
+
+@pytest.mark.parametrize(
+    "router, top_k, apart", [(torch.zeros(E, D), E, False), (None, 2, True)]
+)
+def test_equal_experts_stay_equal_unless_they_read_different_tokens(
+    router, top_k, apart
+):
+    equal = [weight.repeat(E, 1, 1) for weight in network()]
+    equal[0].requires_grad_()
+    x = draw(9, D, seed=3)
+    router = draw(E, D, seed=5) if router is None else router
+    y = mixture_feed_forward(x, router, *equal, top_k)
+    (y - draw(9, D, seed=7)).square().sum().backward()
+    grad = equal[0].grad  # (E, HIDDEN, D)
+    rest = (grad - grad.mean(dim=0)).norm() / grad.norm()
+    assert rest > 0.3 if apart else rest < 1e-5
+
+
+# -- experts on several devices -----------------------------------------------
+
+
+@pytest.mark.parametrize("n_devices", [1, 2, 4])
+@pytest.mark.parametrize("n_tokens", [12, 7, 2])  # 7: uneven; 2: idle devices
+def test_several_devices_compute_what_one_computes(n_tokens, n_devices):
+    x, router, weights = draw(n_tokens, D), draw(E, D, seed=5), experts()
+    y, sent = expert_parallel(x, router, *weights, 2, n_devices)
+    alone = mixture_feed_forward(x, router, *weights, 2)
+    assert torch.allclose(y, alone, rtol=1e-3, atol=1e-3)
+    assert sent.shape == (n_devices, E) and sent.sum() == 2 * n_tokens
+    _, chosen, _ = route(x, router, 2)
+    parts = chosen.tensor_split(n_devices)
+    counts = [torch.bincount(part.flatten(), minlength=E) for part in parts]
+    assert torch.equal(sent, torch.stack(counts))
+
+
+def test_each_expert_reads_the_rows_of_all_devices(monkeypatch):
+    read = []
+
+    def noting(x, w1, w2, w3):
+        read.append((x, w1))
+        return feed_forward(x, w1, w2, w3)
+
+    monkeypatch.setitem(namespace(NOTEBOOK), "feed_forward", noting)
+    x, router, weights = draw(8, D), draw(E, D, seed=5), experts()
+    expert_parallel(x, router, *weights, 1, 2)
+    best = route(x, router, 1)[1][:, 0]  # (T,)
+    assert len(read) == 2 * E
+    for n, (rows, w1) in enumerate(read):
+        expert, device = divmod(n, 2)
+        mine = x.tensor_split(2)[device]
+        chose = best.tensor_split(2)[device] == expert
+        assert torch.equal(w1, weights[0][expert])
+        assert torch.equal(rows, mine[chose])
+
+
+def test_an_all_to_all_twice_gives_every_box_back():
+    boxes = [["0 to 0", "0 to 1", "0 to 2"], ["1 to 0", "1 to 1", "1 to 2"]]
+    arrived = all_to_all(boxes)
+    assert arrived[2] == ("0 to 2", "1 to 2")
+    assert all_to_all(arrived) == [tuple(each) for each in boxes]
 
 
 # -- how many parameters ------------------------------------------------------
