@@ -1,11 +1,13 @@
 """Pictures, widgets and checks of notebook C."""
 
+import json
 from functools import lru_cache
 
 import ipywidgets as ipw
 import torch
 from torch.nn.functional import one_hot
 
+from llamalib.load import ROOT
 from llamalib.probe import record
 
 from .charts import (
@@ -14,7 +16,6 @@ from .charts import (
     figure_legend,
     finish,
     heatmap,
-    lines,
     page,
     text_flow,
     write,
@@ -41,20 +42,55 @@ def router_weights(weights, labels):
 
 
 def loads_over_training(runs, steps):
-    """Draw experts' shares of the choices: two or four runs of (S, E)."""
-    rows, options = len(runs) // 2, dict(sharex=True, sharey=True)
-    fig, axes = panels(0.9 + 1.75 * rows, 2, rows, **options)
+    """Draw experts' shares of the choices: name to a run of (S, E)."""
+    fig, axes = panels(2.6, len(runs), sharex=True, sharey=True)
     fig.subject = "Each expert's share of the choices, by step of training"
-    for n, (ax, (name, loads)) in enumerate(zip(axes, runs.items())):
+    for ax, (name, loads) in zip(axes, runs.items()):
         loads = array(loads).T  # (E, S)
         tones = expert_colours(range(len(loads)))
         ax.stackplot(steps, loads, colors=tones, lw=0)
-        x = "step of training" if n + 2 >= len(runs) else ""
+        y = "" if ax is not axes[0] else "share of the choices"
         limits = dict(xlim=(steps[0], steps[-1]), ylim=(0, 1))
-        finish(ax, name, x, "" if n % 2 else "share of the choices", **limits)
+        finish(ax, name, "step of training", y, **limits)
     style = dict(title="expert", reverse=True, ncols=1)
     named = dict(zip("01234567", tones))
     return figure_legend(fig, "outside right center", named, **style)
+
+
+def longer_runs() -> dict:
+    """Return data/experts.json; data/recipe/experts.py wrote it."""
+    text = (ROOT / "data" / "experts.json").read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+def errors_by_rate(student: str) -> dict[float, list[float]]:
+    """Return a student's errors of all seeds, for each learning rate."""
+    errors = {}
+    for run in longer_runs()["runs"]:
+        if run["student"] == student:
+            errors.setdefault(run["rate"], []).append(run["error"])
+    return errors
+
+
+def print_longer_runs() -> None:
+    """Print mean errors by rate; errors and next-token losses at the best."""
+    found = longer_runs()
+    runs, losses = found["runs"], []
+    head = "".join(f"{rate:7.0%}" for rate in errors_by_rate("mixture"))
+    print(f"{found['steps']:5,} steps    rate{head}   best rate, each seed")
+    for student in dict.fromkeys(run["student"] for run in runs):
+        errors = errors_by_rate(student)
+        means = {rate: sum(each) / len(each) for rate, each in errors.items()}
+        best = min(means, key=means.get)
+        line = "".join(f"{mean:7.3f}" for mean in means.values())
+        line += "   " + " ".join(f"{error:.3f}" for error in errors[best])
+        print(f"{student:19}{line}")
+        which = student, best
+        losses += [run["next_token_loss"] for run in runs
+                   if (run["student"], run["rate"]) == which]  # fmt: skip
+    print(f"next-token loss: teacher {found['intact']:.3f},", end=" ")
+    print(f"students at their best rates {min(losses):.3f} to", end=" ")
+    print(f"{max(losses):.3f}, no network {found['without']:.3f}")
 
 
 def exchanged(tables):
@@ -69,18 +105,8 @@ def exchanged(tables):
         devices = range(len(values))
         y = "" if ax is not axes[0] else "from device"
         finish(ax, name, "to device", y, xticks=devices, yticks=devices)
-    fig.colorbar(image, ax=axes, label="kB before the experts run")
+    fig.colorbar(image, ax=axes, label="kB (float32), before the experts")
     return fig
-
-
-def dropped_by_capacity(factors, shares):
-    """Draw shares of dropped choices: n numbers of up to four routers."""
-    _, ax = canvas(2.9)
-    looks = ("feed-forward", "o-"), ("feed-forward", "s--")
-    looks += ("plain", "v-."), ("other", "^:")
-    lines(ax, shares, looks, factors)
-    labels = "capacity factor c", "share of choices dropped"
-    return finish(ax, "", *labels, ylim=(-0.01, None), legend="best")
 
 
 def routing_picture(labels, weights, heading):
@@ -99,7 +125,7 @@ def routing_picture(labels, weights, heading):
     bars.bar(experts, loads, color=expert_colours(experts))
     bars.axhline(1 / len(loads), color="black", ls="--", lw=1)
     bars.spines[["top", "right"]].set_visible(False)
-    labels = "expert (dashed: even shares)", "share of choices"
+    labels = "expert (dashed: even shares)", "share of all choices"
     return finish(bars, "", *labels, xticks=experts, ylim=(0, 0.55))
 
 

@@ -1,11 +1,20 @@
 """The functions of appendix C: experts, router, balance, capacity."""
 
+import sys
+from itertools import product
+
 import pytest
 import torch
 
+from lessons.nC_mixture_of_experts import errors_by_rate, longer_runs
 from llamalib import ModelArgs, replaced
+from llamalib.load import ROOT
 from tests.helpers import random_llama, small_config
 from tests.taught import namespace, taught
+
+sys.path.insert(0, str(ROOT / "data" / "recipe"))
+
+import experts as recipe  # noqa: E402
 
 NOTEBOOK = "C_mixture_of_experts"
 split_experts, copy_experts, route = taught(
@@ -264,3 +273,66 @@ def test_the_balancing_loss_has_its_ends():
     g = torch.Generator().manual_seed(0)
     P = torch.rand(1000, E, generator=g).softmax(-1)  # where f = P
     assert (E * P.square().sum(-1)).min() >= 1
+
+
+# -- the longer training ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    """Return the notebook's names before its training."""
+    return recipe.notebook()
+
+
+def test_each_longer_run_is_there_once():
+    found = longer_runs()
+    runs = [(r["student"], r["rate"], r["seed"]) for r in found["runs"]]
+    wanted = product(recipe.STUDENTS, recipe.RATES, recipe.SEEDS)
+    assert sorted(runs) == sorted(wanted) and found["steps"] == recipe.STEPS
+    for student in recipe.STUDENTS:
+        errors = errors_by_rate(student)
+        assert list(errors) == list(recipe.RATES)
+        assert all(len(each) == len(recipe.SEEDS) for each in errors.values())
+
+
+def test_the_longer_runs_measured_this_model(lesson):
+    found = longer_runs()
+    loss = recipe.next_token_loss(lesson)
+    assert loss == pytest.approx(found["intact"], abs=1e-3)
+    without = recipe.next_token_loss(lesson, torch.zeros_like)
+    assert without == pytest.approx(found["without"], abs=1e-3)
+    assert recipe.next_token_loss(lesson) == loss  # nothing stays replaced
+
+
+@pytest.mark.parametrize("student", recipe.STUDENTS)
+def test_a_student_of_the_longer_runs(lesson, student):
+    before = recipe.begin(lesson, student, seed=1)
+    router, w1, w2, w3 = before
+    n = 2 if student == "narrow network" else 8
+    assert len(router) == len(w1) == len(w2) == len(w3) == n
+    assert w1.shape[1] * 8 == lesson["config"].hidden_dim
+    at = lesson["held"]
+    error = lesson["loss_of"](before, at).item()
+    x = lesson["inputs"][at]
+    _, chosen, _ = route(x, router, 2)
+    led = (chosen < 2).float().mean()
+    assert led > 0.95 if student != "mixture" else led < 0.5
+    made = recipe.run(lesson, student, 0.04, seed=1, steps=5)
+    assert made["student"] == student and made["error"] < error
+
+
+def test_a_narrow_network_keeps_its_choice(lesson):
+    c = dict(lesson)
+    seen = []
+
+    def noting(weights, **settings):
+        found = lesson["train"](weights, **settings)
+        seen.append(weights[0])
+        return found
+
+    c["train"] = noting
+    recipe.run(c, "narrow network", 0.04, seed=0, steps=2)
+    recipe.run(c, "mixture", 0.04, seed=0, steps=2)
+    assert not seen[0].any()
+    fresh, *_ = recipe.begin(c, "mixture", 0)
+    assert not torch.equal(seen[1], fresh)
