@@ -89,8 +89,9 @@ def print_longer_runs() -> None:
         losses += [run["next_token_loss"] for run in runs
                    if (run["student"], run["rate"]) == which]  # fmt: skip
     print(f"next-token loss: teacher {found['intact']:.3f},", end=" ")
-    print(f"students at their best rates {min(losses):.3f} to", end=" ")
-    print(f"{max(losses):.3f}, no network {found['without']:.3f}")
+    print(f"no network in its place {found['without']:.3f},")
+    print(f"students at their best rates {min(losses):.3f}", end=" ")
+    print(f"to {max(losses):.3f}")
 
 
 def exchanged(tables):
