@@ -1,11 +1,13 @@
 """Pictures, widgets and checks of notebook C."""
 
+import json
 from functools import lru_cache
 
 import ipywidgets as ipw
 import torch
 from torch.nn.functional import one_hot
 
+from llamalib.load import ROOT
 from llamalib.probe import record
 
 from .charts import (
@@ -14,8 +16,6 @@ from .charts import (
     figure_legend,
     finish,
     heatmap,
-    lines,
-    log_axis,
     page,
     text_flow,
     write,
@@ -23,13 +23,7 @@ from .charts import (
 from .judge import agree, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
-from .theme import GROUPS, array, canvas, colour, panels, plain
-
-PARTS = {  # of a model's parameters
-    "everything else": "other",
-    "chosen experts": "feed-forward",
-    "other experts": "#e3c6d2",
-}
+from .theme import GROUPS, array, canvas, panels, plain
 
 
 def expert_colours(experts) -> list[str]:
@@ -47,69 +41,73 @@ def router_weights(weights, labels):
     return finish(ax, heading, "token", "expert", yticks=range(len(weights)))
 
 
-def active_parameters(models, batches, read):
-    """Draw the parameters a token uses, and the experts a step reads.
-
-    models: name to numbers of parameters, in the order of `PARTS`.
-    read: experts of a layer that steps of `batches` tokens read.
-    """
-    fig, (left, right) = panels(3.1, 2)
-    tones = [colour(tone) for tone in PARTS.values()]
-    for row, (name, counts) in enumerate(models.items()):
-        shares = array(counts) / sum(counts)
-        left.barh(-row, shares, 0.42, shares.cumsum() - shares, color=tones)
-        active, total = sum(counts[:2]) / 1e9, sum(counts) / 1e9
-        words = f"{name}: {active:.3g} of {total:.3g} billion active"
-        write(left, 0, 0.38 - row, plain(words), ha="left")
-    limits = dict(xlim=(0, 1), ylim=(0.6 - len(models), 0.6), yticks=[])
-    finish(left, "One token", "share of the parameters", **limits)
-    lines(right, {"": read}, [("feed-forward", "o-")], batches, ms=5)
-    log_axis(right, "x", batches, base=2)
-    labels = "tokens in one step", "experts of a layer read"
-    finish(right, "Several tokens in one step", *labels, ylim=(0, None))
-    return figure_legend(fig, "outside lower left", PARTS)
-
-
 def loads_over_training(runs, steps):
-    """Draw experts' shares of the choices: two or four runs of (S, E)."""
-    rows, options = len(runs) // 2, dict(sharex=True, sharey=True)
-    fig, axes = panels(0.9 + 1.75 * rows, 2, rows, **options)
+    """Draw experts' shares of the choices: name to a run of (S, E)."""
+    fig, axes = panels(2.6, len(runs), sharex=True, sharey=True)
     fig.subject = "Each expert's share of the choices, by step of training"
-    for n, (ax, (name, loads)) in enumerate(zip(axes, runs.items())):
+    for ax, (name, loads) in zip(axes, runs.items()):
         loads = array(loads).T  # (E, S)
         tones = expert_colours(range(len(loads)))
         ax.stackplot(steps, loads, colors=tones, lw=0)
-        x = "step of training" if n + 2 >= len(runs) else ""
+        y = "" if ax is not axes[0] else "share of the choices"
         limits = dict(xlim=(steps[0], steps[-1]), ylim=(0, 1))
-        finish(ax, name, x, "" if n % 2 else "share of the choices", **limits)
+        finish(ax, name, "step of training", y, **limits)
     style = dict(title="expert", reverse=True, ncols=1)
     named = dict(zip("01234567", tones))
     return figure_legend(fig, "outside right center", named, **style)
 
 
-def taken(tables, rows, line_after):
-    """Draw n kinds' shares of E experts, in %: name to (n, E)."""
-    fig, axes = panels(1.1 + 0.28 * len(rows), len(tables), sharey=True)
-    limit = 100 * max(float(values.max()) for values in tables.values())
+def longer_runs() -> dict:
+    """Return data/experts.json; data/recipe/experts.py wrote it."""
+    text = (ROOT / "data" / "experts.json").read_text(encoding="utf-8")
+    return json.loads(text)
+
+
+def errors_by_rate(student: str) -> dict[float, list[float]]:
+    """Return a student's errors of all seeds, for each learning rate."""
+    errors = {}
+    for run in longer_runs()["runs"]:
+        if run["student"] == student:
+            errors.setdefault(run["rate"], []).append(run["error"])
+    return errors
+
+
+def print_longer_runs() -> None:
+    """Print mean errors by rate; errors and next-token losses at the best."""
+    found = longer_runs()
+    runs, losses = found["runs"], []
+    head = "".join(f"{rate:7.0%}" for rate in errors_by_rate("mixture"))
+    print(f"{found['steps']:5,} steps    rate{head}   best rate, each seed")
+    for student in dict.fromkeys(run["student"] for run in runs):
+        errors = errors_by_rate(student)
+        means = {rate: sum(each) / len(each) for rate, each in errors.items()}
+        best = min(means, key=means.get)
+        line = "".join(f"{mean:7.3f}" for mean in means.values())
+        line += "   " + " ".join(f"{error:.3f}" for error in errors[best])
+        print(f"{student:19}{line}")
+        which = student, best
+        losses += [run["next_token_loss"] for run in runs
+                   if (run["student"], run["rate"]) == which]  # fmt: skip
+    print(f"next-token loss: teacher {found['intact']:.3f},", end=" ")
+    print(f"no network in its place {found['without']:.3f},")
+    print(f"students at their best rates {min(losses):.3f}", end=" ")
+    print(f"to {max(losses):.3f}")
+
+
+def exchanged(tables):
+    """Draw bytes from n devices to n devices, in kB: name to (n, n)."""
+    fig, axes = panels(2.9, len(tables), sharey=True)
+    limit = max(float(values.max()) for values in tables.values()) / 1e3
     for ax, (name, values) in zip(axes, tables.items()):
-        values = 100 * array(values)
+        values = array(values) / 1e3
         image = heatmap(ax, values, limit=limit)
         texts = [[f"{value:.0f}" for value in row] for row in values]
         cell_texts(ax, texts, values > 0.5 * limit)
-        ax.axhline(line_after - 0.5, color="black", lw=1.5)
-        finish(ax, name, "expert", xticks=range(values.shape[1]))
-    axes[0].set_yticks(range(len(rows)), map(plain, rows))
-    fig.colorbar(image, ax=axes, label="% of the row")
+        devices = range(len(values))
+        y = "" if ax is not axes[0] else "from device"
+        finish(ax, name, "to device", y, xticks=devices, yticks=devices)
+    fig.colorbar(image, ax=axes, label="kB (float32), before the experts")
     return fig
-
-
-def dropped_by_capacity(factors, shares):
-    """Draw shares of dropped choices: n numbers of up to three runs."""
-    _, ax = canvas(2.9)
-    looks = ("feed-forward", "o-"), ("plain", "s--"), ("other", "D-.")
-    lines(ax, shares, looks, factors)
-    labels = "capacity factor c", "share of choices dropped"
-    return finish(ax, "", *labels, ylim=(-0.01, None), legend="best")
 
 
 def routing_picture(labels, weights, heading):
@@ -128,7 +126,7 @@ def routing_picture(labels, weights, heading):
     bars.bar(experts, loads, color=expert_colours(experts))
     bars.axhline(1 / len(loads), color="black", ls="--", lw=1)
     bars.spines[["top", "right"]].set_visible(False)
-    labels = "expert (dashed: even shares)", "share of choices"
+    labels = "expert (dashed: even shares)", "share of all choices"
     return finish(bars, "", *labels, xticks=experts, ylim=(0, 0.55))
 
 

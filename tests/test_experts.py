@@ -1,11 +1,20 @@
 """The functions of appendix C: experts, router, balance, capacity."""
 
+import sys
+from itertools import product
+
 import pytest
 import torch
 
+from lessons.nC_mixture_of_experts import errors_by_rate, longer_runs
 from llamalib import ModelArgs, replaced
+from llamalib.load import ROOT
 from tests.helpers import random_llama, small_config
 from tests.taught import namespace, taught
+
+sys.path.insert(0, str(ROOT / "data" / "recipe"))
+
+import experts as recipe  # noqa: E402
 
 NOTEBOOK = "C_mixture_of_experts"
 split_experts, copy_experts, route = taught(
@@ -17,6 +26,7 @@ feed_forward, mixture_feed_forward = taught(
 mixture_parameters, experts_read, balance_loss = taught(
     NOTEBOOK, "mixture_parameters", "experts_read", "balance_loss"
 )
+all_to_all, expert_parallel = taught(NOTEBOOK, "all_to_all", "expert_parallel")
 
 D, HIDDEN, E = 12, 24, 4
 
@@ -154,6 +164,67 @@ def test_in_place_of_feed_forward():
     assert torch.equal(llama(ids), before)
 
 
+@pytest.mark.parametrize(
+    "router, top_k, apart", [(torch.zeros(E, D), E, False), (None, 2, True)]
+)
+def test_equal_experts_stay_equal_unless_they_read_different_tokens(
+    router, top_k, apart
+):
+    equal = [weight.repeat(E, 1, 1) for weight in network()]
+    equal[0].requires_grad_()
+    x = draw(9, D, seed=3)
+    router = draw(E, D, seed=5) if router is None else router
+    y = mixture_feed_forward(x, router, *equal, top_k)
+    (y - draw(9, D, seed=7)).square().sum().backward()
+    grad = equal[0].grad  # (E, HIDDEN, D)
+    rest = (grad - grad.mean(dim=0)).norm() / grad.norm()
+    assert rest > 0.3 if apart else rest < 1e-5
+
+
+# -- experts on several devices -----------------------------------------------
+
+
+@pytest.mark.parametrize("n_devices", [1, 2, 4])
+@pytest.mark.parametrize("n_tokens", [12, 7, 2])  # 7: uneven; 2: idle devices
+def test_several_devices_compute_what_one_computes(n_tokens, n_devices):
+    x, router, weights = draw(n_tokens, D), draw(E, D, seed=5), experts()
+    y, sent = expert_parallel(x, router, *weights, 2, n_devices)
+    alone = mixture_feed_forward(x, router, *weights, 2)
+    assert torch.allclose(y, alone, rtol=1e-3, atol=1e-3)
+    assert sent.shape == (n_devices, E) and sent.sum() == 2 * n_tokens
+    _, chosen, _ = route(x, router, 2)
+    parts = chosen.tensor_split(n_devices)
+    counts = [torch.bincount(part.flatten(), minlength=E) for part in parts]
+    assert torch.equal(sent, torch.stack(counts))
+
+
+def test_each_expert_reads_the_rows_of_all_devices(monkeypatch):
+    read = []
+
+    def noting(x, w1, w2, w3):
+        read.append((x, w1))
+        return feed_forward(x, w1, w2, w3)
+
+    monkeypatch.setitem(namespace(NOTEBOOK), "feed_forward", noting)
+    x, router, weights = draw(8, D), draw(E, D, seed=5), experts()
+    expert_parallel(x, router, *weights, 1, 2)
+    best = route(x, router, 1)[1][:, 0]  # (T,)
+    assert len(read) == 2 * E
+    for n, (rows, w1) in enumerate(read):
+        expert, device = divmod(n, 2)
+        mine = x.tensor_split(2)[device]
+        chose = best.tensor_split(2)[device] == expert
+        assert torch.equal(w1, weights[0][expert])
+        assert torch.equal(rows, mine[chose])
+
+
+def test_an_all_to_all_twice_gives_every_box_back():
+    boxes = [["0 to 0", "0 to 1", "0 to 2"], ["1 to 0", "1 to 1", "1 to 2"]]
+    arrived = all_to_all(boxes)
+    assert arrived[2] == ("0 to 2", "1 to 2")
+    assert all_to_all(arrived) == [tuple(each) for each in boxes]
+
+
 # -- how many parameters ------------------------------------------------------
 
 MIXTRAL = ModelArgs(
@@ -202,3 +273,66 @@ def test_the_balancing_loss_has_its_ends():
     g = torch.Generator().manual_seed(0)
     P = torch.rand(1000, E, generator=g).softmax(-1)  # where f = P
     assert (E * P.square().sum(-1)).min() >= 1
+
+
+# -- the longer training ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    """Return the notebook's names before its training."""
+    return recipe.notebook()
+
+
+def test_each_longer_run_is_there_once():
+    found = longer_runs()
+    runs = [(r["student"], r["rate"], r["seed"]) for r in found["runs"]]
+    wanted = product(recipe.STUDENTS, recipe.RATES, recipe.SEEDS)
+    assert sorted(runs) == sorted(wanted) and found["steps"] == recipe.STEPS
+    for student in recipe.STUDENTS:
+        errors = errors_by_rate(student)
+        assert list(errors) == list(recipe.RATES)
+        assert all(len(each) == len(recipe.SEEDS) for each in errors.values())
+
+
+def test_the_longer_runs_measured_this_model(lesson):
+    found = longer_runs()
+    loss = recipe.next_token_loss(lesson)
+    assert loss == pytest.approx(found["intact"], abs=1e-3)
+    without = recipe.next_token_loss(lesson, torch.zeros_like)
+    assert without == pytest.approx(found["without"], abs=1e-3)
+    assert recipe.next_token_loss(lesson) == loss  # nothing stays replaced
+
+
+@pytest.mark.parametrize("student", recipe.STUDENTS)
+def test_a_student_of_the_longer_runs(lesson, student):
+    before = recipe.begin(lesson, student, seed=1)
+    router, w1, w2, w3 = before
+    n = 2 if student == "narrow network" else 8
+    assert len(router) == len(w1) == len(w2) == len(w3) == n
+    assert w1.shape[1] * 8 == lesson["config"].hidden_dim
+    at = lesson["held"]
+    error = lesson["loss_of"](before, at).item()
+    x = lesson["inputs"][at]
+    _, chosen, _ = route(x, router, 2)
+    led = (chosen < 2).float().mean()
+    assert led > 0.95 if student != "mixture" else led < 0.5
+    made = recipe.run(lesson, student, 0.04, seed=1, steps=5)
+    assert made["student"] == student and made["error"] < error
+
+
+def test_a_narrow_network_keeps_its_choice(lesson):
+    c = dict(lesson)
+    seen = []
+
+    def noting(weights, **settings):
+        found = lesson["train"](weights, **settings)
+        seen.append(weights[0])
+        return found
+
+    c["train"] = noting
+    recipe.run(c, "narrow network", 0.04, seed=0, steps=2)
+    recipe.run(c, "mixture", 0.04, seed=0, steps=2)
+    assert not seen[0].any()
+    fresh, *_ = recipe.begin(c, "mixture", 0)
+    assert not torch.equal(seen[1], fresh)

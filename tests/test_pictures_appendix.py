@@ -207,6 +207,16 @@ def test_colours_and_loads_are_the_router_s(pocket, plays, run, stage, text):
     assert heights == pytest.approx(loads.tolist())
 
 
+def test_what_devices_exchange_is_written_in_kb_row_by_row():
+    some = torch.tensor([[1000, 2400], [0, 10_000]])  # (from, to), bytes
+    fig = nbC.exchanged({"some": some, "fewer": some // 2})
+    left, right = fig.axes[:2]
+    assert texts(left.texts) == ["1", "2", "0", "10"]
+    assert texts(right.texts) == ["0", "1", "0", "5"]
+    assert left.images[0].get_clim() == right.images[0].get_clim() == (0, 10)
+    assert left.get_ylabel() == "from device"
+
+
 # -- D ----------------------------------------------------------------------
 
 
