@@ -3,9 +3,9 @@
     python data/recipe/experts.py            # all runs that are missing
 
 A student is a mixture of eight pieces of the pocket Llama's middle network,
-or a narrow network of two. The script runs the notebook's own cells up to its training, so
-texts, students and training are the notebook's. Every finished run is added
-to data/experts.json, so the same command continues.
+or a narrow network of two. The script runs the notebook's own cells up to its
+training, so texts, students and training are the notebook's. Every finished
+run is added to data/experts.json, so the same command continues.
 """
 
 import argparse
