@@ -19,7 +19,7 @@ from .charts import (
 from .judge import agree, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
-from .theme import COLOURS, array, colour, heading, panels, spaced
+from .theme import COLOURS, array, canvas, colour, heading, panels, spaced
 
 LOSS = "loss (nats per token)"
 
@@ -112,13 +112,16 @@ def loss_by_gap(gaps, means, errors, waves, alone):
     return finish(upper, far, "", y, ylim=(0, None), legend="upper right")
 
 
-def shares_along(parts, ylabels):
-    """Draw measures along a text: title to {name: (positions, values)}."""
-    fig, axes = panels(3.1, len(parts))
-    for ax, (name, series), label in zip(axes, parts.items(), ylabels):
-        _ways(ax, series)
-        finish(ax, name, "position", label, ylim=(0, None))
-    return figure_legend(fig, "outside lower center")
+def scores_by_distance(series, trained):
+    """Draw mean scores at distances 0 to n - 1: name to (n, heads)."""
+    _, ax = canvas(3.3)
+    means = {name: array(each.mean(1)) for name, each in series.items()}
+    looks = [WAYS["as it is"], WAYS["by wavelength"], WAYS["last keys only"]]
+    lines(ax, means, looks, range(len(next(iter(means.values())))))
+    mark_x(ax, trained, f"trained length: {trained:,}")
+    title = "Mean score of a query and a key, over all heads"
+    x = "distance m − n, in positions"
+    return figure_legend(finish(ax, title, x, "score"), "outside lower center")
 
 
 def _before_and_after(ax, before, after, name=""):
