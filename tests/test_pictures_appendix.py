@@ -222,6 +222,13 @@ def test_the_widget_draws_the_choice(plays):
     assert found["last keys only"] == pytest.approx([1 / 3, 1])
 
 
+def test_the_panels_limits_hold_the_lines_of_all():
+    low, high = ({"as it is": (XS, XS / n)} for n in (100, 1))
+    fig = nbD.losses_along({"a": low, "b": high}, [(200, "200")])
+    assert all(ax.get_ylim()[0] == 0 for ax in fig.axes)
+    assert all(ax.get_ylim()[1] > 300 for ax in fig.axes)
+
+
 def test_scores_are_means_over_heads_with_the_trained_length_marked():
     scores = torch.tensor([[3.0, 1.0], [0.0, -1.0], [4.0, 0.0]])  # (n, heads)
     series = {"all": scores, "some": scores / 2, "random": 0 * scores}
