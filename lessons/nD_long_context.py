@@ -19,7 +19,7 @@ from .charts import (
 from .judge import agree, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
-from .theme import COLOURS, array, colour, heading, panels, spaced
+from .theme import COLOURS, array, canvas, heading, panels, spaced
 
 LOSS = "loss (nats per token)"
 
@@ -54,24 +54,21 @@ def look(name: str, index: int = 0) -> tuple:
 
 def _ways(ax, series):
     """Draw the lines of one panel of `losses_along`."""
-    for index, (name, (xs, ys, *errors)) in enumerate(series.items()):
-        style, xs, ys = look(name, index), array(xs), array(ys)
-        lines(ax, {name: (xs, ys)}, [style])
-        for each in map(array, errors):
-            shade = dict(color=colour(style[0]), alpha=0.2, lw=0)
-            ax.fill_between(xs, ys - each, ys + each, **shade)
+    for index, (name, (xs, ys)) in enumerate(series.items()):
+        lines(ax, {name: (array(xs), array(ys))}, [look(name, index)])
 
 
 def losses_along(parts, marks, height=3.4):
     """Draw the loss along a text, for several ways to run the model.
 
-    parts: title to {name: (positions, losses, perhaps standard errors)}.
+    parts: title to {name: (positions, losses)}.
     marks: (position, text) of lines, for all panels or by a panel's title.
     """
     fig, axes = panels(height, len(parts), sharey=True)
+    for ax, series in zip(axes, parts.values()):
+        _ways(ax, series)  # all of them before the shared limits are set
     for ax, (name, series) in zip(axes, parts.items()):
-        _ways(ax, series)
-        right = max(float(xs[-1]) for xs, *_ in series.values())
+        right = max(float(xs[-1]) for xs, _ in series.values())
         for x, text in marks[name] if isinstance(marks, dict) else marks:
             mark_x(ax, x, text, end=x > 0.9 * right, size=8)
         ax.margins(y=0.12)
@@ -112,13 +109,16 @@ def loss_by_gap(gaps, means, errors, waves, alone):
     return finish(upper, far, "", y, ylim=(0, None), legend="upper right")
 
 
-def shares_along(parts, ylabels):
-    """Draw measures along a text: title to {name: (positions, values)}."""
-    fig, axes = panels(3.1, len(parts))
-    for ax, (name, series), label in zip(axes, parts.items(), ylabels):
-        _ways(ax, series)
-        finish(ax, name, "position", label, ylim=(0, None))
-    return figure_legend(fig, "outside lower center")
+def scores_by_distance(series, trained):
+    """Draw mean scores at distances 0 to n - 1: name to (n, heads)."""
+    _, ax = canvas(3.3)
+    means = {name: array(each.mean(1)) for name, each in series.items()}
+    looks = [WAYS["as it is"], WAYS["by wavelength"], WAYS["last keys only"]]
+    lines(ax, means, looks, range(len(next(iter(means.values())))))
+    mark_x(ax, trained, f"trained length: {trained:,}")
+    title = "Mean score of a query and a key, over all heads"
+    x = "distance m − n, in positions"
+    return figure_legend(finish(ax, title, x, "score"), "outside lower center")
 
 
 def _before_and_after(ax, before, after, name=""):
@@ -163,7 +163,7 @@ def stretched(before, after, along, marks, over):
     for (text, value), dy in zip(marks, (-2, 2)):
         mark_y(left, value, text, end=True, dy=dy, size=8)
         if value <= end:
-            mark_x(right, value)
+            mark_x(right, value, text, size=8)
     left.set_ylabel("wavelength (positions)")
     finish(right, "", "position", LOSS, ylim=(0, None))
     for ax in axes:

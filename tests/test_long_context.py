@@ -8,8 +8,10 @@ import torch.nn.functional as F
 
 from llamalib import (
     apply_rotary_emb,
+    attention,
     causal_mask,
     precompute_freqs_cis,
+    scale_frequencies,
 )
 from tests.helpers import random_ids, random_llama, small_config
 from tests.taught import taught
@@ -47,6 +49,13 @@ def test_frequencies_and_rotations_are_the_models(factor):
     assert torch.equal(found, expected)
 
 
+def test_dividing_positions_is_dividing_frequencies():
+    found = rotations_at(plain(), torch.arange(500) / 4)
+    expected = rotations_at(plain() / 4, torch.arange(500))
+    assert torch.allclose(found, expected, atol=1e-4)
+    assert not torch.allclose(found, expected.roll(1, 0), atol=1e-2)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_losses_are_the_models(tied):
     """Also for more positions than one piece of the head."""
@@ -79,6 +88,15 @@ def test_states_follow_rotations_and_mask():
 # -- windows and caps ------------------------------------------------------
 
 
+@pytest.mark.parametrize("window", [1, 3, 8, 20])
+def test_a_window_shows_the_last_keys(window):
+    seen = window_mask(8, window)
+    for m in range(8):
+        for n in range(8):
+            visible = 0 <= m - n < window
+            assert seen[m, n] == (0 if visible else -math.inf)
+
+
 def heads(T, H=4, KV=2, hd=8, B=2):
     g = torch.Generator().manual_seed(T)
     shapes = ((B, T, H, hd), (B, T, KV, hd), (B, T, KV, hd))
@@ -105,6 +123,14 @@ def test_capped_by_loops(cap):
         assert torch.allclose(found[b, m, at], expected, atol=1e-5)
 
 
+def test_without_a_distance_over_the_cap_nothing_changes():
+    f = plain(8, 100.0)
+    q, k, v = heads(6)
+    q, k = apply_rotary_emb(q, k, rotations_at(f, torch.arange(6)))
+    found = capped_attention(f, 5)(q, k, v, causal_mask(6))
+    assert torch.allclose(found, attention(q, k, v, causal_mask(6)), atol=1e-5)
+
+
 # -- other frequencies -----------------------------------------------------
 
 
@@ -117,6 +143,15 @@ def test_kept_mixed_slowed():
     other = slow_by_wavelength(freqs, 4.0, 256, low=0.5, high=1.0) / freqs
     assert torch.allclose(other[3:], torch.ones(4))
     assert torch.equal(slow_by_wavelength(freqs, 1.0, 256), freqs)
+
+
+@pytest.mark.parametrize("factor", [8.0, 32.0])
+@pytest.mark.parametrize("hd", [64, 128])
+def test_the_rule_for_8192_is_the_models(hd, factor):
+    found = slow_by_wavelength(plain(hd), factor, 8192)
+    expected = scale_frequencies(plain(hd), factor)
+    assert torch.allclose(found, expected, rtol=1e-5, atol=0)
+    assert (found.diff() < 0).all()  # slower from pair to pair
 
 
 def test_a_raised_base_slows_the_last_pair_by_the_factor():

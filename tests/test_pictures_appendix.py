@@ -233,6 +233,24 @@ def test_the_widget_draws_the_choice(plays):
     assert found["last keys only"] == pytest.approx([1 / 3, 1])
 
 
+def test_the_panels_limits_hold_the_lines_of_all():
+    low, high = ({"as it is": (XS, XS / n)} for n in (100, 1))
+    fig = nbD.losses_along({"a": low, "b": high}, [(200, "200")])
+    assert all(ax.get_ylim()[0] == 0 for ax in fig.axes)
+    assert all(ax.get_ylim()[1] > 300 for ax in fig.axes)
+
+
+def test_scores_are_means_over_heads_with_the_trained_length_marked():
+    scores = torch.tensor([[3.0, 1.0], [0.0, -1.0], [4.0, 0.0]])  # (n, heads)
+    series = {"all": scores, "some": scores / 2, "random": 0 * scores}
+    (ax,) = nbD.scores_by_distance(series, 1).axes
+    found = named(ax)
+    assert found["all"] == [2, -0.5, 2] and found["some"] == [1, -0.25, 1]
+    assert found["random"] == [0, 0, 0]
+    marked = [line for line in ax.lines if list(line.get_xdata()) == [1, 1]]
+    assert len(marked) == 1 and "trained length: 1" in texts(ax.texts)[0]
+
+
 # -- E ----------------------------------------------------------------------
 
 
