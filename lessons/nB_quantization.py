@@ -30,7 +30,7 @@ def values_of(codes):
     ax.set_yticks(heights, list(codes))
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    return finish(ax, "The values of each code", "weight ÷ scale", "")
+    return finish(ax, "The values of each code", "weight ÷ a", "")
 
 
 LINEAR = 1e-3  # nats: below it the axis of `loss_by_bits` is linear
@@ -40,18 +40,21 @@ def loss_by_bits(points):
     """Draw losses added: how to {name: (bits, nats, standard error)}.
 
     A name is written once, at its first point. Points of one name have the
-    same bits: they are joined.
+    same bits: a dotted line joins them.
     """
     _, ax = canvas(4.6)
     looks, places = zip(("plain", "query", "key"), "osD"), {}
     for (how, named), (tone, mark) in zip(points.items(), looks):
         bits, losses, errors = zip(*named.values())
         style = dict(fmt=mark, color=COLOURS[tone], capsize=3, label=how)
+        if mark == "D":  # hollow: it covers no other mark
+            style |= dict(mfc="none", ms=8, mew=1.5)
         ax.errorbar(bits, losses, errors, **style)
         for name, (x, y, _) in named.items():
             places.setdefault(name, (x, []))[1].append(y)
     for name, (x, ys) in places.items():
-        ax.vlines(x, min(ys), max(ys), color=COLOURS["other"], zorder=0)
+        style = dict(color=COLOURS["other"], ls=":", zorder=0)
+        ax.vlines(x, min(ys), max(ys), **style)
         crowded = any(x < other < 1.04 * x for other, _ in places.values())
         dx, ha = (-7, "right") if crowded else (7, "left")
         note(ax, x, ys[0], name, dx, 1, ha=ha, va="bottom", size=9)
@@ -64,7 +67,7 @@ def loss_by_bits(points):
     labels = "true bits per weight", "loss added, nats per token"
     heading = "All matrices of the blocks rounded: loss added ± standard error"
     finish(ax, heading, *labels, xlim=(1.5, 10))
-    return add_legend(ax, title="rule")
+    return add_legend(ax)
 
 
 def quantized_row(numbers, kept, values, errors, name):
