@@ -39,11 +39,13 @@ LINEAR = 1e-3  # nats: below it the axis of `loss_by_bits` is linear
 def loss_by_bits(points):
     """Draw losses added: how to {name: (bits, nats, standard error)}.
 
-    A name is written once, at its first point. Points of one name have the
-    same bits: a dotted line joins them.
+    A name is written once: at its first point, or left of its last one if
+    another code is near on the right. Points of one name have the same
+    bits: a dotted line joins them.
     """
     _, ax = canvas(4.6)
     looks, places = zip(("plain", "query", "key"), "osD"), {}
+    named_at = set()
     for (how, named), (tone, mark) in zip(points.items(), looks):
         bits, losses, errors = zip(*named.values())
         style = dict(fmt=mark, color=COLOURS[tone], capsize=3, label=how)
@@ -56,8 +58,10 @@ def loss_by_bits(points):
         style = dict(color=COLOURS["other"], ls=":", zorder=0)
         ax.vlines(x, min(ys), max(ys), **style)
         crowded = any(x < other < 1.04 * x for other, _ in places.values())
-        dx, ha = (-7, "right") if crowded else (7, "left")
-        note(ax, x, ys[0], name, dx, 1, ha=ha, va="bottom", size=9)
+        y, dx, ha = (ys[-1], -9, "right") if crowded else (ys[0], 7, "left")
+        dy, va = (-2, "top") if x in named_at else (1, "bottom")
+        note(ax, x, y, name, dx, dy, ha=ha, va=va, size=9)
+        named_at.add(x)
     ax.set_yscale("symlog", linthresh=LINEAR)
     ticks = 0, LINEAR, 0.01, 0.1, 1
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
@@ -97,7 +101,8 @@ def quantization(llama, codes) -> Play:
         w = weights[name][:256].detach().float().cpu()  # (M, K)
         kept = kept_by(w, codes[code], g or w.shape[1])  # (M, K)
         lost = ((kept - w).norm() / w.norm()).item()
-        heading = f"error {100 * lost:.2g} % of the matrix"
+        sharing = f"groups of {g}" if g else "rows"
+        heading = f"{code} in {sharing}: error {100 * lost:.2g} % of the matrix"
         row = w[0, :48], kept[0, :48]
         return quantized_row(*row, w.flatten(), (kept - w).flatten(), heading)
 

@@ -205,6 +205,23 @@ def test_the_chart_has_a_point_and_an_error_for_each_rule():
     assert [bars.get_label() for bars in ax.containers] == list(points)
 
 
+def test_the_chart_s_names_do_not_cross():
+    points = {
+        "largest": {
+            "a": (2.05, 0.5, 0.1),
+            "b": (2.08, 0.3, 0.1),
+            "c": (4.5, 0.002, 0.001),
+            "d": (4.5, 0.001, 0.001),
+        },
+        "searched": {"a": (2.05, 0.06, 0.01)},
+    }
+    (ax,) = nbB.loss_by_bits(points).axes
+    places = [(text.get_ha(), text.get_va(), text.xy[1]) for text in ax.texts]
+    assert texts(ax.texts) == list("abcd")
+    assert places[:2] == [("right", "bottom", 0.06), ("left", "bottom", 0.3)]
+    assert places[2:] == [("left", "bottom", 0.002), ("left", "top", 0.001)]
+
+
 def test_each_code_has_a_dash_for_each_value():
     (ax,) = nbB.values_of(CODES).axes
     for lines, code in zip(ax.collections, CODES.values()):
