@@ -102,7 +102,9 @@ def quantization(llama, codes) -> Play:
         kept = kept_by(w, codes[code], g or w.shape[1])  # (M, K)
         lost = ((kept - w).norm() / w.norm()).item()
         sharing = f"groups of {g}" if g else "rows"
-        heading = f"{code} in {sharing}: error {100 * lost:.2g} % of the matrix"
+        heading = (
+            f"{code} in {sharing}: error {100 * lost:.2g} % of the matrix"
+        )
         row = w[0, :48], kept[0, :48]
         return quantized_row(*row, w.flatten(), (kept - w).flatten(), heading)
 
