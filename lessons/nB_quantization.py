@@ -4,30 +4,13 @@ import ipywidgets as ipw
 import numpy as np
 import torch
 import torch.nn.functional as F
+from matplotlib.ticker import NullLocator
 
 from .charts import add_legend, finish, histograms, lines, log_axis, note
 from .judge import agree, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
-from .theme import COLOURS, array, canvas, colour, panels
-
-PERCENT = dict(text=lambda y: f"{100 * y:.3g} %", subs=(1, 2, 5))
-
-
-def stairs(numbers, kept, steps, name):
-    """Draw n numbers before and after rounding to `steps`, and the errors."""
-    numbers, kept = array(numbers), array(kept)
-    _, (ax, below) = panels(4, 1, 2, sharex=True, height_ratios=(2, 1))
-    for step in steps:
-        ax.axhline(step, color=COLOURS["other"], lw=0.5, zorder=0)
-    _kept(ax, numbers, kept, 12)
-    finish(ax, name, "", "value", legend="above")
-    at, half = range(len(numbers)), (steps[1] - steps[0]) / 2
-    below.bar(at, kept - numbers, color=COLOURS["token"], width=0.5)
-    below.axhline(0, color=COLOURS["plain"], lw=0.8)
-    for y in (-half, half):
-        below.axhline(y, color=COLOURS["other"], lw=0.8, ls="--")
-    return finish(below, "", "index in the row", "error, and\nhalf a step")
+from .theme import COLOURS, array, canvas, panels
 
 
 def _kept(ax, numbers, kept, size):
@@ -37,78 +20,58 @@ def _kept(ax, numbers, kept, size):
     lines(ax, dict(kept=kept, number=numbers), looks, range(len(numbers)))
 
 
-def error_by_bits(curves):
-    """Draw up to four errors by bits: name to [(bits, error), …]."""
-    _, ax = canvas(3.4)
-    tones = "plain", "query", "value", "key"
-    looks = [(tone, f"{mark}-") for tone, mark in zip(tones, "osD^")]
-    series = {name: tuple(zip(*points)) for name, points in curves.items()}
-    lines(ax, series, looks, lw=1.5)
-    log_axis(ax, "y", **PERCENT)
-    halved = "From four bits on, each further bit halves the error"
-    bits = "bits per number, with its share of the scale"
-    finish(ax, halved, bits, "error, ‖ŵ − w‖ / ‖w‖")
-    return add_legend(ax, title="numbers per scale")
+def values_of(codes):
+    """Draw each code's values as dashes, from -1 to 1; the first on top."""
+    _, ax = canvas(0.9 + 0.32 * len(codes))
+    heights = range(len(codes))[::-1]
+    for y, code in zip(heights, codes.values()):
+        style = dict(color=COLOURS["query"], lw=1 if len(code) > 99 else 2)
+        ax.vlines(array(code), y - 0.3, y + 0.3, **style)
+    ax.set_yticks(heights, list(codes))
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    return finish(ax, "The values of each code", "weight ÷ a", "")
 
 
-def speed_by_texts(texts, ratios):
-    """Draw speeds ÷ bfloat16's, by n texts decoded together: name to n."""
-    _, ax = canvas(2.9)
-    ax.axhline(1, color=COLOURS["plain"], lw=2)
-    note(ax, texts[0], 1, "bfloat16 as it is loaded")
-    looks = ("query", "o-"), ("key", "s-")
-    lines(ax, ratios, looks, texts)
-    log_axis(ax, "x", texts, base=2)
-    heading = "Decoding with the 1B's shapes on a CPU"
-    labels = "texts decoded together", "speed ÷ bfloat16's"
-    return finish(ax, heading, *labels, ylim=(0, None), legend="best")
+LINEAR = 1e-3  # nats: below it the axis of `loss_by_bits` is linear
 
 
-def loss_by_matrix(names, losses, base, bits):
-    """Draw n losses above `base`: each with one kind of matrix at `bits`."""
-    _, ax = canvas(2.9)
-    roles = dict.fromkeys(("w1", "w2", "w3"), "feed-forward")
-    roles |= dict(embedding="token", output="probability")
-    tones = [colour(roles.get(name, "attention")) for name in names]
-    ax.bar(names, [loss - base for loss in losses], color=tones)
+def loss_by_bits(points):
+    """Draw losses added: how to {name: (bits, nats, standard error)}.
+
+    A name is written once: at its first point, or left of its last one if
+    another code is near on the right. Points of one name have the same
+    bits: a dotted line joins them.
+    """
+    _, ax = canvas(4.6)
+    looks, places = zip(("plain", "query", "key"), "osD"), {}
+    named_at = set()
+    for (how, named), (tone, mark) in zip(points.items(), looks):
+        bits, losses, errors = zip(*named.values())
+        style = dict(fmt=mark, color=COLOURS[tone], capsize=3, label=how)
+        if mark == "D":  # hollow: it covers no other mark
+            style |= dict(mfc="none", ms=8, mew=1.5)
+        ax.errorbar(bits, losses, errors, **style)
+        for name, (x, y, _) in named.items():
+            places.setdefault(name, (x, []))[1].append(y)
+    for name, (x, ys) in places.items():
+        style = dict(color=COLOURS["other"], ls=":", zorder=0)
+        ax.vlines(x, min(ys), max(ys), **style)
+        crowded = any(x < other < 1.04 * x for other, _ in places.values())
+        y, dx, ha = (ys[-1], -9, "right") if crowded else (ys[0], 7, "left")
+        dy, va = (-2, "top") if x in named_at else (1, "bottom")
+        note(ax, x, y, name, dx, dy, ha=ha, va=va, size=9)
+        named_at.add(x)
+    ax.set_yscale("symlog", linthresh=LINEAR)
+    ticks = 0, LINEAR, 0.01, 0.1, 1
+    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.yaxis.set_minor_locator(NullLocator())
+    log_axis(ax, "x", (2, 3, 4, 6, 8), base=2)
     ax.axhline(0, color=COLOURS["plain"], lw=0.8)
-    heading = f"One kind of matrix at {bits} bits, all others unchanged"
-    return finish(ax, heading, "", "loss added,\nnats per token")
-
-
-def outlier(steps, errors, labels):
-    """Draw two rows' steps, and the errors of all but the first number."""
-    fig, axes = panels(2.6, 2)
-    tones = COLOURS["other"], COLOURS["token"]
-    step = "Width of a step", steps, "{:.2g}"
-    error = (
-        "Relative error of the other numbers",
-        errors,
-        lambda x: f"{100 * x:.1f} %",
-    )
-    for ax, (name, values, form) in zip(axes, (step, error)):
-        bars = ax.bar(labels, values, color=tones, width=0.6)
-        ax.bar_label(bars, fmt=form, fontsize=9, padding=2)
-        ax.spines["left"].set_visible(False)
-        finish(ax, name, ylim=(0, 1.2 * max(values)), yticks=[])
-    return fig
-
-
-def largest_activations(shares, names):
-    """Draw, for m inputs, each token's largest / typical number."""
-    _, ax = canvas(2.9)
-    for at, values in enumerate(shares):
-        values = np.sort(array(values))
-        spread = at + np.linspace(-0.3, 0.3, len(values))
-        ax.plot(spread, values, ".", ms=3, color=COLOURS["residual"])
-        ends = at - 0.3, at + 0.3
-        ax.hlines(np.median(values), *ends, color=COLOURS["plain"], lw=2)
-    log_axis(ax, "y", subs=(1, 2, 5))
-    ax.set_xticks(range(len(names)), names)
-    heading = (
-        "Inputs of the matrices: each token of each layer, and the median"
-    )
-    return finish(ax, heading, "", "largest number\n÷ root mean square")
+    labels = "true bits per weight", "loss added, nats per token"
+    heading = "All matrices of the blocks rounded: loss added ± standard error"
+    finish(ax, heading, *labels, xlim=(1.5, 10))
+    return add_legend(ax)
 
 
 def quantized_row(numbers, kept, values, errors, name):
@@ -127,36 +90,44 @@ def quantized_row(numbers, kept, values, errors, name):
     return finish(right, "", "value", "how many", yscale="log", legend="above")
 
 
-def quantization(llama) -> Play:
-    """Return a widget that rounds a matrix: a row, and 256 rows' errors."""
+def quantization(llama, codes) -> Play:
+    """Return a widget that rounds a matrix: a row, and 256 rows' errors.
+
+    codes: name to the values of a code, in order.
+    """
     weights = {n: w for n, w in llama.state_dict().items() if w.dim() == 2}
 
-    def draw(name, bits, g):
+    def draw(name, code, g):
         w = weights[name][:256].detach().float().cpu()  # (M, K)
-        kept = kept_at(w, bits, g or w.shape[1])  # (M, K)
+        kept = kept_by(w, codes[code], g or w.shape[1])  # (M, K)
         lost = ((kept - w).norm() / w.norm()).item()
-        heading = f"error {100 * lost:.2g} % of the matrix"
+        sharing = f"groups of {g}" if g else "rows"
+        heading = (
+            f"{code} in {sharing}: error {100 * lost:.2g} % of the matrix"
+        )
         row = w[0, :48], kept[0, :48]
         return quantized_row(*row, w.flatten(), (kept - w).flatten(), heading)
 
     sizes = [("a row", 0), ("128", 128), ("32", 32), ("8", 8)]
     first = dict(options=list(weights), value="layers.0.attention.wq.weight")
+    values = dict(options=list(codes), value=list(codes)[-1])
     return Play(
         draw,
         name=ipw.Dropdown(description="matrix", **first),
-        bits=ipw.IntSlider(4, 2, 8, description="bits"),
+        code=ipw.Dropdown(description="code", **values),
         g=ipw.Dropdown(options=sizes, description="per scale"),
     )
 
 
-def kept_at(w, bits: int, g: int):
+def kept_by(w, code, g: int):
     """Return (M, K) numbers after rounding, `g` numbers to a scale."""
-    top, K = 2 ** (bits - 1) - 1, w.shape[-1]
+    K = w.shape[-1]
     # zeros after a row's last number do not change the scale
     groups = F.pad(w, (0, -K % g)).unflatten(-1, (-1, g))  # (M, n, g)
-    scale = groups.abs().amax(dim=-1, keepdim=True) / top  # (M, n, 1)
-    scale = torch.where(scale > 0, scale, 1)
-    kept = (groups / scale).round() * scale  # (M, n, g)
+    scale = groups.abs().amax(dim=-1, keepdim=True)  # (M, n, 1)
+    scale = torch.where(scale > 0, scale, 1e-12)
+    middles = (code[1:] + code[:-1]) / 2
+    kept = code[torch.bucketize(groups / scale, middles)] * scale
     return kept.flatten(-2)[:, :K]  # (M, K)
 
 
@@ -201,9 +172,15 @@ def check_2(answer):
     bits[:200] = (bits[:200] >> 16 << 16) + 2**15  # exactly between two
     bits = bits[(bits >> 23 & 255) < 255].tolist()  # finite
     bits += [0, 2**31, 0x3FFFFFFF, 0x3F808000, 0x3F818000, 0x7F7FFFFF]
+    bits += [0x7F7F0001, 0x7F7F7FFF, 0x7F7F8000]  # near the largest
     right = [nearest(p) for p in bits]
+    beyond = [(p & 0x7FFFFFFF) > 0x7F7F0000 for p in bits]
+    infinite = [p >> 16 & 0x8000 | 0x7F80 for p in bits]
+    early = [i if b else r for i, b, r in zip(infinite, beyond, right)]
     mistakes = [
         ("the bits are cut off, not rounded", [p >> 16 for p in bits]),
+        ("less than half a step beyond the largest: expected the largest",
+         early),
         ("all ties go up: expected even", [p + 2**15 >> 16 for p in bits]),
         ("all ties go down: expected even", [p + 32767 >> 16 for p in bits]),
         ("these are 32 bits: return the upper 16", [r << 16 for r in right]),

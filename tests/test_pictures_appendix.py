@@ -27,6 +27,7 @@ IDS = random_ids(6).tolist()
 FREQS = torch.tensor([1.0, 0.1, 0.001])
 XS = torch.tensor([100.0, 300.0])
 E = 8
+CODES = {"three": torch.linspace(-1, 1, 3), "four": torch.linspace(-1, 1, 4)}
 SHAPES = {"1B": LLAMA_1B, "wide": replace(LLAMA_1B, dim=4096)}
 
 
@@ -99,7 +100,7 @@ def plays(pocket):
     some = runs(pocket.config.dim)
     return {
         "training": nbA.training(*snapshots(), IDS, head=(1, 2)),
-        "quantization": nbB.quantization(pocket),
+        "quantization": nbB.quantization(pocket, CODES),
         "routing": nbC.routing(pocket, 4, STEPS, some, TEXT, 2, route=route),
         "longer": nbD.longer(FREQS, 256, choices(), (XS, XS / 50), known),
         "cuts": nbE.cuts(SHAPES, halves),
@@ -159,18 +160,16 @@ def test_every_step_and_head_shows_its_own_snapshot():
 # -- B ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bits, g", [(2, 3), (4, 5), (8, 2)])
-def test_what_is_kept_is_the_nearest_step_of_its_group(bits, g):
+@pytest.mark.parametrize("name, g", [("three", 3), ("four", 5), ("four", 2)])
+def test_what_is_kept_is_the_nearest_value_of_its_group(name, g):
     w = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
     w[1, :g] = 0
-    found = nbB.kept_at(w, bits, g)  # the last group may be smaller
-    top = 2 ** (bits - 1) - 1
+    found = nbB.kept_by(w, CODES[name], g)  # the last group may be smaller
     for row, kept in zip(w, found):
         for numbers, group in zip(row.split(g), kept.split(g)):
-            size = numbers.abs().max().item()
-            steps = torch.arange(-top, top + 1) * size / top
-            nearest = (numbers[:, None] - steps).abs().argmin(1)
-            assert torch.allclose(group, steps[nearest], atol=1e-6)
+            values = CODES[name] * numbers.abs().max()
+            nearest = (numbers[:, None] - values).abs().argmin(1)
+            assert torch.allclose(group, values[nearest], atol=1e-6)
 
 
 def test_the_widget_rounds_any_matrix_by_rows_or_groups(pocket, plays):
@@ -179,11 +178,57 @@ def test_the_widget_rounds_any_matrix_by_rows_or_groups(pocket, plays):
     matrices = {name for name in weights if weights[name].dim() == 2}
     assert set(play.controls["name"].options) == matrices
     name = "layers.3.feed_forward.w2.weight"
-    for bits, g in ((8, 0), (4, 32)):
-        left, _ = drawn(play, name=name, bits=bits, g=g)
+    for code, g in (("three", 0), ("four", 32)):
+        left, _ = drawn(play, name=name, code=code, g=g)
         w = weights[name][:1].detach()
-        expected = nbB.kept_at(w, bits, g or w.shape[1])[0, :48]
+        expected = nbB.kept_by(w, CODES[code], g or w.shape[1])[0, :48]
         assert named(left)["kept"] == pytest.approx(expected.tolist())
+
+
+def test_the_chart_has_a_point_and_an_error_for_each_rule():
+    points = {
+        "largest": {"a": (2.5, 0.06, 0.01), "b": (8, -0.0002, 0.0003)},
+        "searched": {"a": (2.5, 0.03, 0.006)},
+    }
+    fig = nbB.loss_by_bits(points)
+    (ax,) = fig.axes
+    for bars, named_points in zip(ax.containers, points.values()):
+        line, _, (errors,) = bars
+        expected = [point[:2] for point in named_points.values()]
+        assert line.get_xydata() == pytest.approx(torch.tensor(expected))
+        for (_, y, error), path in zip(
+            named_points.values(), errors.get_paths()
+        ):
+            ends = path.vertices[:, 1].tolist()
+            assert ends == pytest.approx([y - error, y + error])
+    assert texts(ax.texts) == ["a", "b"]  # the first of two is named
+    assert [text.xy[1] for text in ax.texts] == [0.06, -0.0002]
+    assert [bars.get_label() for bars in ax.containers] == list(points)
+
+
+def test_the_chart_s_names_do_not_cross():
+    points = {
+        "largest": {
+            "a": (2.05, 0.5, 0.1),
+            "b": (2.08, 0.3, 0.1),
+            "c": (4.5, 0.002, 0.001),
+            "d": (4.5, 0.001, 0.001),
+        },
+        "searched": {"a": (2.05, 0.06, 0.01)},
+    }
+    (ax,) = nbB.loss_by_bits(points).axes
+    places = [(text.get_ha(), text.get_va(), text.xy[1]) for text in ax.texts]
+    assert texts(ax.texts) == list("abcd")
+    assert places[:2] == [("right", "bottom", 0.06), ("left", "bottom", 0.3)]
+    assert places[2:] == [("left", "bottom", 0.002), ("left", "top", 0.001)]
+
+
+def test_each_code_has_a_dash_for_each_value():
+    (ax,) = nbB.values_of(CODES).axes
+    for lines, code in zip(ax.collections, CODES.values()):
+        found = [path.vertices[0, 0] for path in lines.get_paths()]
+        assert found == pytest.approx(code.tolist())
+    assert texts(ax.get_yticklabels()) == list(CODES)
 
 
 # -- C ----------------------------------------------------------------------

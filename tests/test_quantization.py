@@ -20,8 +20,17 @@ from llamalib.quantize import (
 from tests.helpers import random_llama, small_config, write_checkpoint
 from tests.taught import taught
 
-dequantize_rows, dequantize_groups, best_scales = taught(
-    "B_quantization", "dequantize_rows", "dequantize_groups", "best_scales"
+dequantize_rows, dequantize_groups = taught(
+    "B_quantization", "dequantize_rows", "dequantize_groups"
+)
+symmetric, largest, round_to, best_scale, nf4, gptq = taught(
+    "B_quantization",
+    "symmetric",
+    "largest",
+    "round_to",
+    "best_scale",
+    "nf4",
+    "gptq",
 )
 FLOATS = torch.float32, torch.bfloat16, torch.float16
 
@@ -67,24 +76,114 @@ def test_zeros_stay_zeros():
     assert torch.equal(dequantize_groups(*quantize_groups(w, 8)), w)
 
 
-@pytest.mark.parametrize("bits", [2, 4])
-def test_a_searched_scale_is_the_best_of_seven(bits):
+CODES = {
+    "int4": symmetric(4),
+    "NF4": nf4(),
+    "3 values": symmetric(2),
+    "4 values": torch.linspace(-1, 1, 4),
+}
+
+
+@pytest.mark.parametrize("g", [None, 4])
+@pytest.mark.parametrize("name", CODES)
+def test_a_code_gives_the_nearest_of_its_values(name, g):
+    """Each group has its own largest number, which is kept as it is."""
+    w, code = some(5, 12), CODES[name]
+    w[1] *= 100
+    scale = largest(w, g)
+    kept = round_to(w, code, scale)
+    for row, found, s in zip(w, kept, scale):
+        for start in range(0, 12, g or 12):
+            part = slice(start, start + (g or 12))
+            size = row[part].abs().max()
+            assert torch.equal(s[part], size.expand(s[part].shape))
+            gaps = (row[part, None] - code * size).abs()
+            error = (row[part] - found[part]).abs()
+            assert torch.allclose(error, gaps.amin(-1), atol=1e-6 * size)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 8])
+def test_a_symmetric_code_rounds_as_the_library_does(bits):
+    top, w = 2 ** (bits - 1) - 1, some(6, 64, seed=bits)
+    scale = w.abs().amax(-1, keepdim=True) / top
+    expected = (w / scale).round() * scale
+    assert len(symmetric(bits)) == 2 * top + 1
+    found = round_to(w, symmetric(bits), largest(w))
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_nf4_has_the_published_values():
+    """Source: Dettmers et al. 2023, arXiv 2305.14314, appendix E."""
+    below = -1, -0.6961928, -0.5250731, -0.3949175, -0.2844414
+    below += -0.1847734, -0.0910500, 0
+    above = 0.0795803, 0.1609302, 0.2461123, 0.3379152
+    above += 0.4407098, 0.5626170, 0.7229568, 1
+    assert torch.allclose(nf4(), torch.tensor(below + above), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_a_searched_scale_is_the_best_of_seven(name):
     """Each input has its own importance; a group of zeros stays."""
-    w, h = some(3, 12), torch.linspace(0.1, 5, 12)
+    w, h, code = some(3, 12), torch.linspace(0.1, 5, 12), CODES[name]
     w[1, :4] = 0
-    found, top = best_scales(w, bits, 4, h), 2 ** (bits - 1) - 1
+    found = round_to(w, code, best_scale(w, code, 4, h))
     for row, kept in zip(w, found):
         for start in range(0, 12, 4):
             part = slice(start, start + 4)
+            size = max(row[part].abs().max().item(), 1e-9)
             tried = []
             for tenth in range(4, 11):
-                s = max(row[part].abs().max().item(), 1e-9) * tenth / 10 / top
-                q = (row[part] / s).round().clamp(-top, top)
-                tried.append(q * s)
+                values = code * size * tenth / 10
+                nearest = (row[part, None] - values).abs().argmin(-1)
+                tried.append(values[nearest])
             errors = [(h[part] * (t - row[part]) ** 2).sum() for t in tried]
             error = (h[part] * (kept[part] - row[part]) ** 2).sum()
             assert error <= min(errors) * 1.0001 + 1e-9
-    assert torch.equal(found[1, :4], w[1, :4])
+    assert found[1, :4].abs().max() < 1e-9
+
+
+def mixed(n, K, seed=5):
+    """Return n inputs whose K numbers vary together."""
+    return some(n, K, seed=seed) @ some(K, K, seed=seed + 1)
+
+
+@pytest.mark.parametrize("name", CODES)
+class TestGPTQ:
+    def test_errs_less_than_the_nearest_values(self, name):
+        w, x, code = some(20, 32), mixed(200, 32), CODES[name]
+        scale = largest(w, 8)
+        kept, nearest = gptq(w, code, scale, x.T @ x), round_to(w, code, scale)
+        errors = [((each - w) @ x.T).norm() for each in (kept, nearest)]
+        assert errors[0] < 0.9 * errors[1]
+        values = (code * scale[..., None] - kept[..., None]).abs().amin(-1)
+        assert values.max() < 1e-6  # each is one of the code's
+
+    def test_is_the_nearest_values_if_no_inputs_vary_together(self, name):
+        w, code = some(20, 32), CODES[name]
+        scale, H = largest(w, 8), torch.linspace(1, 9, 32).diag()
+        nearest = round_to(w, code, scale)
+        assert torch.allclose(gptq(w, code, scale, H), nearest, atol=1e-6)
+
+    def test_changes_the_rest_as_the_formula_says(self, name):
+        """Without Cholesky: the inverse for the columns that remain."""
+        w, x, code = some(4, 10), mixed(50, 10), CODES[name]
+        H, scale = (x.T @ x).double(), largest(w)
+        damped = H + 0.1 * H.diagonal().mean() * torch.eye(10)
+        left = w.double()
+        for k in range(10):
+            inverse = torch.linalg.inv(damped[k:, k:])
+            value = round_to(left[:, k].float(), code, scale[:, k]).double()
+            change = value - left[:, k]
+            left[:, k:] += change[:, None] * inverse[0] / inverse[0, 0]
+        found = gptq(w, code, scale, H.float())
+        assert torch.allclose(found, left.float(), atol=1e-4)
+
+
+def test_gptq_moves_an_error_to_an_input_that_is_always_equal():
+    """The two weights of the notebook's example, with whole numbers."""
+    w, scale = torch.tensor([[0.4, 0.4]]), torch.full((1, 2), 2.0)
+    code, H = torch.tensor([-1, -0.5, 0, 0.5, 1]), torch.ones(2, 2)
+    assert gptq(w, code, scale, H, damp=0.001).tolist() == [[0, 1]]
 
 
 def test_nibbles_come_back():
