@@ -37,7 +37,6 @@ LARGER = {
     "Llama 3.1-8B": (replace(LLAMA_1B, **_8B), False),
     "Llama 3.1-70B": (replace(LLAMA_1B, **_70B), False),
 }
-FIELDS = {"sign": "other", "exponent": "probability", "mantissa": "residual"}
 
 
 def shares(models):
@@ -70,22 +69,6 @@ def by_place(config, tied) -> dict[str, int]:
         place = PLACE_OF.get(part, "norms")
         counts[place] += prod(shape) * (not tied or part != "output")
     return {place: n for place, n in counts.items() if n}
-
-
-def bits(rows):
-    """Draw bits: name to texts of 0 and 1, for sign, exponent and mantissa."""
-    fig, ax = canvas(0.8 + 0.42 * len(rows))
-    heights = range(len(rows))[::-1]
-    for y, fields in zip(heights, rows.values()):
-        tones = [t for f, t in zip(fields, FIELDS.values()) for _ in f]
-        for x, (bit, tone) in enumerate(zip("".join(fields), tones)):
-            ax.bar(x, 0.8, 0.92, y - 0.4, color=colour(tone))
-            write(ax, x, y, bit)
-    ax.set_yticks(heights, list(rows))
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=0)
-    ax.set_xticks([])
-    return figure_legend(fig, "outside upper center", FIELDS)
 
 
 def tensor_card(heading, counts, edges, spreads, layer, yscale):

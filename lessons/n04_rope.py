@@ -109,13 +109,6 @@ def wavelengths(series, limits, heading):
     return finish(ax, *labels, legend="lower right", **scale)
 
 
-def by_position(series, ylabel, heading):
-    """Draw two lines along a text."""
-    _, ax = canvas(3.3)
-    lines(ax, series, (("black", "-"), ("other", "--")), lw=1.6)
-    return finish(ax, heading, "position m", ylabel, legend="upper left")
-
-
 def turned(before, after, m, angle, wave, heading):
     """Draw a pair before and after position m, and its angle's cosine."""
     _, (plane, along) = panels(3.4, 2, width_ratios=[1, 1.5])
