@@ -14,7 +14,7 @@ from lessons import nB_quantization as nbB
 from lessons import nC_mixture_of_experts as nbC
 from lessons import nD_long_context as nbD
 from lessons import nE_tensor_parallel as nbE
-from lessons.theme import visible
+from lessons.theme import COLOURS, visible
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
 from llamalib.load import tensor_shapes
 from llamalib.probe import record
@@ -153,6 +153,22 @@ def test_every_step_and_head_shows_its_own_snapshot():
         assert widths == pytest.approx(top.values.tolist())
         names = [llama.tokenizer.decode([i]) for i in top.indices.tolist()]
         assert texts(bars.get_yticklabels()) == list(map(visible, names))
+
+
+def test_a_distillation_shows_every_run_and_where_those_here_ended():
+    here = {"labels": (1.3, 0.5), "teacher": (1.2, 0.4)}
+    fig = nbA.distillation(0.8, 16, here)
+    runs = nbA.distilled_runs()
+    for i, (ax, key) in enumerate(zip(fig.axes, ("held_out", "divergence"))):
+        drawn_ys = [list(line.get_ydata()) for line in ax.lines]
+        for target, tone in nbA.TARGETS.items():
+            for run in runs[target]:
+                line = ax.lines[drawn_ys.index(run[key])]
+                assert line.get_color() == COLOURS[tone]
+                assert list(line.get_xdata()[:3]) == [0, 50, 100]
+            (end,) = (y for y in drawn_ys if y == [here[target][i]])
+            assert ax.lines[drawn_ys.index(end)].get_xdata() == [16]
+    plt.close(fig)
 
 
 # -- B ----------------------------------------------------------------------
