@@ -233,7 +233,7 @@ def test_without_norms_gradients_explode_but_do_not_vanish_with_depth():
 def test_bytes_that_autograd_keeps():
     """Shared memory counts once, weights not at all, freed memory no more."""
     w = torch.nn.Linear(8, 8, bias=False)
-    x = torch.randn(100, 8)
+    x = torch.randn(100, 8).requires_grad_()  # so the weight is kept too
 
     def layer():
         return (w(x) * torch.ones(100, 8).requires_grad_()).sum()
