@@ -124,8 +124,8 @@ def _with_mean(ax, xs, values, levels, name=""):
 
 
 def running_mean(values):
-    """Return, for each value, the mean of the 20 that end there, or fewer."""
-    parts = [values[max(0, i - 19) : i + 1] for i in range(len(values))]
+    """Return the means of the 20 values around each, near the ends fewer."""
+    parts = [values[max(0, i - 10) : i + 10] for i in range(len(values))]
     return [float(sum(part) / len(part)) for part in parts]
 
 
@@ -167,56 +167,60 @@ def distilled_runs() -> dict[str, list[dict]]:
     return {n: [run for run in runs if run["target"] == n] for n in TARGETS}
 
 
-def distill_here(teacher, steps: int) -> dict[str, tuple[float, float]]:
+def distill_here(steps: int) -> dict[str, tuple[float, float]]:
     """Run the first steps of seed 0 again, on one thread.
 
-    Returns by target the loss and the divergence on the held-out texts.
+    steps: as many as one number of the shipped curves is the mean of.
+
+    Returns by target the mean loss of these steps: here, and as shipped.
     """
     recipe, found = distill_recipe(), {}
-    texts = recipe.alternatives.held_out_rows(teacher.tokenizer)
     threads = torch.get_num_threads()
     try:
-        for target in TARGETS:
-            student, _ = recipe.run(target, 0, recipe.STEPS, until=steps)
-            found[target] = recipe.measure(teacher, student, texts)
+        for target, (shipped, *_) in distilled_runs().items():
+            _, again = recipe.run(target, 0, recipe.STEPS, until=steps)
+            found[target] = again["loss"][0], shipped["loss"][0]
     finally:
         torch.set_num_threads(threads)
     return found
 
 
-def print_distilled() -> None:
-    """Print the seeds' last losses and divergences of the shipped runs."""
-    for target, runs in distilled_runs().items():
-        for key in ("held_out", "divergence"):
-            last = " ".join(f"{run[key][-1]:.3f}" for run in runs)
-            print(f"{target:8} {key.replace('_', '-'):10}  {last}")
-
-
-def distillation(teacher_loss, steps, here):
-    """Draw the shipped runs, and the first `steps` of those run here.
-
-    here: by target the loss and the divergence on the held-out texts.
-    """
+def _steps(run):
+    """Return the steps at which a shipped run was measured."""
     every = json.loads(RUNS.read_text(encoding="utf-8"))["about"]["every"]
-    _, axes = panels(3.1, 2)
-    for i, (ax, key) in enumerate(zip(axes, ("held_out", "divergence"))):
-        for target, runs in distilled_runs().items():
-            style = dict(color=COLOURS[TARGETS[target]], lw=1.2)
-            for run in runs:
-                xs = range(0, every * len(run[key]), every)
-                label = target if run is runs[0] else None
-                ax.plot(xs, run[key], "o-", ms=3, label=label, **style)
-            start, end = runs[0][key][0], here[target][i]
-            ax.plot([0, steps], [start, end], ":", **style)
-            ax.plot(steps, end, "D", mec="black", ms=6, **style)
+    return [every * i for i in range(len(run["held_out"]))]
+
+
+def print_distilled(**at) -> None:
+    """Print what the shipped runs have, seed by seed: target=[step, …]."""
+    print("                   held-out           divergence")
+    for target, runs in distilled_runs().items():
+        for step in at[target]:
+            i = _steps(runs[0]).index(step)
+            pair = (
+                " ".join(f"{run[key][i]:.3f}" for run in runs)
+                for key in ("held_out", "divergence")
+            )
+            print(f"{target:7} step {step}  ", *pair, sep="  ")
+
+
+def distillation(teacher_loss):
+    """Draw the held-out losses of the shipped runs, by step and by time."""
+    _, axes = panels(3.1, 2, sharey=True)
+    for target, runs in distilled_runs().items():
+        style = dict(color=COLOURS[TARGETS[target]], lw=1.2, ms=3)
+        for run in runs:
+            label = target if run is runs[0] else None
+            steps = _steps(run)
+            minutes = [run["minutes"] * step / steps[-1] for step in steps]
+            for ax, xs in zip(axes, (steps, minutes)):
+                ax.plot(xs, run["held_out"], "o-", label=label, **style)
     left, right = axes
-    left.plot([], [], "wD", mec="black", ms=6, label="trained here")
-    mark_y(left, teacher_loss, "the teacher", end=True, dy=-2)
-    log_axis(right, "y", [0.03, 0.1, 0.3, 1])
-    finish(left, "Held-out texts", "step", LOSS, ylim=(0.7, 1.5))
-    left.legend(title="learned from", frameon=False, fontsize=9)
-    y = "divergence (nats a token)"
-    return finish(right, "From the teacher", "step", y)
+    for ax in axes:
+        mark_y(ax, teacher_loss, "the teacher", end=True, dy=-2)
+    right.legend(title="learned from", frameon=False, fontsize=9)
+    finish(left, "At equal steps", "step", LOSS, ylim=(0.75, 1.15))
+    return finish(right, "At equal time", "minutes of one thread")
 
 
 # -- memory ------------------------------------------------------------------

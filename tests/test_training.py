@@ -137,7 +137,7 @@ def test_bfloat16_rounds_a_likely_label_to_no_loss():
     """Appendix A says so: the slope p - 1 is 0 too."""
     for dtype, stops in ((torch.float32, False), (torch.bfloat16, True)):
         z = torch.tensor([7.0, 0.0], dtype=dtype).requires_grad_()
-        loss = -z.softmax(-1)[0].log()
+        loss = z.logsumexp(-1) - z[0]
         loss.backward()
         assert (loss == 0) == (z.grad[0] == 0) == stops
 
@@ -253,18 +253,17 @@ def test_bytes_that_autograd_keeps():
 # -- distillation ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("temperature", [1.0, 4.0])
-def test_distillation_is_smallest_at_the_teacher(temperature):
+def test_distillation_is_smallest_at_the_teacher():
     generator = torch.Generator().manual_seed(0)
     theirs, z = 2 * torch.randn(2, 3, 5, 20, generator=generator)
     z.requires_grad_()
-    loss = distillation_loss(z, theirs, temperature)
+    loss = distillation_loss(z, theirs)
     (slope,) = torch.autograd.grad(loss, z)
-    p, q = ((each / temperature).softmax(-1) for each in (z, theirs))
-    expected = (p - q) * temperature / 15  # 15 positions
+    p, q = z.softmax(-1), theirs.softmax(-1)
+    expected = (p - q) / 15  # 15 positions
     assert torch.allclose(slope, expected, atol=1e-6)
-    least = distillation_loss(theirs, theirs, temperature)
-    gap = F.kl_div(p.log(), q, reduction="sum") / 15 * temperature**2
+    least = distillation_loss(theirs, theirs)
+    gap = F.kl_div(p.log(), q, reduction="sum") / 15
     assert (loss - least).item() == pytest.approx(gap.item(), rel=1e-4)
 
 
