@@ -1,6 +1,12 @@
-"""Pictures, widgets and checks of notebook A."""
+"""Pictures, widgets, measuring and checks of notebook A."""
 
+import importlib
+import json
+import sys
 import textwrap
+import weakref
+from collections import Counter
+from unittest.mock import patch
 
 import ipywidgets as ipw
 import numpy as np
@@ -8,6 +14,9 @@ import torch
 import torch.nn.functional as F
 from IPython.display import HTML, DisplayHandle
 from matplotlib.patches import Rectangle
+from torch.autograd.graph import saved_tensors_hooks
+
+from llamalib.load import ROOT
 
 from .charts import (
     add_legend,
@@ -26,7 +35,6 @@ from .play import Play, token_texts
 from .theme import (
     COLOURS,
     alt_text,
-    array,
     canvas,
     image_tag,
     legible,
@@ -80,31 +88,6 @@ def label_rows(rows):
     return finish(ax, x="position", xticks=range(T), **limits)
 
 
-def logit_gradient(names, probs, gradient, label):
-    """Draw n tokens' probabilities, and the loss's slope in their logits."""
-    _, (left, right) = panels(3.2, 2)
-    ranked_bars(left, names, probs, "probability")
-    tones = ["key" if slope > 0 else "query" for slope in gradient]
-    ranked_bars(right, names, gradient, tones)
-    right.axvline(0, color=COLOURS["other"], lw=0.8)
-    right.tick_params(labelleft=False)
-    finish(left, f"Expected; the label is {visible(label)}", "probability p")
-    down = "Blue logits go up, orange ones down"
-    return finish(right, down, "gradient: p, and p − 1 at the label")
-
-
-def step_sizes(rates, steps):
-    """Draw learning rates, and lengths of AdamW's steps by name."""
-    _, (left, right) = panels(2.9, 2)
-    left.plot(*_by_step(rates), color=LEARNED, lw=2)
-    xs = range(1, 1 + len(next(iter(steps.values()))))
-    lines(right, steps, ((LEARNED, "-"), (LEARNED, "--")), xs)
-    low = dict(x="step", ylim=(0, None))
-    finish(left, "Warm-up, then half a cosine", y="learning rate", **low)
-    low |= dict(y="step / learning rate", legend="best")
-    return finish(right, "A gradient that stays the same", **low)
-
-
 def _by_step(values):
     """Return the steps 1 … n, and n values."""
     return range(1, len(values) + 1), values
@@ -141,8 +124,8 @@ def _with_mean(ax, xs, values, levels, name=""):
 
 
 def running_mean(values):
-    """Return, for each value, the mean of the 20 that end there, or fewer."""
-    parts = [values[max(0, i - 19) : i + 1] for i in range(len(values))]
+    """Return the means of the 20 values around each, near the ends fewer."""
+    parts = [values[max(0, i - 10) : i + 10] for i in range(len(values))]
     return [float(sum(part) / len(part)) for part in parts]
 
 
@@ -164,20 +147,122 @@ def overfitting(runs):
     return fig
 
 
-def heads_by_step(steps, weights, losses):
-    """Draw (n, L, H) weights that look back, and n losses by name."""
-    _, (left, right) = panels(3.1, 2)
-    H, flat = weights.shape[-1], array(weights).reshape(len(steps), -1)
-    order = flat[-1].argsort()[::-1]  # (L·H,) the largest last weight first
-    left.plot(steps, flat[:, order[2:]], color=GREY, lw=1)
-    best = {f"layer {i // H}, head {i % H}": flat[:, i] for i in order[:2]}
-    # the second line is dashed: it may cover the first
-    lines(left, best, (("attention", "-"), ("probability", "--")), steps)
-    lines(right, losses, ((HELD, "o-"), (HELD, "s--")), steps, ms=4)
-    weight, low = "weight on the label's\nearlier occurrences", dict(ylim=0)
-    each = f"Each of the {len(order)} heads", "step", weight
-    finish(left, *each, **low, legend="upper left")
-    return finish(right, "Held-out texts", "step", LOSS, **low, legend="best")
+# -- distillation: shipped runs, and their first steps again ------------------
+
+RUNS = ROOT / "data" / "distilled.json"
+TARGETS = {"labels": "token", "teacher": "probability"}  # learned from
+
+
+def distill_recipe():
+    """Return the module data/recipe/distill.py."""
+    folder = str(ROOT / "data" / "recipe")
+    with patch.object(sys, "path", [folder, *sys.path]):
+        return importlib.import_module("distill")
+
+
+def distilled_runs() -> dict[str, list[dict]]:
+    """Return the shipped runs by target, in the order of seeds."""
+    runs = json.loads(RUNS.read_text(encoding="utf-8"))["runs"]
+    runs.sort(key=lambda run: run["seed"])
+    return {n: [run for run in runs if run["target"] == n] for n in TARGETS}
+
+
+def distill_here(steps: int) -> dict[str, tuple[float, float]]:
+    """Run the first steps of seed 0 again, on one thread.
+
+    steps: as many as one number of the shipped curves is the mean of.
+
+    Returns by target the mean loss of these steps: here, and as shipped.
+    """
+    recipe, found = distill_recipe(), {}
+    threads = torch.get_num_threads()
+    try:
+        for target, (shipped, *_) in distilled_runs().items():
+            _, again = recipe.run(target, 0, recipe.STEPS, until=steps)
+            found[target] = again["loss"][0], shipped["loss"][0]
+    finally:
+        torch.set_num_threads(threads)
+    return found
+
+
+def _steps(run):
+    """Return the steps at which a shipped run was measured."""
+    every = json.loads(RUNS.read_text(encoding="utf-8"))["about"]["every"]
+    return [every * i for i in range(len(run["held_out"]))]
+
+
+def print_distilled(**at) -> None:
+    """Print what the shipped runs have, seed by seed: target=[step, …]."""
+    print("                   held-out           divergence")
+    for target, runs in distilled_runs().items():
+        for step in at[target]:
+            i = _steps(runs[0]).index(step)
+            pair = (
+                " ".join(f"{run[key][i]:.3f}" for run in runs)
+                for key in ("held_out", "divergence")
+            )
+            print(f"{target:7} step {step}  ", *pair, sep="  ")
+
+
+def distillation(teacher_loss):
+    """Draw the held-out losses of the shipped runs, by step and by time."""
+    _, axes = panels(3.1, 2, sharey=True)
+    for target, runs in distilled_runs().items():
+        style = dict(color=COLOURS[TARGETS[target]], lw=1.2, ms=3)
+        for run in runs:
+            label = target if run is runs[0] else None
+            steps = _steps(run)
+            minutes = [run["minutes"] * step / steps[-1] for step in steps]
+            for ax, xs in zip(axes, (steps, minutes)):
+                ax.plot(xs, run["held_out"], "o-", label=label, **style)
+    left, right = axes
+    for ax in axes:
+        mark_y(ax, teacher_loss, "the teacher", end=True, dy=-2)
+    right.legend(title="learned from", frameon=False, fontsize=9)
+    finish(left, "At equal steps", "step", LOSS, ylim=(0.75, 1.15))
+    return finish(right, "At equal time", "minutes of one thread")
+
+
+# -- memory ------------------------------------------------------------------
+
+
+class Kept:
+    """A tensor that autograd keeps; it can be watched as it is freed."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def most_kept(run, model) -> int:
+    """Return the most bytes that autograd keeps at once while run() runs.
+
+    Memory that several tensors share counts once, the weights not at all.
+    """
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    users, now, most = Counter(), 0, 0
+
+    def free(place, size):
+        nonlocal now
+        users[place] -= 1
+        now -= 0 if users[place] else size
+
+    def pack(tensor):
+        nonlocal now, most
+        storage = tensor.untyped_storage()
+        place, kept = storage.data_ptr(), Kept(tensor)
+        if place not in weights:
+            now += 0 if users[place] else storage.nbytes()
+            users[place] += 1
+            most = max(most, now)
+            weakref.finalize(kept, free, place, storage.nbytes())
+        return kept
+
+    with saved_tensors_hooks(pack, lambda kept: kept.tensor):
+        run()
+    return most
+
+
+# -- the widget --------------------------------------------------------------
 
 
 def snapshot(over, sample, names, probs, weights, labels, head):
@@ -250,32 +335,86 @@ def check_1(same_text_mask):
         agree(same_text_mask(row, begin), right, mistakes)
 
 
-@exercise(2, expects="a tensor with one number")
-def check_2(loss_of_parts):
-    g, (V, more) = draws(3), vary((7, 0), (5, 2), (9, 1), (4, 3))
-    parts, sums, counts = [], [], [11, 2, 0, 5]
-    for (B, T), n in zip(((2, 6), (3, 4), (1, 5), (2, 3)), counts):
-        T += more
-        z = 3 * torch.randn(B, T, V, generator=g)
-        y = torch.randint(V, (B, T), generator=g)
-        y.view(-1)[torch.randperm(B * T, generator=g)[n:]] = NONE
-        parts.append((z.requires_grad_(), y))
-        flat = z.flatten(0, 1), y.flatten()
-        sums.append(F.cross_entropy(*flat, reduction="sum").item())
-    for some in ([0, 1], [3], [0, 1, 2, 3]):
-        total, n = (sum(x[i] for i in some) for x in (sums, counts))
-        means = [sums[i] / counts[i] for i in some if counts[i]]
-        every, given = sum(means), [parts[i] for i in some]
-        mistakes = [
-            ("a mean of means: few labels count too much", every / len(means)),
-            ("a mean of means, one of them 0", every / len(some)),
-            ("you divide by all positions: only labels count",
-             total / sum(y.numel() for _, y in given)),
-            ("this is the sum; expected the mean", total),
-            ("this is a sum of means", every),
-            ("nan: a part without a label has no mean", torch.nan),
-        ]  # fmt: skip
-        found = loss_of_parts(given)
-        agree(found, total / n, mistakes)
-        if not getattr(found, "requires_grad", False):
-            raise Wrong("the number is right, but backward cannot reach it")
+class Small(torch.nn.Module):
+    """Logits (B, T, V) of tokens, from each token alone."""
+
+    def __init__(self, V, g):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(V, 16, generator=g))
+        self.middle = torch.nn.Parameter(torch.randn(64, 16, generator=g))
+        self.out = torch.nn.Parameter(torch.randn(V, 64, generator=g) / 8)
+
+    def forward(self, tokens):
+        return torch.tanh(self.table[tokens] @ self.middle.T) @ self.out.T
+
+    def slopes(self):
+        """Return all gradients in a row, 0 where there is none."""
+        each = [torch.zeros_like(p) if p.grad is None else p.grad
+                for p in self.parameters()]  # fmt: skip
+        return torch.cat([grad.flatten() for grad in each])
+
+
+@exercise(2, expects="a number")
+def check_2(backward_in_parts):
+    g, (V, more) = draws(3), vary((50, 0), (40, 2), (60, 1), (45, 3))
+    model, counts = Small(V, g), [30, 9, 0, 22]
+    parts, sums, slopes = [], [], []
+    for B, n in zip((4, 3, 2, 3), counts):
+        shape = B, 12 + more
+        tokens, y = torch.randint(V, (2, *shape), generator=g)
+        y.view(-1)[torch.randperm(y.numel(), generator=g)[n:]] = NONE
+        parts.append((tokens, y))
+        model.zero_grad()
+        flat = model(tokens).flatten(0, 1), y.flatten()
+        loss = F.cross_entropy(*flat, reduction="sum")
+        loss.backward()
+        sums.append(loss.item())
+        slopes.append(model.slopes())
+    for some in ([0, 1], [3, 2], [0, 1, 2, 3]):
+        n = sum(counts[i] for i in some)
+        positions = sum(parts[i][1].numel() for i in some)
+        full = [i for i in some if counts[i]]
+        found = []
+
+        def keep(*some):
+            model.zero_grad()
+            some = [parts[i] for i in some]
+
+            def run():
+                found.append(backward_in_parts(model, some))
+
+            return most_kept(run, model)
+
+        alone = max(keep(i) for i in full)
+        kept = keep(*some)
+        for each, what in ((sums, None), (slopes, "the gradient")):
+            total = sum(each[i] for i in some)
+            means = sum(each[i] / counts[i] for i in full)
+            mistakes = [
+                ("each part has its own mean: few labels count too much",
+                 means / len(full)),
+                ("each part has its own mean, one of them 0",
+                 means / len(some)),
+                ("you divide by all positions: only labels count",
+                 total / positions),
+                ("you never divide by the number of labels", total),
+                ("you divide by each part's own number of labels", means),
+                ("nan: a part without a label has no mean", total * torch.nan),
+            ]  # fmt: skip
+            result = found[-1]
+            if what:
+                result = model.slopes()
+                last = each[some[-1]] / n
+                mistakes += [
+                    ("no parameter has a gradient", 0 * total),
+                    ("only the last part's gradient is left: they add up",
+                     last),
+                ]  # fmt: skip
+            agree(result, total / n, mistakes, what=what or "the result")
+        if kept > 1.4 * alone:
+            raise Wrong(
+                "loss and gradients are right, but all parts are kept at "
+                "once: call backward after each part"
+            )
+        if getattr(found[-1], "requires_grad", False):
+            raise Wrong("it returns a tensor with a graph: use item()")

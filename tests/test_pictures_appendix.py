@@ -15,7 +15,7 @@ from lessons import nC_mixture_of_experts as nbC
 from lessons import nD_long_context as nbD
 from lessons import nE_tensor_parallel as nbE
 from lessons import nF_heads as nbF
-from lessons.theme import visible
+from lessons.theme import COLOURS, visible
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
 from llamalib.load import tensor_shapes
 from llamalib.probe import record
@@ -155,6 +155,19 @@ def test_every_step_and_head_shows_its_own_snapshot():
         assert widths == pytest.approx(top.values.tolist())
         names = [llama.tokenizer.decode([i]) for i in top.indices.tolist()]
         assert texts(bars.get_yticklabels()) == list(map(visible, names))
+
+
+def test_a_distillation_shows_every_run_by_step_and_by_time():
+    fig = nbA.distillation(0.8)
+    for ax, last in zip(fig.axes, ("steps", "minutes")):
+        drawn_ys = [list(line.get_ydata()) for line in ax.lines]
+        for target, tone in nbA.TARGETS.items():
+            for run in nbA.distilled_runs()[target]:
+                line = ax.lines[drawn_ys.index(run["held_out"])]
+                assert line.get_color() == COLOURS[tone]
+                first, *_, end = line.get_xdata()
+                assert (first, end) == (0, pytest.approx(run[last]))
+    plt.close(fig)
 
 
 # -- B ----------------------------------------------------------------------
@@ -329,9 +342,10 @@ def test_heads_stay_whole():
 
 
 def test_running_mean():
-    assert nbA.running_mean([1, 3, 5, 7]) == [1, 2, 3, 4]
+    assert nbA.running_mean([1, 3, 5, 7]) == [4] * 4
     assert nbA.running_mean([]) == []
-    assert nbA.running_mean(range(100))[-1] == 89.5  # of 20
+    found = nbA.running_mean(range(100))
+    assert found[0] == 4.5 and found[50] == 49.5 and found[-1] == 94
 
 
 # -- F ----------------------------------------------------------------------

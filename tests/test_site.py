@@ -354,7 +354,7 @@ def test_every_link_within_the_site_answers(folder, address):
 def test_names_lead_to_where_they_are_taught(folder):
     assert "03_rmsnorm.html#c11" in links_of(folder / "05_attention.html")
     training = links_of(folder / "appendix" / "A_training.html")
-    assert "../05_attention.html#5a2af6f9" in training  # attention_weights
+    assert "../05_attention.html#1bb7810d" in training  # attention_maps
 
 
 def search(driver, address, words, found):

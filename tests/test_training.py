@@ -1,5 +1,7 @@
-"""The functions of appendix A: labels, mask, loss, a step, a run, LoRA."""
+"""The functions of appendix A: labels, loss, a step, distillation, LoRA, DPO."""
 
+import json
+import math
 import sys
 
 import pytest
@@ -7,34 +9,25 @@ import torch
 import torch.nn.functional as F
 
 import llamalib
-from llamalib import causal_mask, replaced
+from lessons import nA_training as lesson
+from llamalib import attention_weights, causal_mask, replaced
 from llamalib.load import ROOT
-from tests.helpers import (
-    random_ids,
-    random_llama,
-    small_ranks,
-)
+from tests.helpers import random_ids, random_llama
 from tests.taught import taught
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))
 
 import train  # noqa: E402
 
-IGNORE, pad_rows, next_token_labels, training_mask = taught(
-    "A_training",
-    "IGNORE",
-    "pad_rows",
-    "next_token_labels",
-    "training_mask",
+IGNORE, pad_rows, next_token_labels = taught(
+    "A_training", "IGNORE", "pad_rows", "next_token_labels"
 )
-next_token_loss, adamw_step, clip_by_norm, learning_rate = taught(
-    "A_training",
-    "next_token_loss",
-    "adamw_step",
-    "clip_by_norm",
-    "learning_rate",
+next_token_loss, adamw_step, learning_rate = taught(
+    "A_training", "next_token_loss", "adamw_step", "learning_rate"
 )
-Compact, LoRA = taught("A_training", "CompactTokenizer", "LoRA")
+distillation_loss, LoRA, answer_log_prob, dpo_loss = taught(
+    "A_training", "distillation_loss", "LoRA", "answer_log_prob", "dpo_loss"
+)
 END = 99
 
 # -- labels ------------------------------------------------------------------
@@ -85,31 +78,38 @@ def test_labels_are_those_of_document_004s_collator():
         assert torch.equal(next_token_labels(tokens, found, 51), theirs)
 
 
-# -- mask --------------------------------------------------------------------
+def labels_of_004(tokens, lengths, end_id):
+    """Return what document 004's gen_labels gives, with its gaps filled."""
+    T = tokens.shape[1]
+    padded = torch.arange(T) >= lengths[:, None]  # (B, T)
+    rolled = tokens.masked_fill(padded, IGNORE).roll(-1, dims=1)  # (B, T)
+    for row in rolled:
+        n = T - int((row == IGNORE).sum())  # all it knows of the length
+        row[-1] = end_id if n == T else IGNORE
+        row[n - 1] = end_id
+    return rolled
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_padding_changes_no_logit(side):
-    """At the right the causal mask is enough; at the left it is not."""
-    llama = random_llama()
+def test_document_004_ends_a_text_that_was_cut():
+    rows = [random_ids(n, seed=n).tolist() for n in (2, 4, 9)]
+    whole, found = pad_rows(rows, most=20)
+    ours = next_token_labels(whole, found, END)
+    assert torch.equal(labels_of_004(whole, found, END), ours)
+    cut, found = pad_rows(rows, most=4)
+    theirs = labels_of_004(cut, found.clamp(max=4), END)
+    ours = next_token_labels(cut, found, END)
+    differ = (theirs != ours).nonzero().tolist()
+    assert differ == [[2, 3]]  # the last position of the text that was cut
+    assert theirs[2, 3] == END and ours[2, 3] == IGNORE
 
-    def logits(tokens, mask):
-        # without rotations, padding at the left moves no angle
-        still = dict(apply_rotary_emb=lambda xq, xk, freqs_cis: (xq, xk))
-        with replaced(causal_mask=lambda *_, **__: mask, **still):
-            return llama(tokens)
 
-    ids, padding = random_ids(5), torch.tensor([7, 7, 7])
-    alone = logits(ids, causal_mask(5))
-    order = (ids, padding) if side == "right" else (padding, ids)
-    tokens = torch.cat(order)[None]
-    real = torch.tensor([[1, 1, 1, 1, 1, 0, 0, 0]]).bool()
-    real = real if side == "right" else real.flip(1)
-    masked = logits(tokens, training_mask(real))
-    assert torch.allclose(masked[real], alone, atol=1e-4)
-    causal = logits(tokens, causal_mask(8))
-    same = torch.allclose(causal[real], alone, atol=1e-4)
-    assert same == (side == "right")
+def test_document_004s_mask_leaves_nothing_to_padding_at_the_left():
+    x = torch.zeros(1, 5, 1, 2)  # (B, T, H, hd)
+    for real, n_nan in (([1, 1, 1, 0, 0], 0), ([0, 0, 1, 1, 1], 2)):
+        hidden = ~torch.tensor(real).bool().repeat(5, 1)  # (T, S)
+        mask = causal_mask(5).masked_fill(hidden, -torch.inf)
+        weights = attention_weights(x, x, mask)  # (B, H, T, T)
+        assert weights.isnan().all(-1).sum() == n_nan
 
 
 # -- the loss ----------------------------------------------------------------
@@ -131,6 +131,15 @@ def test_loss_is_pytorchs(dtype):
     large = next_token_loss(logits.float() + 1000, labels)
     assert large.item() == pytest.approx(expected.item(), rel=1e-3)
     assert next_token_loss(logits, labels * 0 + IGNORE).isnan()
+
+
+def test_bfloat16_rounds_a_likely_label_to_no_loss():
+    """Appendix A says so: the slope p - 1 is 0 too."""
+    for dtype, stops in ((torch.float32, False), (torch.bfloat16, True)):
+        z = torch.tensor([7.0, 0.0], dtype=dtype).requires_grad_()
+        loss = z.logsumexp(-1) - z[0]
+        loss.backward()
+        assert (loss == 0) == (z.grad[0] == 0) == stops
 
 
 # -- a step ------------------------------------------------------------------
@@ -155,21 +164,6 @@ def test_adamw_is_pytorchs():
         assert torch.allclose(weight, theirs, rtol=1e-5, atol=1e-6), step
 
 
-@pytest.mark.parametrize("most", [0.01, 1.0, 1e9])
-def test_clipping_is_pytorchs(most):
-    parameters = [torch.nn.Parameter(torch.zeros(n, 3)) for n in (2, 5)]
-    for i, p in enumerate(parameters):
-        p.grad = torch.arange(p.numel()).float().view_as(p) - i
-    grads = [p.grad.clone() for p in parameters]
-    clipped, norm = clip_by_norm(iter(grads), most)
-    expected = torch.nn.utils.clip_grad_norm_(parameters, most)
-    assert norm.item() == pytest.approx(expected.item(), rel=1e-6)
-    for p, ours in zip(parameters, clipped):
-        assert torch.allclose(p.grad, ours, rtol=1e-6)
-    if most == 1e9:
-        assert all(torch.equal(a, b) for a, b in zip(grads, clipped))
-
-
 def test_learning_rate():
     rates = [learning_rate(step, 50, 0.1, 10) for step in range(50)]
     assert rates[0] == pytest.approx(0.01)
@@ -191,31 +185,103 @@ def test_the_recipes_optimizer_spares_the_norms():
     assert len(norms["params"]) == 2 * llama.config.n_layers + 1
 
 
-# -- a tokenizer with fewer ids ----------------------------------------------
+# -- what document 001 says of norms -----------------------------------------
 
 
-def test_compact_tokenizer():
-    tokenizer = llamalib.Tokenizer(small_ranks())
-    raw = [tokenizer.encode(s, bos=True, eos=False) for s in ("abba", "cab")]
-    small = Compact(tokenizer, raw)
-    used = sorted({i for row in raw for i in row} | {tokenizer.eos_id})
-    assert small.old == used and small.vocab_size == len(used)
-    assert small.old[small.bos_id] == tokenizer.bos_id
-    assert small.stop_tokens == {small.eos_id}
-    ids = small.encode("abba", bos=True, eos=True)
-    assert [small.old[i] for i in ids] == [*raw[0], tokenizer.eos_id]
-    assert small.decode(ids[1:-1]) == "abba"
-    with pytest.raises(ValueError, match="has the tokens of 'z'"):
-        small.encode("abz", bos=False, eos=False)
-    tokenizer.eos_id = None
-    with pytest.raises(ValueError, match="no begin or no end token"):
-        Compact(tokenizer, raw)
+def gradients(factor, depth):
+    """Return the norms of the gradients of a fresh model's wv, by layer."""
+    torch.manual_seed(0)
+    args = llamalib.ModelArgs(
+        dim=64,
+        n_layers=depth,
+        n_heads=4,
+        n_kv_heads=2,
+        vocab_size=500,
+        multiple_of=32,
+        ffn_dim_multiplier=1.0,
+        norm_eps=1e-5,
+        rope_theta=500000.0,
+    )
+    model, tokens = llamalib.Llama(args), random_ids(4, 64, vocab=500)
+    for name, p in model.named_parameters():
+        if name.startswith("layers") and p.dim() > 1:
+            p.data *= factor
+    labels = next_token_labels(tokens, torch.tensor([64] * 4), END)
+    next_token_loss(model(tokens), labels).backward()
+    layers = [layer.attention.wv.weight.grad.norm() for layer in model.layers]
+    return torch.stack(layers)
+
+
+def test_without_norms_gradients_explode_but_do_not_vanish_with_depth():
+    def scaled_only(x, weight, eps=1e-5):
+        return x * weight
+
+    for factor, depth in ((1, 12), (20, 3)):
+        normal = gradients(factor, depth)
+        with replaced(rms_norm=scaled_only):
+            without = gradients(factor, depth)
+        power = (without / normal).log10()
+        if factor == 1:
+            assert power.max() < -3 and without.max() < 2 * without.min()
+        else:
+            assert power.min() > 3
+
+
+# -- memory ------------------------------------------------------------------
+
+
+def test_bytes_that_autograd_keeps():
+    """Shared memory counts once, weights not at all, freed memory no more."""
+    w = torch.nn.Linear(8, 8, bias=False)
+    x = torch.randn(100, 8).requires_grad_()  # so the weight is kept too
+
+    def layer():
+        return (w(x) * torch.ones(100, 8).requires_grad_()).sum()
+
+    one = 100 * 8 * 4
+    assert lesson.most_kept(layer, w) == 3 * one  # x, w(x), the ones
+    assert lesson.most_kept(lambda: w(x).sum() + w(x).sum(), w) == one
+
+    def twice(backward):
+        kept = [layer() for _ in range(2) if not backward]
+        return kept or [layer().backward() for _ in range(2)]
+
+    assert lesson.most_kept(lambda: twice(False), w) == 5 * one
+    assert lesson.most_kept(lambda: twice(True), w) == 3 * one
+
+
+# -- distillation ------------------------------------------------------------
+
+
+def test_distillation_is_smallest_at_the_teacher():
+    generator = torch.Generator().manual_seed(0)
+    theirs, z = 2 * torch.randn(2, 3, 5, 20, generator=generator)
+    z.requires_grad_()
+    loss = distillation_loss(z, theirs)
+    (slope,) = torch.autograd.grad(loss, z)
+    p, q = z.softmax(-1), theirs.softmax(-1)
+    expected = (p - q) / 15  # 15 positions
+    assert torch.allclose(slope, expected, atol=1e-6)
+    least = distillation_loss(theirs, theirs)
+    gap = F.kl_div(p.log(), q, reduction="sum") / 15
+    assert (loss - least).item() == pytest.approx(gap.item(), rel=1e-4)
+
+
+def test_the_shipped_runs_are_of_both_kinds():
+    recipe = lesson.distill_recipe()
+    about = json.loads(lesson.RUNS.read_text(encoding="utf-8"))["about"]
+    for target, runs in lesson.distilled_runs().items():
+        assert [run["seed"] for run in runs] == list(recipe.SEEDS), target
+        for run in runs:
+            assert run["target"] == target and run["steps"] == recipe.STEPS
+            for key in ("held_out", "divergence"):
+                assert len(run[key]) == run["steps"] // about["every"] + 1
 
 
 # -- after pre-training ------------------------------------------------------
 
 
-def test_lora_runs_inside_the_model_and_merges():
+def test_lora_runs_inside_the_model():
     """It begins as its matrices; a gradient reaches the thin ones alone."""
     llama, adapted, merged = random_llama(), random_llama(), random_llama()
     tokens, names = random_ids(2, 7), []
@@ -229,8 +295,8 @@ def test_lora_runs_inside_the_model_and_merges():
     for name in names:
         lora = adapted.get_submodule(name)
         torch.nn.init.normal_(lora.b, std=0.1)
-        merged.set_submodule(name, lora.merged())
-        assert type(merged.get_submodule(name)) is torch.nn.Linear
+        change = lora.scale * lora.b @ lora.a
+        merged.get_submodule(name).weight.data += change
     assert not torch.allclose(adapted(tokens), llama(tokens), atol=1e-2)
     found = adapted(tokens)
     assert torch.allclose(found, merged(tokens), atol=1e-4)
@@ -238,3 +304,24 @@ def test_lora_runs_inside_the_model_and_merges():
     for name, weight in adapted.named_parameters():
         is_thin = name.endswith((".a", ".b"))
         assert (weight.grad is not None) == is_thin, name
+
+
+def test_an_answers_log_prob_is_a_sum_over_its_tokens():
+    llama, tokens = random_llama(), random_ids(2, 7)
+    labels = tokens.roll(-1, dims=1)
+    labels[:, :3] = labels[:, -1] = labels[1, 5] = IGNORE
+    log_p = llama(tokens).log_softmax(-1)
+    for b, places in ((0, (3, 4, 5)), (1, (3, 4))):
+        expected = sum(log_p[b, t, tokens[b, t + 1]].item() for t in places)
+        found = answer_log_prob(llama, tokens, labels)[b].item()
+        assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_dpo_sees_only_the_difference():
+    better, worse = torch.tensor([[-2.0, 1.0], [-12.0, -9.0]])
+    by_hand = -math.log(1 / (1 + math.exp(-1)))  # both differences are 10
+    found = dpo_loss(better, worse, beta=0.1).item()
+    assert found == pytest.approx(by_hand, rel=1e-5)
+    zero = torch.zeros(3)
+    assert dpo_loss(zero, zero).item() == pytest.approx(math.log(2))
+    assert dpo_loss(worse, better, beta=0.1) > math.log(2)

@@ -11,9 +11,17 @@ def same_text_mask(ids, begin_id):
     return torch.block_diag(*blocks)
 
 
-# %% exercise 2: as one large batch
-def loss_of_parts(parts):
-    z = torch.cat([z.flatten(0, 1) for z, _ in parts])
-    y = torch.cat([y.flatten() for _, y in parts])
-    log_p = z.log_softmax(-1)[y != -100]
-    return -log_p.gather(1, y[y != -100][:, None]).sum() / (y != -100).sum()
+# %% exercise 2: softmax minus one-hot by hand, and no part without labels
+def backward_in_parts(model, parts):
+    n = sum(int((y != -100).sum()) for _, y in parts)
+    loss = 0
+    for tokens, y in parts:
+        asked = y != -100
+        if not asked.any():
+            continue
+        z = model(tokens)[asked]
+        p = z.detach().softmax(-1)
+        one_hot = torch.nn.functional.one_hot(y[asked], p.shape[-1])
+        z.backward((p - one_hot) / n)
+        loss -= (p * one_hot).sum(-1).log().sum() / n
+    return loss
