@@ -54,7 +54,8 @@ def last_pair(pair=(3.0, 4.0)) -> Play:
 
 
 FILE = Path(__file__).with_name("documents.json")
-# places of claims; slips, settled here or (linked) in another notebook
+# places of claims; slips, settled here or (linked) in another notebook;
+# labels: which item of a row a verdict is about
 DOCUMENTS = json.loads(FILE.read_text("utf-8"))
 
 
@@ -68,7 +69,7 @@ def verdicts(names: str) -> str:
     found = {}
     for name in names.split():
         if name in DOCUMENTS["misprints"]:
-            verdict = "wrong"
+            verdict = "misprint"
         else:
             kinds = "slips", "linked", "without"
             verdict = next(
@@ -76,14 +77,21 @@ def verdicts(names: str) -> str:
                 for kind in kinds
                 if name in DOCUMENTS[kind]
             )
-        found.setdefault(verdict, set()).add(section.get(name, "11"))
-    words = []
-    for verdict in ("wrong", "partly", "open", "right"):
-        if verdict in found:
-            numbers = ", ".join(sorted(found[verdict], key=int))
-            mark = f"**{verdict}**" if verdict == "wrong" else verdict
-            words.append(f"{mark}: {numbers}")
-    return "; ".join(words)
+        about = DOCUMENTS["labels"].get(name)
+        words = section.get(name, "11") + (f" ({about})" if about else "")
+        found.setdefault(verdict, []).append(words)
+    marks = {
+        "wrong": "**wrong**",
+        "partly": "partly",
+        "misprint": "*misprint*",
+        "open": "open",
+        "right": "right",
+    }
+    return "; ".join(
+        f"{mark}: {', '.join(found[verdict])}"
+        for verdict, mark in marks.items()
+        if verdict in found
+    )
 
 
 @exercise(1, expects="the name of a formula")
