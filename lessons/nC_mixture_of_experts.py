@@ -72,26 +72,35 @@ def errors_by_rate(student: str) -> dict[float, list[float]]:
     return errors
 
 
+def rises_at_best(student: str) -> list[float]:
+    """Return how far the next-token loss rises at the best rate, by seed."""
+    found, errors = longer_runs(), errors_by_rate(student)
+    best = min(errors, key=lambda rate: sum(errors[rate]))
+    chosen = [run for run in found["runs"]
+              if (run["student"], run["rate"]) == (student, best)]  # fmt: skip
+    return [run["next_token_loss"] - found["intact"] for run in chosen]
+
+
 def print_longer_runs() -> None:
-    """Print mean errors by rate; errors and next-token losses at the best."""
+    """Print mean errors by rate; errors and loss's rises at the best."""
     found = longer_runs()
-    runs, losses = found["runs"], []
     head = "".join(f"{rate:7.0%}" for rate in errors_by_rate("mixture"))
     print(f"{found['steps']:5,} steps    rate{head}   best rate, each seed")
-    for student in dict.fromkeys(run["student"] for run in runs):
+    students = list(dict.fromkeys(run["student"] for run in found["runs"]))
+    for student in students:
         errors = errors_by_rate(student)
-        means = {rate: sum(each) / len(each) for rate, each in errors.items()}
-        best = min(means, key=means.get)
-        line = "".join(f"{mean:7.3f}" for mean in means.values())
-        line += "   " + " ".join(f"{error:.3f}" for error in errors[best])
+        means = [sum(each) / len(each) for each in errors.values()]
+        line = "".join(f"{mean:7.3f}" for mean in means)
+        line += "   " + " ".join(
+            f"{e:.3f}" for e in min(errors.values(), key=sum)
+        )
         print(f"{student:19}{line}")
-        which = student, best
-        losses += [run["next_token_loss"] for run in runs
-                   if (run["student"], run["rate"]) == which]  # fmt: skip
-    print(f"next-token loss: teacher {found['intact']:.3f},", end=" ")
-    print(f"no network in its place {found['without']:.3f},")
-    print(f"students at their best rates {min(losses):.3f}", end=" ")
-    print(f"to {max(losses):.3f}")
+    print("rise of the next-token loss at the best rate, each seed")
+    for student in students:
+        rises = " ".join(f"{rise:.4f}" for rise in rises_at_best(student))
+        print(f"{student:19} {rises}")
+    gap = found["without"] - found["intact"]
+    print(f"{'no network':19} {gap:.4f}")
 
 
 def exchanged(tables):

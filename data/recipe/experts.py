@@ -3,7 +3,8 @@
     python data/recipe/experts.py            # all runs that are missing
 
 A student is a mixture of eight pieces of the pocket Llama's middle network,
-or a narrow network of two. The script runs the notebook's own cells up to its
+with a router that learns or a random one that stays, or a narrow network of
+two pieces. The script runs the notebook's own cells up to its
 training, so texts, students and training are the notebook's. Every finished
 run is added to data/experts.json, so the same command continues.
 """
@@ -26,7 +27,7 @@ FILE = ROOT / "data" / "experts.json"
 POCKET = ROOT / "data" / "pocket-llama"
 NOTEBOOK = ROOT / "notebooks" / "appendix" / "C_mixture_of_experts.ipynb"
 STEPS, RATES, SEEDS = 1000, (0.02, 0.04, 0.08, 0.16, 0.32), (0, 1, 2)
-STUDENTS = "mixture", "collapsed", "narrow network"
+STUDENTS = "mixture", "collapsed", "narrow network", "fixed router"
 
 
 def notebook() -> dict:
@@ -81,7 +82,13 @@ def next_token_loss(c: dict, forward=None) -> float:
 def run(c: dict, student: str, rate: float, seed: int, steps: int) -> dict:
     """Train a student; return what experts.json has of it."""
     start, weights = time.process_time(), begin(c, student, seed)
-    error, _ = c["train"](weights, seed=seed, steps=steps, rate=rate)
+    route = c["route"]
+    if student == "fixed router":  # no gradient: Adam leaves it as it is
+        c["route"] = lambda x, router, k: route(x, router.detach(), k)
+    try:
+        error, _ = c["train"](weights, seed=seed, steps=steps, rate=rate)
+    finally:
+        c["route"] = route
     loss = next_token_loss(
         c, lambda x: c["mixture_feed_forward"](x, *weights, c["k"])
     )
