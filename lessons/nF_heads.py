@@ -62,6 +62,9 @@ def stream_parts(sums):
         ax.set_xticks([-1.5, *ticks], ["emb.", *ticks])
         ax.axhline(0, color=COLOURS["other"], lw=0.8)
         charts.finish(ax, name, "layer", label)
+    low, high = zip(*(ax.get_ylim() for ax in axes))
+    for ax in axes:  # one scale for all
+        ax.set_ylim(min(low), max(high))
     return charts.figure_legend(fig, "outside lower center")
 
 

@@ -173,12 +173,13 @@ def capitals(pocket, heads):
 
 
 def test_no_single_head_is_needed_for_the_capitals(pocket):
-    """Question 4: but without nine of them no capital is left."""
+    """Question 4: without nine none is left, without five of these 4."""
     c = pocket.config
     single = [(i, h) for i in range(c.n_layers) for h in range(c.n_heads)]
     assert all(capitals(pocket, [head]) == 8 for head in single)
     lookers = [*single[24:28], (5, 1), (5, 2), (5, 4), (5, 5), (5, 6)]
     assert capitals(pocket, lookers) == 0
+    assert capitals(pocket, lookers[4:]) == 4
 
 
 def test_a_probe_fits_any_hundred_vectors():
