@@ -40,12 +40,13 @@ def loss_by_bits(points):
     """Draw losses added: how to {name: (bits, nats, standard error)}.
 
     A name is written once: at its first point, or left of its last one if
-    another code is near on the right. Points of one name have the same
-    bits: a dotted line joins them.
+    another code is near on the right; below it if a bar is in the way on
+    the left. Points of one name have the same bits: a dotted line joins
+    them.
     """
     _, ax = canvas(4.6)
     looks, places = zip(("plain", "query", "key"), "osD"), {}
-    named_at = set()
+    named_at, bars = set(), []
     for (how, named), (tone, mark) in zip(points.items(), looks):
         bits, losses, errors = zip(*named.values())
         style = dict(fmt=mark, color=COLOURS[tone], capsize=3, label=how)
@@ -54,12 +55,18 @@ def loss_by_bits(points):
         ax.errorbar(bits, losses, errors, **style)
         for name, (x, y, _) in named.items():
             places.setdefault(name, (x, []))[1].append(y)
+        bars += named.values()
     for name, (x, ys) in places.items():
         style = dict(color=COLOURS["other"], ls=":", zorder=0)
         ax.vlines(x, min(ys), max(ys), **style)
-        crowded = any(x < other < 1.04 * x for other, _ in places.values())
-        y, dx, ha = (ys[-1], -9, "right") if crowded else (ys[0], 7, "left")
-        dy, va = (-2, "top") if x in named_at else (1, "bottom")
+        crowded = any(x < other < 1.1 * x for other, _ in places.values())
+        barred = crowded and any(
+            x / 1.2 < other < x and abs(y - ys[-1]) < error
+            for other, y, error in bars
+        )
+        left, below = crowded and not barred, barred or x in named_at
+        y, dx, ha = (ys[-1], -9, "right") if left else (ys[0], 7, "left")
+        dy, va = (-2, "top") if below else (1, "bottom")
         note(ax, x, y, name, dx, dy, ha=ha, va=va, size=9)
         named_at.add(x)
     ax.set_yscale("symlog", linthresh=LINEAR)

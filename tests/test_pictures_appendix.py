@@ -236,6 +236,19 @@ def test_the_chart_s_names_do_not_cross():
     assert places[2:] == [("left", "bottom", 0.002), ("left", "top", 0.001)]
 
 
+def test_a_name_on_the_chart_crosses_no_bar():
+    near = {
+        "a": (4.0, 0.005, 0.001),
+        "b": (4.05, 0.001, 0.001),
+        "c": (4.4, 0.0005, 0.001),  # b's bar is on its left, d on its right
+        "d": (4.5, 0.002, 0.001),
+    }
+    (ax,) = nbB.loss_by_bits({"largest": near}).axes
+    places = [(text.get_ha(), text.get_va()) for text in ax.texts]
+    left, right = ("right", "bottom"), ("left", "bottom")
+    assert places == [left, left, ("left", "top"), right]
+
+
 def test_each_code_has_a_dash_for_each_value():
     (ax,) = nbB.values_of(CODES).axes
     for lines, code in zip(ax.collections, CODES.values()):
