@@ -116,7 +116,8 @@ def test_a_patch_of_heads_changes_their_columns_at_the_end(runs, zero):
     (patch_heads,) = notebook_of(llama, "patch_heads")
     groups, hd = [[(0, 3)], [(1, 0), (1, 7)], []], llama.config.head_dim
     found = patch_heads(base, donor, groups, zero)  # (2, groups)
-    assert found[:, 2].tolist() == [0, 0]
+    # a batch of runs is rounded otherwise than a run alone
+    assert found[:, 2].tolist() == pytest.approx([0, 0], abs=1e-5)
     for i, heads in enumerate(groups[:2]):
         wo, kept = llama.layers[heads[0][0]].attention.wo, []
         hook = wo.register_forward_pre_hook(lambda _, args: kept.append(args))

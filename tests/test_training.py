@@ -212,7 +212,7 @@ def gradients(factor, depth):
     return torch.stack(layers)
 
 
-def test_without_norms_gradients_explode_but_do_not_vanish_with_depth():
+def test_narrow_models_without_norms_explode_only_with_large_matrices():
     def scaled_only(x, weight, eps=1e-5):
         return x * weight
 

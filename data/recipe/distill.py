@@ -122,9 +122,10 @@ def run(target: str, seed: int, steps: int, until: int | None = None):
     return student, found | dict(minutes=round(minutes, 1))
 
 
-def job(target: str, seed: int, steps: int, folder: Path | None) -> dict:
+def job(arguments: tuple) -> dict:
     """Do a run; write its student into the folder, if there is one."""
-    student, found = run(target, seed, steps)
+    *settings, folder = arguments
+    student, found = run(*settings)
     if folder:
         llamalib.save(student.to(torch.bfloat16), folder)
     return found
@@ -137,14 +138,13 @@ def main(argv=None) -> None:
     add("--file", type=Path, default=FILE)
     add("--draft", type=Path, default=DRAFT)
     options = parser.parse_args(argv)
-    found = {"runs": []}
     if options.file.is_file():
         found = json.loads(options.file.read_text(encoding="utf-8"))
     else:
         torch.set_num_threads(1)
         about = dict(kept=KEPT, mean_of=MEAN_OF, every=EVERY, batch=BATCH)
         about |= dict(row=ROW, peak_lr=PEAK_LR, warm_up=WARM_UP)
-        found = dict(about=about, machine=describe_machine("cpu")) | found
+        found = dict(about=about, machine=describe_machine("cpu"), runs=[])
     done = {(each["target"], each["seed"]) for each in found["runs"]}
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         todo = [
@@ -154,15 +154,11 @@ def main(argv=None) -> None:
             if (target, seed) not in done
             for first in [target == "teacher" and seed == SEEDS[0]]
         ]
-        for made in pool.imap_unordered(star, todo):
+        for made in pool.imap_unordered(job, todo):
             found["runs"].append(made)
             alternatives.write(options.file, found)
             last = made["held_out"][-1], made["divergence"][-1]
             print(made["target"], made["seed"], *last, flush=True)
-
-
-def star(arguments):
-    return job(*arguments)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
 
 A student is a mixture of eight pieces of the pocket Llama's middle network,
 with a router that learns or a random one that stays, or a narrow network of
-two pieces. The script runs the notebook's own cells up to its
-training, so texts, students and training are the notebook's. Every finished
-run is added to data/experts.json, so the same command continues.
+two pieces. The script runs the notebook's own cells up to its training, so
+texts, students and training are the notebook's. Every finished run is added
+to data/experts.json, so the same command continues.
 """
 
 import argparse
