@@ -348,7 +348,8 @@ class Explorer {
   // -- loading and running --
   async start() {
     const wish = () => this.fetch_weights();
-    const when_idle = () => (window.requestIdleCallback ?? setTimeout)(wish);
+    // in a frame that is not drawn again, Chromium may never be idle: then after a second
+    const when_idle = () => window.requestIdleCallback?.(wish, { timeout: 1000 }) ?? setTimeout(wish);
     await this.attempt(async () => {
       await this.prepare();
       const { prompt, next, special } = this.settings, example = examples.indexOf(prompt);
