@@ -160,11 +160,14 @@ def distill_recipe():
         return importlib.import_module("distill")
 
 
-def distilled_runs() -> dict[str, list[dict]]:
-    """Return the shipped runs by target, in the order of seeds."""
+def distilled_runs() -> dict[tuple[str, int], list[dict]]:
+    """Return the shipped runs by target and steps, in the order of seeds."""
     runs = json.loads(RUNS.read_text(encoding="utf-8"))["runs"]
     runs.sort(key=lambda run: run["seed"])
-    return {n: [run for run in runs if run["target"] == n] for n in TARGETS}
+    return {
+        kind: [run for run in runs if (run["target"], run["steps"]) == kind]
+        for kind in distill_recipe().RUNS
+    }
 
 
 def distill_here(steps: int) -> dict[str, tuple[float, float]]:
@@ -177,7 +180,8 @@ def distill_here(steps: int) -> dict[str, tuple[float, float]]:
     recipe, found = distill_recipe(), {}
     threads = torch.get_num_threads()
     try:
-        for target, (shipped, *_) in distilled_runs().items():
+        for target in TARGETS:
+            shipped, *_ = distilled_runs()[target, recipe.STEPS]
             _, again = recipe.run(target, 0, recipe.STEPS, until=steps)
             found[target] = again["loss"][0], shipped["loss"][0]
     finally:
@@ -191,34 +195,33 @@ def _steps(run):
     return [every * i for i in range(len(run["held_out"]))]
 
 
-def print_distilled(**at) -> None:
-    """Print what the shipped runs have, seed by seed: target=[step, …]."""
-    print("                   held-out           divergence")
-    for target, runs in distilled_runs().items():
-        for step in at[target]:
-            i = _steps(runs[0]).index(step)
-            pair = (
-                " ".join(f"{run[key][i]:.3f}" for run in runs)
-                for key in ("held_out", "divergence")
-            )
-            print(f"{target:7} step {step}  ", *pair, sep="  ")
+def print_distilled() -> None:
+    """Print what the shipped runs reached, seed by seed."""
+    print("                    held-out           divergence")
+    for (target, steps), runs in distilled_runs().items():
+        pair = (
+            " ".join(f"{run[key][-1]:.3f}" for run in runs)
+            for key in ("held_out", "divergence")
+        )
+        print(f"{target:7} {steps} steps  ", *pair, sep="  ")
 
 
 def distillation(teacher_loss):
     """Draw the held-out losses of the shipped runs, by step and by time."""
+    labels, teacher, short = distilled_runs().values()
     _, axes = panels(3.1, 2, sharey=True)
-    for target, runs in distilled_runs().items():
-        style = dict(color=COLOURS[TARGETS[target]], lw=1.2, ms=3)
-        for run in runs:
-            label = target if run is runs[0] else None
-            steps = _steps(run)
-            minutes = [run["minutes"] * step / steps[-1] for step in steps]
-            for ax, xs in zip(axes, (steps, minutes)):
-                ax.plot(xs, run["held_out"], "o-", label=label, **style)
-    left, right = axes
-    for ax in axes:
+    for ax, pair in zip(axes, ((labels, teacher), (labels, short))):
+        for target, runs in zip(TARGETS, pair):
+            style = dict(color=COLOURS[TARGETS[target]], lw=1.2, ms=3)
+            for run in runs:
+                xs = _steps(run)
+                if ax is axes[1]:
+                    xs = [run["minutes"] * step / xs[-1] for step in xs]
+                ax.plot(xs, run["held_out"], "o-", **style)
+            ax.lines[-1].set_label(f"{target}, {run['steps']} steps")
         mark_y(ax, teacher_loss, "the teacher", end=True, dy=-2)
-    right.legend(title="learned from", frameon=False, fontsize=9)
+        ax.legend(title="learned from", frameon=False, fontsize=9)
+    left, right = axes
     finish(left, "At equal steps", "step", LOSS, ylim=(0.75, 1.15))
     return finish(right, "At equal time", "minutes of one thread")
 

@@ -157,16 +157,23 @@ def test_every_step_and_head_shows_its_own_snapshot():
         assert texts(bars.get_yticklabels()) == list(map(visible, names))
 
 
-def test_a_distillation_shows_every_run_by_step_and_by_time():
+def test_a_distillation_shows_runs_by_step_and_by_time():
     fig = nbA.distillation(0.8)
-    for ax, last in zip(fig.axes, ("steps", "minutes")):
+    labels, teacher, short = nbA.distilled_runs().values()
+    for ax, last, taught in zip(
+        fig.axes, ("steps", "minutes"), (teacher, short), strict=True
+    ):
         drawn_ys = [list(line.get_ydata()) for line in ax.lines]
-        for target, tone in nbA.TARGETS.items():
-            for run in nbA.distilled_runs()[target]:
+        for runs, tone in zip((labels, taught), nbA.TARGETS.values()):
+            for run in runs:
                 line = ax.lines[drawn_ys.index(run["held_out"])]
                 assert line.get_color() == COLOURS[tone]
                 first, *_, end = line.get_xdata()
                 assert (first, end) == (0, pytest.approx(run[last]))
+        assert len(drawn_ys) == 7  # and the teacher's
+        words = [text.get_text() for text in ax.get_legend().get_texts()]
+        steps = labels[0]["steps"], taught[0]["steps"]
+        assert words == [f"{n}, {s} steps" for n, s in zip(nbA.TARGETS, steps)]
     plt.close(fig)
 
 

@@ -271,12 +271,10 @@ def learn(llama, rows, steps, warm_up, held_out) -> tuple[list, list]:
 # -- all runs ----------------------------------------------------------------
 
 
-def read(file: Path) -> dict:
-    """Return what the file has, or an empty beginning."""
+def read(file: Path, **about) -> dict:
+    """Return what the file has, or an empty beginning with this about it."""
     if file.is_file():
         return json.loads(file.read_text(encoding="utf-8"))
-    about = dict(mean_of=MEAN_OF, every=EVERY, batch=BATCH, row=ROW)
-    about |= dict(peak_lr=PEAK_LR, warm_up=WARM_UP)
     torch.set_num_threads(1)
     return dict(about=about, machine=describe_machine("cpu"), runs=[])
 
@@ -292,6 +290,23 @@ def write(file: Path, found: dict) -> None:
     part.replace(file)
 
 
+def add_runs(file: Path, found: dict, job: Callable, todo: list, at_once=2):
+    """Do runs in processes of their own; write the file after each.
+
+    Yields:
+        what `job` returns for each of `todo`, in the order they finish.
+    """
+    with multiprocessing.get_context("spawn").Pool(at_once) as pool:
+        for made in pool.imap_unordered(job, todo):
+            found["runs"].append(made)
+            write(file, found)
+            yield made
+
+
+def job(settings: tuple) -> dict:
+    return run(*settings)
+
+
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
@@ -301,7 +316,9 @@ def main(argv=None) -> None:
     add("--file", type=Path, default=FILE)
     add("--processes", type=int, default=2)
     options = parser.parse_args(argv)
-    found = read(options.file)
+    about = dict(mean_of=MEAN_OF, every=EVERY, batch=BATCH, row=ROW)
+    about |= dict(peak_lr=PEAK_LR, warm_up=WARM_UP)
+    found = read(options.file, **about)
     done = {(each["name"], each["seed"]) for each in found["runs"]}
     todo = [
         (name, seed, options.steps)
@@ -309,19 +326,10 @@ def main(argv=None) -> None:
         for name in options.only
         if (name, seed) not in done
     ]
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        pending = [pool.apply_async(run, each) for each in todo]
-        while pending:
-            ready = [each for each in pending if each.ready()]
-            for each in ready:
-                made = each.get()
-                found["runs"].append(made)
-                write(options.file, found)
-                last = made["held_out"][-1]
-                print(f"{made['name']}, seed {made['seed']}: {last}, ", end="")
-                print(f"{made['minutes']} minutes", flush=True)
-            pending = [each for each in pending if each not in ready]
-            time.sleep(0.2)
+    for made in add_runs(options.file, found, job, todo, options.processes):
+        last = made["held_out"][-1]
+        print(f"{made['name']}, seed {made['seed']}: {last}, ", end="")
+        print(f"{made['minutes']} minutes", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,15 @@
     python data/recipe/distill.py            # all runs that are missing
 
 A run keeps three of the pocket's six layers and trains them on texts of its
-generator, once on the labels and once on the pocket's probabilities: the
-same texts, steps and rates. Two run at once, on a thread each. Every finished
-run is added to data/distilled.json, so the same command continues. The first
-seed's distilled model is written to data/pocket-draft, in Meta's format.
+generator, on the labels or on the pocket's probabilities: the same texts,
+steps and rates. As the pocket runs too, the second kind takes longer, so it
+has shorter runs also, which last as long as the first kind's. Two run at
+once, on a thread each. Every finished run is added to data/distilled.json, so
+the same command continues. The first distilled model of 400 steps is written
+to data/pocket-draft, in Meta's format.
 """
 
 import argparse
-import json
-import multiprocessing
 import statistics
 import time
 from dataclasses import replace
@@ -21,7 +21,6 @@ import alternatives
 import torch
 import torch.nn.functional as F
 import train
-from make_pocket import describe_machine
 
 import llamalib
 from lessons.texts import own_documents, pack_rows
@@ -31,7 +30,8 @@ POCKET = ROOT / "data" / "pocket-llama"
 DRAFT = ROOT / "data" / "pocket-draft"
 FILE = ROOT / "data" / "distilled.json"
 KEPT = (0, 2, 5)  # the layers of the pocket that a student begins with
-STEPS, SEEDS, TARGETS = 400, (0, 1, 2), ("labels", "teacher")
+SEEDS, STEPS = (0, 1, 2), 400
+RUNS = ("labels", STEPS), ("teacher", STEPS), ("teacher", 250)
 BATCH, ROW = 8, 128  # rows in a step, positions in a row
 PEAK_LR, WARM_UP = 1e-3, 20
 EVERY = 50  # steps from one measurement on held-out texts to the next
@@ -134,31 +134,23 @@ def job(arguments: tuple) -> dict:
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--steps", type=int, default=STEPS)
     add("--file", type=Path, default=FILE)
     add("--draft", type=Path, default=DRAFT)
     options = parser.parse_args(argv)
-    if options.file.is_file():
-        found = json.loads(options.file.read_text(encoding="utf-8"))
-    else:
-        torch.set_num_threads(1)
-        about = dict(kept=KEPT, mean_of=MEAN_OF, every=EVERY, batch=BATCH)
-        about |= dict(row=ROW, peak_lr=PEAK_LR, warm_up=WARM_UP)
-        found = dict(about=about, machine=describe_machine("cpu"), runs=[])
-    done = {(each["target"], each["seed"]) for each in found["runs"]}
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        todo = [
-            (target, seed, options.steps, options.draft if first else None)
-            for seed in SEEDS
-            for target in TARGETS
-            if (target, seed) not in done
-            for first in [target == "teacher" and seed == SEEDS[0]]
-        ]
-        for made in pool.imap_unordered(job, todo):
-            found["runs"].append(made)
-            alternatives.write(options.file, found)
-            last = made["held_out"][-1], made["divergence"][-1]
-            print(made["target"], made["seed"], *last, flush=True)
+    about = dict(kept=KEPT, mean_of=MEAN_OF, every=EVERY, batch=BATCH)
+    about |= dict(row=ROW, peak_lr=PEAK_LR, warm_up=WARM_UP)
+    found = alternatives.read(options.file, **about)
+    done = [(r["target"], r["seed"], r["steps"]) for r in found["runs"]]
+    todo = [
+        (target, seed, steps, options.draft if is_draft else None)
+        for seed in SEEDS
+        for target, steps in RUNS
+        if (target, seed, steps) not in done
+        for is_draft in [(target, seed, steps) == ("teacher", SEEDS[0], STEPS)]
+    ]
+    for made in alternatives.add_runs(options.file, found, job, todo):
+        last = made["held_out"][-1], made["divergence"][-1]
+        print(*(made[k] for k in ("target", "seed", "steps")), *last)
 
 
 if __name__ == "__main__":
