@@ -75,7 +75,7 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
 
 
 GROUP = 32  # numbers that share a scale, in 4 bits
-FEW = 16  # the most rows of x that PyTorch's kernels are fast for
+FEW = 16  # the most rows of x that PyTorch's kernels multiply
 
 
 class QuantizedLinear(nn.Module):
