@@ -216,9 +216,10 @@ def program_003(change, imports=IMPORTS) -> str:
     return "\n".join(code)
 
 
-def run_003(folder, bos, **options) -> tuple[str, dict]:
+def run_003(folder, bos, dtype="bfloat16", **options) -> tuple[str, dict]:
     """Return what the program prints last, or its error, and its names."""
     source = program_003(**options)
+    source = source.replace("torch.bfloat16", f"torch.{dtype}")
     source = source.replace("original/", f"{folder}/")
     source = source.replace("128000", str(bos))
     names = {"scale_frequencies": scale_frequencies}
@@ -259,6 +260,27 @@ def test_003_with_its_changes_is_our_model(pocket, pocket_folder):
             assert without.startswith(found), left
         if "other angles" in without:
             assert not torch.allclose(names["freqs_cis"].cpu(), angles)
+
+
+def test_in_float32_003_differs_by_rounding(
+    pocket, pocket_folder, monkeypatch
+):
+    """So it has no slip that bfloat16 hides, but the plain frequencies."""
+    load = torch.load
+    monkeypatch.setattr(
+        torch,
+        "load",
+        lambda *args, **options: {
+            name: weight.float()
+            for name, weight in load(*args, **options).items()
+        },
+    )
+    given = pocket_folder, pocket.tokenizer.bos_id, "float32"
+    for left_out, low, high in ((None, 0, 2e-6), (8, 2e-5, 1e-2)):
+        words, names = run_003(*given, change=lambda n: n != left_out)
+        ours = pocket(names["tokens"].cpu())[-1]
+        gap = (names["logits"].cpu() - ours).abs().max() / ours.abs().max()
+        assert words == "prints ' Paris'" and low <= gap < high
 
 
 def test_how_many_special_names_of_003_differ():
