@@ -147,7 +147,7 @@ def overfitting(runs):
     return fig
 
 
-# -- distillation: shipped runs, and their first steps again ------------------
+# -- distillation: shipped runs ----------------------------------------------
 
 RUNS = ROOT / "data" / "distilled.json"
 TARGETS = {"labels": "token", "teacher": "probability"}  # learned from
@@ -168,25 +168,6 @@ def distilled_runs() -> dict[tuple[str, int], list[dict]]:
         kind: [run for run in runs if (run["target"], run["steps"]) == kind]
         for kind in distill_recipe().RUNS
     }
-
-
-def distill_here(steps: int) -> dict[str, tuple[float, float]]:
-    """Run the first steps of seed 0 again, on one thread.
-
-    steps: as many as one number of the shipped curves is the mean of.
-
-    Returns by target the mean loss of these steps: here, and as shipped.
-    """
-    recipe, found = distill_recipe(), {}
-    threads = torch.get_num_threads()
-    try:
-        for target in TARGETS:
-            shipped, *_ = distilled_runs()[target, recipe.STEPS]
-            _, again = recipe.run(target, 0, recipe.STEPS, until=steps)
-            found[target] = again["loss"][0], shipped["loss"][0]
-    finally:
-        torch.set_num_threads(threads)
-    return found
 
 
 def _steps(run):

@@ -1,16 +1,53 @@
 """Pictures, widgets and checks of notebook B."""
 
+import json
+import re
+
 import ipywidgets as ipw
 import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.ticker import NullLocator
 
+from llamalib import held_out_texts
+from llamalib.load import ROOT
+
 from .charts import add_legend, finish, histograms, lines, log_axis, note
 from .judge import agree, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
 from .theme import COLOURS, array, canvas, panels
+
+
+def tokens_of_new_sentences(llama) -> list[torch.Tensor]:
+    """Return for each held-out text which tokens are of new sentences.
+
+    New is what data/recipe/seen_sentences.json does not have; a token of a
+    text is one that is predicted, (T - 1,) booleans.
+    """
+    file = ROOT / "data" / "recipe" / "seen_sentences.json"
+    seen, found = set(json.loads(file.read_text(encoding="utf-8"))), []
+    for text in held_out_texts(llama):
+        flags = []
+        for sentence in re.split(r"(?<=[.!?])(?= )|(?<=\n)", text):  # as 07
+            ids = llama.tokenizer.encode(sentence, bos=False, eos=False)
+            flags += [sentence.strip() not in seen] * len(ids)
+        found.append(torch.tensor(flags))
+    return found
+
+
+def mean_of_tokens(texts, draws=1000) -> tuple[float, float]:
+    """Return the mean over all tokens, and its standard error over texts.
+
+    texts: a tensor of numbers for each text. The error is the standard
+    deviation over as many texts drawn again, with replacement.
+    """
+    sums = torch.tensor([[each.sum(), len(each)] for each in texts])
+    generator, shape = torch.Generator().manual_seed(0), (draws, len(sums))
+    drawn = torch.randint(len(sums), shape, generator=generator)
+    again = sums[drawn].sum(1)  # (draws, 2)
+    total, count = sums.sum(0)
+    return (total / count).item(), (again[:, 0] / again[:, 1]).std().item()
 
 
 def _kept(ax, numbers, kept, size):

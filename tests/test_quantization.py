@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import llamalib
+from lessons import nB_quantization as lesson
 from lessons.texts import STORY
 from llamalib.load import describe
 from llamalib.quantize import (
@@ -368,3 +369,24 @@ def test_on_the_pocket_eight_bits_change_nothing(pocket, pocket_folder):
         assert found[:1] == expected[:1]
         if kind == "int8":
             assert found == expected
+
+
+def test_tokens_of_new_sentences(pocket):
+    found = lesson.tokens_of_new_sentences(pocket)
+    texts = llamalib.held_out_texts(pocket)
+    for text, is_new in zip(texts, found, strict=True):
+        ids = pocket.tokenizer.encode(text, bos=True, eos=False)
+        assert len(is_new) == len(ids) - 1
+    every = torch.cat(found)
+    assert (len(every), every.sum().item()) == (2791, 1733)
+
+
+def test_a_mean_over_tokens_varies_with_the_texts():
+    numbers = some(400).split([1, 3] * 100)
+    mean, error = lesson.mean_of_tokens(numbers)
+    assert mean == pytest.approx(torch.cat(numbers).mean().item(), abs=1e-6)
+    assert error == pytest.approx(400**-0.5, rel=0.15)  # independent tokens
+    alike = [each.mean().expand(len(each)) for each in some(800).split(8)]
+    mean, error = lesson.mean_of_tokens(alike)
+    spread = torch.stack([each[0] for each in alike]).std() / 10
+    assert error == pytest.approx(spread.item(), rel=0.1)
