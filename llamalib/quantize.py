@@ -75,7 +75,7 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
 
 
 GROUP = 32  # numbers that share a scale, in 4 bits
-FEW = 16  # the most rows of x that PyTorch's kernels multiply
+FEW = 16  # rows of x: for more, the weights are converted first
 
 
 class QuantizedLinear(nn.Module):
