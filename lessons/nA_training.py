@@ -170,12 +170,6 @@ def distilled_runs() -> dict[tuple[str, int], list[dict]]:
     }
 
 
-def _steps(run):
-    """Return the steps at which a shipped run was measured."""
-    every = json.loads(RUNS.read_text(encoding="utf-8"))["about"]["every"]
-    return [every * i for i in range(len(run["held_out"]))]
-
-
 def print_distilled() -> None:
     """Print what the shipped runs reached, seed by seed."""
     print("                    held-out           divergence")
@@ -190,19 +184,20 @@ def print_distilled() -> None:
 def distillation(teacher_loss):
     """Draw the held-out losses of the shipped runs, by step and by time."""
     labels, teacher, short = distilled_runs().values()
-    _, axes = panels(3.1, 2, sharey=True)
-    for ax, pair in zip(axes, ((labels, teacher), (labels, short))):
-        for target, runs in zip(TARGETS, pair):
+    _, (left, right) = panels(3.1, 2, sharey=True)
+    for ax, taught, unit in (
+        (left, teacher, "steps"),
+        (right, short, "minutes"),
+    ):
+        for target, runs in zip(TARGETS, (labels, taught)):
             style = dict(color=COLOURS[TARGETS[target]], lw=1.2, ms=3)
             for run in runs:
-                xs = _steps(run)
-                if ax is axes[1]:
-                    xs = [run["minutes"] * step / xs[-1] for step in xs]
-                ax.plot(xs, run["held_out"], "o-", **style)
+                ys = run["held_out"]  # measured at even distances
+                xs = [run[unit] * i / (len(ys) - 1) for i in range(len(ys))]
+                ax.plot(xs, ys, "o-", **style)
             ax.lines[-1].set_label(f"{target}, {run['steps']} steps")
         mark_y(ax, teacher_loss, "the teacher", end=True, dy=-2)
         ax.legend(title="learned from", frameon=False, fontsize=9)
-    left, right = axes
     finish(left, "At equal steps", "step", LOSS, ylim=(0.75, 1.15))
     return finish(right, "At equal time", "minutes of one thread")
 

@@ -16,6 +16,7 @@ from .charts import add_legend, finish, histograms, lines, log_axis, note
 from .judge import agree, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
+from .texts import SENTENCES
 from .theme import COLOURS, array, canvas, panels
 
 
@@ -29,7 +30,7 @@ def tokens_of_new_sentences(llama) -> list[torch.Tensor]:
     seen, found = set(json.loads(file.read_text(encoding="utf-8"))), []
     for text in held_out_texts(llama):
         flags = []
-        for sentence in re.split(r"(?<=[.!?])(?= )|(?<=\n)", text):  # as 07
+        for sentence in re.split(SENTENCES, text):
             ids = llama.tokenizer.encode(sentence, bos=False, eos=False)
             flags += [sentence.strip() not in seen] * len(ids)
         found.append(torch.tensor(flags))

@@ -75,17 +75,19 @@ def errors_by_rate(student: str) -> dict[float, list[float]]:
 def rises_at_best(student: str) -> list[float]:
     """Return how far the next-token loss rises at the best rate, by seed."""
     found, errors = longer_runs(), errors_by_rate(student)
+    intact = found["about"]["intact"]
     best = min(errors, key=lambda rate: sum(errors[rate]))
     chosen = [run for run in found["runs"]
               if (run["student"], run["rate"]) == (student, best)]  # fmt: skip
-    return [run["next_token_loss"] - found["intact"] for run in chosen]
+    return [run["next_token_loss"] - intact for run in chosen]
 
 
 def print_longer_runs() -> None:
     """Print mean errors by rate; errors and loss's rises at the best."""
     found = longer_runs()
+    about = found["about"]
     head = "".join(f"{rate:7.0%}" for rate in errors_by_rate("mixture"))
-    print(f"{found['steps']:5,} steps    rate{head}   best rate, each seed")
+    print(f"{about['steps']:5,} steps    rate{head}   best rate, each seed")
     students = list(dict.fromkeys(run["student"] for run in found["runs"]))
     for student in students:
         errors = errors_by_rate(student)
@@ -99,7 +101,7 @@ def print_longer_runs() -> None:
     for student in students:
         rises = " ".join(f"{rise:.4f}" for rise in rises_at_best(student))
         print(f"{student:19} {rises}")
-    gap = found["without"] - found["intact"]
+    gap = about["without"] - about["intact"]
     print(f"{'no network':19} {gap:.4f}")
 
 

@@ -110,6 +110,26 @@ def test_every_run_is_there():
         assert len(run["held_out"]) == len(run["divergence"]) == points
 
 
+def test_the_recipe_adds_what_is_missing(tmp_path, monkeypatch, teacher):
+    file, draft = tmp_path / "distilled.json", tmp_path / "draft"
+    monkeypatch.setattr(distill, "SEEDS", (0,))
+    monkeypatch.setattr(distill, "STEPS", 2)
+    found = []
+    for kinds in ([("labels", 2)], [("labels", 2), ("teacher", 2)]):
+        monkeypatch.setattr(distill, "RUNS", kinds)
+        assert not draft.exists()
+        distill.main(["--file", str(file), "--draft", str(draft)])
+        found.append(json.loads(file.read_text(encoding="utf-8")))
+    first, both = found
+    assert first["about"] == both["about"] == SHIPPED["about"]
+    assert both["runs"][0] == first["runs"][0]  # not a second time
+    assert [(run["target"], run["steps"]) for run in both["runs"]] == kinds
+    student = llamalib.load(draft, device="cpu", dtype=torch.float32)
+    before = logits(distill.prune(teacher))
+    assert student.config.n_layers == 3
+    assert not torch.allclose(logits(student), before, atol=1e-2)
+
+
 def test_the_draft_is_the_first_seeds_student(teacher):
     draft = llamalib.load(distill.DRAFT, device="cpu", dtype=torch.float32)
     assert draft.config.n_layers == 3 and draft.tied

@@ -1,5 +1,6 @@
 """The functions of appendix C: experts, router, balance, capacity."""
 
+import json
 import sys
 from itertools import product
 
@@ -288,7 +289,10 @@ def test_each_longer_run_is_there_once():
     found = longer_runs()
     runs = [(r["student"], r["rate"], r["seed"]) for r in found["runs"]]
     wanted = product(recipe.STUDENTS, recipe.RATES, recipe.SEEDS)
-    assert sorted(runs) == sorted(wanted) and found["steps"] == recipe.STEPS
+    assert (
+        sorted(runs) == sorted(wanted)
+        and found["about"]["steps"] == recipe.STEPS
+    )
     for student in recipe.STUDENTS:
         errors = errors_by_rate(student)
         assert list(errors) == list(recipe.RATES)
@@ -296,7 +300,7 @@ def test_each_longer_run_is_there_once():
 
 
 def test_the_longer_runs_measured_this_model(lesson):
-    found = longer_runs()
+    found = longer_runs()["about"]
     loss = recipe.next_token_loss(lesson)
     assert loss == pytest.approx(found["intact"], abs=1e-3)
     without = recipe.next_token_loss(lesson, torch.zeros_like)
@@ -352,3 +356,23 @@ def test_a_fixed_router_stays(lesson, monkeypatch):
     assert torch.equal(seen[0][0], router)
     assert not torch.equal(seen[0][1], w1)
     assert lesson["route"] is before
+
+
+def test_the_recipe_adds_what_is_missing(tmp_path, monkeypatch):
+    file = tmp_path / "experts.json"
+    how = ["--steps", "2", "--file", str(file)]
+    for name, some in (("SEEDS", (0,)), ("RATES", (0.04,))):
+        monkeypatch.setattr(recipe, name, some)
+    found = []
+    for students in (("mixture",), ("mixture", "fixed router")):
+        monkeypatch.setattr(recipe, "STUDENTS", students)
+        recipe.main(how)
+        found.append(json.loads(file.read_text(encoding="utf-8")))
+    first, both = found
+    assert (
+        first["about"]
+        == both["about"]
+        == longer_runs()["about"] | dict(steps=2)
+    )
+    assert both["runs"][0] == first["runs"][0]  # not a second time
+    assert [run["student"] for run in both["runs"]] == list(students)

@@ -3,12 +3,11 @@
     python data/recipe/distill.py            # all runs that are missing
 
 A run keeps three of the pocket's six layers and trains them on texts of its
-generator, on the labels or on the pocket's probabilities: the same texts,
-steps and rates. As the pocket runs too, the second kind takes longer, so it
-has shorter runs also, which last as long as the first kind's. Two run at
-once, on a thread each. Every finished run is added to data/distilled.json, so
-the same command continues. The first distilled model of 400 steps is written
-to data/pocket-draft, in Meta's format.
+generator: on the labels, or on the pocket's probabilities. There the pocket
+runs too, so a step takes longer; shorter runs of this kind last as long as
+those on labels. Two run at once, on a thread each. Every finished run is
+added to data/distilled.json, so the same command continues. The first
+distilled model of 400 steps is written to data/pocket-draft, in Meta's format.
 """
 
 import argparse
@@ -150,7 +149,8 @@ def main(argv=None) -> None:
     ]
     for made in alternatives.add_runs(options.file, found, job, todo):
         last = made["held_out"][-1], made["divergence"][-1]
-        print(*(made[k] for k in ("target", "seed", "steps")), *last)
+        kind = made["target"], made["seed"], made["steps"]
+        print(*kind, *last, flush=True)
 
 
 if __name__ == "__main__":

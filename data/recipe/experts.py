@@ -19,7 +19,6 @@ from pathlib import Path
 import alternatives
 import torch
 import torch.nn.functional as F
-from make_pocket import describe_machine
 
 from llamalib.load import ROOT
 
@@ -104,20 +103,18 @@ def main(argv=None) -> None:
     add("--file", type=Path, default=FILE)
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    c, found = notebook(), {"runs": []}
-    if options.file.is_file():
-        found = json.loads(options.file.read_text(encoding="utf-8"))
-    else:
-        losses = next_token_loss(c), next_token_loss(c, torch.zeros_like)
-        about = dict(zip(("intact", "without"), (round(x, 4) for x in losses)))
-        about["machine"] = describe_machine("cpu")
-        found = dict(steps=options.steps) | about | found
+    c = notebook()
+    losses = next_token_loss(c), next_token_loss(c, torch.zeros_like)
+    intact, without = (round(loss, 4) for loss in losses)
+    about = dict(steps=options.steps, intact=intact, without=without)
+    found = alternatives.read(options.file, **about)
+    steps = found["about"]["steps"]
     done = {(r["student"], r["rate"], r["seed"]) for r in found["runs"]}
     for seed in SEEDS:
         for rate in RATES:
             for student in STUDENTS:
                 if (student, rate, seed) not in done:
-                    made = run(c, student, rate, seed, found["steps"])
+                    made = run(c, student, rate, seed, steps)
                     found["runs"].append(made)
                     alternatives.write(options.file, found)
                     print(*made.values(), flush=True)
