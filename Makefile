@@ -35,10 +35,10 @@ run: $(VENV)/base.done ## continue a prompt: make run PROMPT="…"
 	$(PY) -m llamalib run
 
 lab: $(VENV)/base.done ## open the series in JupyterLab, in your own copy: make lab LAB_FLAGS=--no-browser
-	$(PY) -m lessons lab --work '$(WORK)' -- $(LAB_FLAGS)
+	$(PY) -m tools lab --work '$(WORK)' -- $(LAB_FLAGS)
 
 course: $(VENV)/base.done ## write the assignments of a course, for students and teachers
-	$(PY) -m lessons course
+	$(PY) -m tools course
 
 test: $(VENV)/dev.done ## run all tests, then compare all notebooks' outputs
 	$(PYTEST) $(SPREAD) tests
@@ -53,7 +53,7 @@ test-browser: $(VENV)/browser.done $(VENV)/site.done ## test the widgets and the
 notebooks: export LLAMA_DIR := $(CURDIR)/data/pocket-llama
 notebooks: $(VENV)/dev.done ## execute all notebooks in place: make notebooks FILES=…
 	$(PY) -m nbconvert --config .ci/execute.json $(FILES)
-	$(PY) -m lessons frame
+	$(PY) -m tools frame
 
 format: $(VENV)/dev.done ## check the form of all code, cells too, by ruff
 	$(PY) -m ruff check .

@@ -13,8 +13,8 @@ from PIL import Image, PngImagePlugin
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from lessons import explorer  # noqa: E402
 from tests import browser  # noqa: E402
+from tools import explorer  # noqa: E402
 
 PICTURES = {
     theme: ROOT / ".github" / f"explorer-{theme}.png"

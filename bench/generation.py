@@ -35,7 +35,7 @@ if __name__ == "__main__":  # so that a script finds llamalib and tests
 import torch  # noqa: E402
 
 import llamalib  # noqa: E402
-from llamalib.generate import compile_step  # noqa: E402
+from llamalib.compiled import compile_step  # noqa: E402
 from llamalib.load import empty_llama  # noqa: E402
 from llamalib.model import scale_frequencies  # noqa: E402
 from llamalib.quantize import quantize_model  # noqa: E402
@@ -183,7 +183,7 @@ class Ours(Peer):
         self.device, self.compiled = device, compiled
 
     def start(self, rows, room):
-        self.step = self.cache = None  # the next one reuses its memory
+        self.step = self.cache = None  # its memory is free for the next
         like = dict(device=self.llama.device, dtype=self.llama.dtype)
         self.cache = llamalib.KVCache(self.llama.config, room, rows, **like)
 
@@ -194,8 +194,8 @@ class Ours(Peer):
         if not self.compiled:
             return llamalib.decode_one(self.llama, ids, self.cache)
         if self.step is None:  # it copies the cache, which has the prompt
-            self.step, self.cache = compile_step(self.llama, self.cache)
-        return self.step(self.llama, ids, self.cache)
+            self.step = compile_step(self.llama, self.cache)
+        return self.step(ids)
 
     def generate(self, prompt, n):
         self.step = self.cache = None

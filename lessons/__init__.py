@@ -1,1 +1,1 @@
-"""What the notebooks show and ask, and the tools that build the series."""
+"""What the notebooks show and ask: pictures, widgets, checks."""

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from llamalib.generate import next_token_probs
+from llamalib.sampling import next_token_probs
 
 from . import charts
 from .judge import agree, as_tensor, draws, exercise, vary

@@ -1,7 +1,7 @@
 r"""Functions shared by the notebooks of "Llama, notebook by notebook".
 
-`model`, `generate`, `quantize` and `probe` are written from the notebooks'
-cells: `python -m lessons export`.
+The notebooks show these modules' functions in cells: `python -m tools frame`
+writes them there.
 
 Shapes, everywhere: `B` batch, `T` query positions, `S` key positions, `D`
 model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
@@ -9,18 +9,9 @@ dim of the feed-forward network, `V` vocabulary, `L` layers. A matrix (out, in)
 maps x to x @ w.T.
 """
 
-from .generate import (
-    KVCache,
-    decode_one,
-    generate,
-    generate_batch,
-    next_token_probs,
-    pad_left,
-    prefill,
-    sample,
-    top_k_logits,
-    top_p_logits,
-)
+from .batch import generate_batch
+from .cache import KVCache
+from .generate import decode_one, generate, prefill
 from .load import find_checkpoint, load
 from .model import (
     LLAMA_1B,
@@ -50,6 +41,7 @@ from .probe import (
     replaced,
     text_loss,
 )
+from .sampling import next_token_probs, sample, top_k_logits, top_p_logits
 from .save import save
 from .tokenizer import Tokenizer
 
@@ -80,7 +72,6 @@ __all__ = [
     "load",
     "memory_bandwidth",
     "next_token_probs",
-    "pad_left",
     "paired_difference",
     "precompute_freqs_cis",
     "prefill",

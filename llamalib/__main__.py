@@ -17,12 +17,12 @@ PROMPT = "The capital of France is"
 REAL = "meta-llama/Llama-3.2-1B"
 FOUND = ROOT / "data" / "Llama-3.2-1B" / "original"  # `load` looks there
 # The commands of the other package, which are asked for here, too
-LESSONS = "course export frame lab"
+TOOLS = "course frame lab"
 
 
 def main(argv=None) -> int:
     """Run one command and return the exit status."""
-    elsewhere = {name: f"python -m lessons {name}" for name in LESSONS.split()}
+    elsewhere = {name: f"python -m tools {name}" for name in TOOLS.split()}
     elsewhere["weights"] = f"python -m llamalib fetch {REAL}"
     return execute(parser(), elsewhere, argv)
 

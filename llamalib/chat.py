@@ -5,9 +5,11 @@ import sys
 
 import torch
 
+from .cache import KVCache
 from .checks import check_sampling, check_seed, is_count, require
-from .generate import KVCache, decode_one, make_sampler, prefill
+from .generate import decode_one, prefill
 from .load import describe, load
+from .sampling import make_sampler
 
 HELP = "/new begins a new conversation, /bye or Ctrl-D ends, Ctrl-C interrupts"
 # Meta's template puts these lines first, from Llama 3.1 on.
@@ -24,7 +26,7 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     if date is None:  # not given: today's, from Llama 3.1 on
         date = f"{dt.date.today():%d %b %Y}" * llama.config.use_scaled_rope
     # 0.9: as in the generation_config.json of Meta's Instruct models
-    choose = make_sampler(llama.device, 1, seed, top_p=0.9, **sampling)
+    choose = make_sampler(llama.device, seed, top_p=0.9, **sampling)
     opening = opening_ids(llama.tokenizer, system, date)
     chat = Chat(llama, choose, opening, max_new_tokens, context)
     print(f"{describe(llama)}\n{HELP}")

@@ -116,9 +116,7 @@ def check_compile(llama) -> None:
         problem = "with several processes"
     elif llama.device.type == "mps":
         problem = "on a Mac's GPU"
-    elif any(
-        m._forward_hooks or m._forward_pre_hooks for m in llama.modules()
-    ):
+    elif has_hooks(llama):
         problem = "with hooks"
     if problem:
         raise ValueError(
@@ -126,6 +124,19 @@ def check_compile(llama) -> None:
         )
     if llama.device.type == "cpu":
         require_compiler()
+
+
+def has_hooks(llama) -> bool:
+    """Return whether a hook runs in a forward pass, a global one included."""
+    from torch.nn.modules import module as all_modules
+
+    hooks = [
+        all_modules._global_forward_hooks,
+        all_modules._global_forward_pre_hooks,
+    ]
+    for each in llama.modules():
+        hooks += [each._forward_hooks, each._forward_pre_hooks]
+    return any(hooks)
 
 
 def require_compiler() -> None:

@@ -1,8 +1,5 @@
 r"""The whole Llama: its config, its functions, its modules.
 
-Generated from the notebooks' cells by `python -m lessons export`: do not edit
-this file, edit the notebook.
-
 Shapes, everywhere: `B` batch, `T` query positions, `S` key positions, `D`
 model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
 dim of the feed-forward network, `V` vocabulary, `L` layers; `...` any leading

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from book import pages
 
-from lessons import explorer
+from tools import explorer
 
 SITE = Path(__file__).resolve().parent
 ROOT = SITE.parent

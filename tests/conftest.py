@@ -8,9 +8,9 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
-from lessons import explorer
 from llamalib.load import ROOT
 from tests import browser
+from tools import explorer
 
 # MPLBACKEND would also change what the kernels that tests start draw.
 matplotlib.use("agg")

@@ -1,5 +1,6 @@
 """Small models and checkpoint folders for the tests."""
 
+import gc
 import json
 
 import nbformat
@@ -103,6 +104,17 @@ def to_transformers(llama):
     theirs = LlamaForCausalLM(transformers_config(llama)).eval()
     theirs.load_state_dict(transformers_weights(llama))
     return theirs
+
+
+def live_bytes():
+    """Of all tensors that there are, each memory once."""
+    gc.collect()
+    storages = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+        for t in gc.get_objects()
+        if type(t) in (torch.Tensor, torch.nn.Parameter)
+    }
+    return sum(storages.values())
 
 
 def code_cells(path):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import llamalib
-from lessons.notebooks import all_notebooks
 from tests.helpers import executed
 from tests.reference import WEIGHTS, write_1b, write_shards, write_transformers
+from tools.notebooks import all_notebooks
 
 pytestmark = [
     pytest.mark.slow,

@@ -84,7 +84,7 @@ def test_a_notebook_is_executed_and_compared(command, clone):
 
 def test_lab_copies(command, clone):
     """With no --work, the copy is `work` in the project's folder."""
-    done = command("-m", "lessons", "lab", "--", "--version")
+    done = command("-m", "tools", "lab", "--", "--version")
     assert done.returncode == 0, done.stderr
     assert (clone / "work" / "index.ipynb").is_file()
     assert (clone / "work" / "solutions" / "04_rope.py").is_file()

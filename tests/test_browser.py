@@ -15,10 +15,10 @@ import urllib.request
 import psutil
 import pytest
 
-from lessons import lab
-from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
 from tests.browser import FAINT, chromium, elements, wait_for
+from tools import lab
+from tools.notebooks import all_notebooks
 
 pytestmark = pytest.mark.browser
 

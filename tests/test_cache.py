@@ -2,11 +2,14 @@ import pytest
 import torch
 
 from llamalib import KVCache, prefill
+from llamalib.batch import PaddedCache
 from tests.helpers import random_ids, random_llama, small_config
 
 
 def new_cache(llama, max_seq_len, batch_size=1, padding=None):
-    return KVCache(llama.config, max_seq_len, batch_size, padding)
+    if padding is not None:
+        return PaddedCache(llama.config, max_seq_len, padding)
+    return KVCache(llama.config, max_seq_len, batch_size)
 
 
 def test_bytes_are_as_predicted():
@@ -38,7 +41,7 @@ def test_positions_and_mask():
     hidden = cache.mask(2) == float("-inf")
     assert hidden.tolist() == [[False] * 4 + [True], [False] * 5]
     assert cache.mask(1) is None  # a single token sees everything
-    padded = KVCache(small_config(), 9, 2, torch.tensor([0, 4]))
+    padded = PaddedCache(small_config(), 9, torch.tensor([0, 4]))
     padded.advance(3)
     assert padded.positions(3).tolist() == [[3, 4, 5], [0, 0, 1]]
     hidden = padded.mask(3)[1, 0] == float("-inf")  # (3, 6)

@@ -1,4 +1,4 @@
-"""The commands of `python -m llamalib` and `python -m lessons`."""
+"""The commands of `python -m llamalib` and `python -m tools`."""
 
 import os
 import re
@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-import lessons.__main__ as lessons
 import llamalib.__main__ as library
+import tools.__main__ as tools
 from llamalib.load import ROOT
 
 
@@ -32,11 +32,11 @@ needs_shell = pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
     "package, word, said",
     [
         (library, "chatt", "chatt: did you mean chat?"),
-        (library, "labb", "labb: did you mean python -m lessons lab?"),
+        (library, "labb", "labb: did you mean python -m tools lab?"),
         (library, "weights", "did you mean python -m llamalib fetch meta-ll"),
         (library, "sing", "no such command; there are run, chat, fetch, "),
-        (lessons, "frames", "frames: did you mean frame?"),
-        (lessons, "verify", "did you mean python -m llamalib verify?"),
+        (tools, "frames", "frames: did you mean frame?"),
+        (tools, "verify", "did you mean python -m llamalib verify?"),
     ],
 )
 def test_a_wrong_command_is_told_the_right_one(package, word, said, capsys):
@@ -51,7 +51,7 @@ def test_a_wrong_command_is_told_the_right_one(package, word, said, capsys):
         (library, "run --prmpt x", '[--prompt PROMPT] ["TEXT"]', "--prmpt"),
         (library, "run a b", 'llamalib run [-h] [--prompt PROMPT] ["', "b"),
         (library, "--seed", "llamalib [-h] COMMAND ...", "--seed"),
-        (lessons, "lab --no-browser", "[--copy] [flags ...]", "--no-browser"),
+        (tools, "lab --no-browser", "[--copy] [flags ...]", "--no-browser"),
     ],
 )
 def test_a_wrong_argument_shows_the_commands_usage(

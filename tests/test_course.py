@@ -11,11 +11,11 @@ import nbformat
 import pytest
 import yaml
 
-from lessons import assignments
-from lessons.__main__ import main
-from lessons.assignments import exercises, mistakes
-from lessons.notebooks import NOTEBOOKS, all_notebooks
 from tests.helpers import executed
+from tools import course as made
+from tools.__main__ import main
+from tools.course import exercises, mistakes
+from tools.notebooks import NOTEBOOKS, all_notebooks
 
 PATHS = all_notebooks()
 FOUND = {path.stem: exercises(path) for path in PATHS}
@@ -257,7 +257,7 @@ def test_an_edited_file_is_kept(tmp_path, monkeypatch, capsys):
     mine = file.read_text("utf-8").replace("# 03 · RMSNorm", "# Our week 3")
     file.write_text(mine, encoding="utf-8")
     (out / "own.txt").write_text("mine")
-    monkeypatch.setitem(assignments.TEXTS, "header", "today {words}")
+    monkeypatch.setitem(made.TEXTS, "header", "today {words}")
     assert main(["course", "03", "--out", str(out)]) == 0
     assert file.read_text("utf-8") == mine
     assert (out / "own.txt").read_text() == "mine"

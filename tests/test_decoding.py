@@ -1,4 +1,3 @@
-import gc
 from functools import partial
 
 import pytest
@@ -6,7 +5,14 @@ import torch
 
 import llamalib
 from lessons.texts import STORY
-from tests.helpers import random_ids, random_llama, small_config, small_ranks
+from llamalib.batch import PaddedCache
+from tests.helpers import (
+    live_bytes,
+    random_ids,
+    random_llama,
+    small_config,
+    small_ranks,
+)
 from tests.taught import taught
 
 
@@ -178,23 +184,12 @@ def test_padding_is_never_seen(chunk):
         tokens = random_ids(3, 5)
         for row, n in zip(tokens, padding):
             row[:n] = pad
-        cache = llamalib.KVCache(llama.config, 9, 3, padding)
+        cache = PaddedCache(llama.config, 9, padding)
         out = [llamalib.prefill(llama, tokens, cache, chunk=chunk)]
         for token in random_ids(4, 3, seed=1):
             out.append(llamalib.decode_one(llama, token, cache))
         logits.append(torch.stack(out))
     assert torch.equal(*logits) and logits[0].isfinite().all()
-
-
-def live_bytes():
-    """Of all tensors that there are, each memory once."""
-    gc.collect()
-    storages = {
-        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
-        for t in gc.get_objects()
-        if type(t) in (torch.Tensor, torch.nn.Parameter)
-    }
-    return sum(storages.values())
 
 
 def test_only_the_cache_grows_with_length():

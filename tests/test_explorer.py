@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import llamalib
-from lessons import explorer
 from llamalib import next_token_probs
 from tests.browser import (
     FAINT,
@@ -20,6 +19,7 @@ from tests.browser import (
     show,
     wait_for,
 )
+from tools import explorer
 
 Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
 

@@ -5,6 +5,8 @@ Streams, graphs and memory need a real GPU: see the tests marked cuda.
 """
 
 import sys
+from contextlib import nullcontext
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import llamalib
+from llamalib import compiled
+from llamalib.batch import PaddedCache
 from llamalib.quantize import quantize_model
 from tests.helpers import random_llama, small_config, write_checkpoint
 
@@ -64,13 +68,15 @@ def loop(monkeypatch):
         found.generators.append(device)
         return cpu
 
-    monkeypatch.setattr(generate, "start_copy", start_copy)
+    monkeypatch.setattr(compiled, "start_copy", start_copy)
     monkeypatch.setattr(Tensor, "tolist", lambda token: start_copy(token)())
+    monkeypatch.setattr(Tensor, "item", lambda token: start_copy(token)()[0])
     monkeypatch.setattr(Tensor, "is_cuda", property(lambda x: x.is_meta))
     monkeypatch.setattr(torch, "Generator", make_generator)
-    # what is compiled and captured, run as it is written
-    monkeypatch.setattr(generate, "compiled", lambda function, _: function)
-    with found:
+    # what is compiled, run as it is written; what is recorded, run once
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Mock)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: nullcontext())
+    with found, torch.compiler.set_stance("force_eager"):
         yield found
 
 
@@ -102,9 +108,10 @@ def test_prefill_and_decode(kind, padded):
     llama.to(GPU)
     tokens = torch.ones(3, 520, dtype=torch.int64, device=GPU)
     padding = torch.zeros(3, dtype=torch.int64, device=GPU)
-    padding = padding if padded else None
     # the angles of a new cache are copied, once
-    cache = llamalib.KVCache(llama.config, 522, 3, padding, device=GPU)
+    cache = llamalib.KVCache(llama.config, 522, 3, device=GPU)
+    if padded:
+        cache = PaddedCache(llama.config, 522, padding, device=GPU)
     with OnTheGPU():
         logits = llamalib.prefill(llama, tokens, cache)
         for _ in range(2):

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from lessons import counts, guide
-from lessons import frame as series
-from lessons.assignments import mistakes
-from lessons.notebooks import all_notebooks
+from tools import counts, guide
+from tools import frame as series
+from tools.course import mistakes
+from tools.notebooks import all_notebooks
 
 PATHS = {path.stem: path for path in all_notebooks()}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from lessons import lab
-from lessons.__main__ import main
 from llamalib.load import ROOT
+from tools import lab
+from tools.__main__ import main
 
 ONE, TWO = "00_one.ipynb", "appendix/A_two.ipynb"
 TEXT = "solutions/00_one.py"

@@ -12,14 +12,14 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
-from lessons import export
-from lessons.notebooks import all_notebooks
 from tests.helpers import (
     code_cells,
     random_llama,
     small_config,
     write_checkpoint,
 )
+from tools import quote
+from tools.notebooks import all_notebooks
 
 NOTEBOOKS = all_notebooks()
 # Names that a notebook's cells find in a kernel.
@@ -156,12 +156,12 @@ def plain_text(output):
     return "".join(output.get("data", {}).get("text/plain", ""))
 
 
-# -- a cell tagged `llamalib:…` is exported to the library (test_export); a
+# -- a cell tagged `llamalib:…` shows the library (test_quote); a
 # function that one notebook alone uses is in a cell tagged `taught`.
 
 
-def exported(path):
-    """Return the sources of a notebook's cells that are exported."""
+def quoted(path):
+    """Return the sources of a notebook's cells that show the library."""
     return [
         "".join(cell["source"])
         for cell in code(cells_of(path))
@@ -192,7 +192,7 @@ def imported_from_llamalib(source):
     }
 
 
-def test_exported_cells_run_after_those_that_their_imports_name():
+def test_the_library_s_cells_run_after_those_that_their_imports_name():
     """Pasted into an empty file in this order, they are the whole Llama.
 
     A notebook's cells see their own notebook's names and what they import.
@@ -200,7 +200,7 @@ def test_exported_cells_run_after_those_that_their_imports_name():
     pasted = {}
     for path in NOTEBOOKS:
         names = {"__name__": "pasted"}
-        for source in exported(path):
+        for source in quoted(path):
             for name in imported_from_llamalib(source) & set(pasted):
                 names[name] = pasted[name]
             exec(without_known_imports(source, pasted), names)
@@ -222,15 +222,13 @@ def is_own(value):
     return getattr(value, "__module__", None) == "pasted"
 
 
-def test_an_exported_name_is_written_out_once():
+def test_a_name_of_the_library_is_written_out_once():
     """No other tagged cell of any notebook defines it again."""
-    exported_names, taught = [], set()
+    shown, taught = [], set()
     for path in NOTEBOOKS:
         for cell in code(cells_of(path)):
-            names = export.defined("".join(cell["source"]))
-            if any(tag.startswith("llamalib:") for tag in tags(cell)):
-                exported_names += names
-            elif "taught" in tags(cell):
-                taught |= set(names)
-    assert sorted(exported_names) == sorted(set(exported_names))
-    assert not taught & set(exported_names)
+            shown += [name for _, name in quote.shown_by(cell)]
+            if "taught" in tags(cell):
+                taught |= quote.defined("".join(cell["source"]))
+    assert sorted(shown) == sorted(set(shown))
+    assert not taught & set(shown)

@@ -14,9 +14,9 @@ from PIL import Image
 
 from lessons import charts, theme
 from lessons import map as model_map
-from lessons.notebooks import all_notebooks
 from lessons.play import STILL, Play
 from tests.helpers import random_llama
+from tools.notebooks import all_notebooks
 
 
 def texts(labels):

@@ -12,8 +12,8 @@ import tomllib
 import pytest
 from PIL import Image
 
-import lessons.__main__ as lessons
 import llamalib
+import tools.__main__ as tools
 from llamalib import __main__ as library
 from llamalib.load import ROOT
 
@@ -43,7 +43,7 @@ def test_commands_exist(paper):
     known = {
         "(?:`|^)make": targets,
         "-m llamalib": library.parser().commands,
-        "-m lessons": lessons.parser().commands,
+        "-m tools": tools.parser().commands,
     }
     for start, commands in known.items():
         pattern = rf"{start}\s([a-z][a-z-]*)"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lessons import rooms
 from llamalib.load import ROOT
+from tools import rooms
 
 ADDRESS = "https://github.com/someone/some-name"
 SETUP = ROOT / rooms.SETUP

@@ -9,10 +9,10 @@ from dataclasses import replace
 import nbformat
 import pytest
 
-from lessons import counts
-from lessons import frame as series
-from lessons.notebooks import all_notebooks
 from llamalib.load import ROOT
+from tools import counts
+from tools import frame as series
+from tools.notebooks import all_notebooks
 
 
 def load(path):
@@ -33,7 +33,7 @@ def test_the_list_is_the_folder():
 
 
 def test_the_frame_is_todays(path):
-    """`python -m lessons frame` would change nothing."""
+    """`python -m tools frame` would change nothing."""
     cells, times = load(path)["cells"], counts.reading(load(path))
     name = path.relative_to(series.NOTEBOOKS).as_posix()
     (notebook,) = (each for each in series.SERIES if each.file == name)
@@ -124,7 +124,7 @@ def test_an_executed_notebook_keeps_no_trace_of_the_machine(tmp_path):
     execute = "-m", "nbconvert", "--config", ROOT / ".ci" / "execute.json"
     done = subprocess.run([sys.executable, *execute, path])
     assert done.returncode == 0
-    series.save(path, load(path))
+    path.write_bytes(series.clean(load(path)))
     saved = nbformat.read(path, as_version=4)
     (cell,) = saved.cells
     said, play = cell.outputs

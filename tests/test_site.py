@@ -18,11 +18,11 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import llamalib
-from lessons import explorer
-from lessons.frame import SERIES
 from lessons.theme import AMOUNT, COLOURS, GROUPS, SIGNED
 from llamalib.load import ROOT
 from tests.browser import chromium, elements, foreign, served, show, wait_for
+from tools import explorer
+from tools.frame import SERIES
 
 SITE = ROOT / "site"
 sys.path.insert(0, str(SITE))
@@ -54,7 +54,7 @@ def notebook_of(*cells, tags=()):
 
 def test_a_name_leads_to_where_it_is_taught():
     define = "import torch\n\n\ndef rms_norm(x):\n    return x"
-    notebook = notebook_of(define, "load()", tags=["llamalib:model"])
+    notebook = notebook_of(define, "load()", tags=["llamalib:model.rms_norm"])
     found = names.addresses({"x.ipynb": notebook})
     assert found["rms_norm"] == "x.html#c0"
     assert found["load"] == "names.html#load"

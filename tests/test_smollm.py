@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import llamalib
-from lessons.notebooks import all_notebooks
 from llamalib.load import describe
 from llamalib.tokenizer import HuggingFaceTokenizer
 from tests.helpers import code_cells, executed
 from tests.test_huggingface import gpt2_kind, same_ids, stream
 from tests.test_notebooks import run_twice
+from tools.notebooks import all_notebooks
 
 # https://huggingface.co/HuggingFaceTB/SmolLM2-135M, its config.json
 CONFIG = {

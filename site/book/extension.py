@@ -6,8 +6,8 @@ from functools import partial
 from docutils import nodes
 from sphinx.errors import ExtensionError
 
-from lessons import explorer
-from lessons.rooms import name_on_github
+from tools import explorer
+from tools.rooms import name_on_github
 
 from . import head
 from .font import write_font

@@ -4,7 +4,7 @@ import re
 from html import escape, unescape
 from textwrap import shorten
 
-from lessons.frame import SERIES
+from tools.frame import SERIES
 
 SITE = "Llama, notebook by notebook"
 PICTURE = (

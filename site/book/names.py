@@ -1,7 +1,7 @@
 """Where each public name of llamalib is taught, and links that lead there.
 
-The cells that are exported to the library (`python -m lessons export`) teach
-the names that they define. All other names are on the page of names.
+The cells that show the library's definitions teach these names. All other
+names are on the page of names.
 """
 
 import ast
@@ -28,7 +28,7 @@ def definitions(source: str) -> set[str]:
 
 
 def code_cells(notebook: dict) -> list[tuple[str, str, bool]]:
-    """Return (id, source, whether it is exported) of each code cell."""
+    """Return (id, source, whether it is the library's) of each code cell."""
     found = []
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
@@ -42,8 +42,8 @@ def addresses(notebooks: dict[str, dict]) -> dict[str, str]:
     """Return the page, from the site's root, of each public name."""
     found = {name: f"names.html#{name}" for name in llamalib.__all__}
     for file, notebook in notebooks.items():
-        for key, source, exported in code_cells(notebook):
-            for name in definitions(source) if exported else ():
+        for key, source, is_ours in code_cells(notebook):
+            for name in definitions(source) if is_ours else ():
                 if name in found:
                     found[name] = f"{file.removesuffix('.ipynb')}.html#{key}"
     return found

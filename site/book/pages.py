@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from posixpath import basename
 
-from lessons import rooms
-from lessons.counts import table
-from lessons.frame import SERIES, routes_table, series_table, todays_times
-from lessons.guide import guide_page
+from lessons.tables import table
 from llamalib.load import ROOT
+from tools import rooms
+from tools.frame import SERIES, routes_table, series_table, todays_times
+from tools.guide import guide_page
 
 from .names import about, addresses
 

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from llamalib.load import ROOT, read_start
-
+ROOT = Path(__file__).resolve().parents[1]  # the project's folder
 NOTEBOOKS = ROOT / "notebooks"
 APPENDIX = NOTEBOOKS / "appendix"
 
@@ -26,6 +25,8 @@ def write(file: Path, content: bytes) -> None:
 def read_notebook(path: Path):
     """Return a notebook, or raise ValueError for a file that is none."""
     import nbformat
+
+    from llamalib.checks import read_start
 
     read_start(path)  # which names what may not be read
     try:

@@ -30,11 +30,17 @@ from nbformat import v4, writes
 from . import frame as series
 from .counts import reading
 from .lab import update_copy
-from .notebooks import NOTEBOOKS, all_notebooks, read_notebook, write
+from .notebooks import (
+    NOTEBOOKS,
+    ROOT,
+    all_notebooks,
+    read_notebook,
+    write,
+)
 
 SOLUTIONS = NOTEBOOKS / "solutions"
 MISTAKES = tomllib.loads(
-    Path(__file__).with_name("mistakes.toml").read_text(encoding="utf-8")
+    (ROOT / "lessons" / "mistakes.toml").read_text(encoding="utf-8")
 )
 WORDS = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 TEXTS = tomllib.loads(WORDS)

@@ -1,18 +1,16 @@
 """The project's public address, and the pages of others that open it.
 
 It is pyproject.toml's Repository, or else that of git's remote `origin`, if
-that is on GitHub. `python -m lessons frame` writes it where it is shown.
+that is on GitHub. `python -m tools frame` writes it where it is shown.
 """
 
 import json
 import re
 import subprocess
 import tomllib
+from pathlib import Path
 
-from llamalib.checks import require
-from llamalib.load import ROOT
-
-from .notebooks import write
+from .notebooks import ROOT
 
 SETUP = "notebooks/setup_colab.ipynb"
 ROOMS = {  # machines that others lend, and the page that opens the project
@@ -37,11 +35,11 @@ def address() -> str:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     found = tomllib.loads(text)["project"].get("urls", {}).get("Repository")
     ok = re.fullmatch(rf"{re.escape(GITHUB)}[^/@]+/[^/@]+", found or "")
-    require(
-        not found or ok,
-        "pyproject.toml: Repository must be an address like "
-        f"'{GITHUB}OWNER/NAME', got {found!r:.80}",
-    )
+    if found and not ok:
+        raise ValueError(
+            "pyproject.toml: Repository must be an address like "
+            f"'{GITHUB}OWNER/NAME', got {found!r:.80}"
+        )
     return found or on_github(remote())
 
 
@@ -95,9 +93,10 @@ def with_address(notebook: str, address: str) -> str:
     return re.sub(r'"ADDRESS = \\".*?\\"', lambda _: line, notebook)
 
 
-def write_address() -> None:
-    """Write today's address into the README and the setup notebook."""
+def addressed() -> dict[Path, str]:
+    """Return the README and the setup notebook with today's address."""
+    found = {}
     for name, change in {"README.md": with_links, SETUP: with_address}.items():
-        file, found = ROOT / name, address()
-        write(file, change(file.read_text("utf-8"), found).encode())
-    print(found or "no public address yet: git has no remote on GitHub")
+        text = (ROOT / name).read_text(encoding="utf-8")
+        found[ROOT / name] = change(text, address())
+    return found

@@ -9,11 +9,6 @@ WORDS, LINE, OUTPUT, PICTURE = 120, 4, 1, 30
 PRACTICE = ("## Test yourself", "## Exercises")
 
 
-def table(rows: list[list[str]]) -> str:
-    """Return rows of cells as a table in Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
 @dataclass(frozen=True)
 class Reading:
     """How much there is to read in a notebook, up to its questions.

@@ -1,19 +1,22 @@
-r"""The notebooks in order, and the header and footer that join them.
+r"""The notebooks in order, and what is written into them.
 
-`python -m lessons frame` writes both into every notebook, in cells tagged
-`frame`: links, times, and what a reader can do afterwards. It also takes away
-what an execution leaves of this machine, and prints minutes and checks.
+`python -m tools frame` writes the library's definitions into the cells that
+name them (quote.py), and a header and a footer into every notebook: links,
+times, and what a reader can do afterwards. It takes away what an execution
+leaves of this machine, and prints minutes and checks. With --check it only
+compares. It needs the standard library alone.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from llamalib.load import ROOT
+from lessons.tables import table
 
-from .counts import reading, table
-from .notebooks import NOTEBOOKS, write
-from .rooms import write_address
+from .counts import reading
+from .notebooks import NOTEBOOKS, ROOT, write
+from .quote import quote
+from .rooms import addressed
 
 INDEX = "index.ipynb"
 KERNEL = dict(display_name="Python 3", language="python", name="python3")
@@ -117,21 +120,25 @@ def framed(cells: list[dict], notebook: Notebook, times) -> list[dict]:
     return [first, *inner, last]
 
 
-def write_frame(path: Path) -> None:
-    """Write the header and the footer into a notebook of the series."""
-    name = path.relative_to(NOTEBOOKS).as_posix()
-    found = {each.file: each for each in SERIES}
-    if name not in found:
-        return
-    text = path.read_text(encoding="utf-8")
+def todays_notebook(each: Notebook) -> tuple[bytes, list[str]]:
+    """Return a notebook as it should be, and the cells that must change.
+
+    It has the library's cells as the modules have them, its header and its
+    footer, and no trace of the machine that executed it.
+    """
+    text = (NOTEBOOKS / each.file).read_text(encoding="utf-8")
     notebook = json.loads(text)
+    try:
+        changed = quote(notebook)
+    except ValueError as error:
+        raise ValueError(f"{each.file}: {error}") from None
     times = reading(notebook)
-    notebook["cells"] = framed(notebook["cells"], found[name], times)
-    save(path, notebook)
+    notebook["cells"] = framed(notebook["cells"], each, times)
+    return clean(notebook), changed
 
 
-def save(path: Path, notebook: dict) -> None:
-    """Write a notebook without any trace of the machine that executed it."""
+def clean(notebook: dict) -> bytes:
+    """Return a notebook's text without what names a machine."""
     for cell in notebook["cells"]:
         for output in cell.get("outputs", ()):
             # It would need its kernel: only its still picture is kept.
@@ -139,7 +146,7 @@ def save(path: Path, notebook: dict) -> None:
     language = {"name": "python"}
     notebook["metadata"] = {"kernelspec": KERNEL, "language_info": language}
     text = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
-    write(path, text.encode())
+    return text.encode()
 
 
 ROUTES = (
@@ -209,18 +216,14 @@ def todays_times() -> dict[str, tuple[int, int]]:
     return times
 
 
-def write_index() -> None:
-    """Write today's contents into the index and the README."""
-    path, times = NOTEBOOKS / INDEX, todays_times()
-    notebook = json.loads(path.read_text(encoding="utf-8"))
+def todays_index(times: dict[str, tuple[int, int]]) -> bytes:
+    """Return the index with today's contents."""
+    text = (NOTEBOOKS / INDEX).read_text(encoding="utf-8")
+    notebook = json.loads(text)
     for cell in notebook["cells"]:
         if "frame" in cell["metadata"].get("tags", ()):
             cell["source"] = contents(times).splitlines(keepends=True)
-    save(path, notebook)
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    text = with_table(text, times)
-    readme.write_text(text, encoding="utf-8", newline="\n")
+    return clean(notebook)
 
 
 def with_table(readme: str, times: dict[str, tuple[int, int]]) -> str:
@@ -231,14 +234,59 @@ def with_table(readme: str, times: dict[str, tuple[int, int]]) -> str:
     return f"{before}{start}\n\n{lines}\n\n{end}{rest.split(end)[1]}"
 
 
-def write_frames() -> None:
-    """Write every header and footer, the index and README; print the pace."""
+def main(options: list[str]) -> int:
+    """Write the frames, or only compare; return the exit status."""
+    if set(options) - {"--check"}:
+        print("usage: python -m tools frame [--check]")
+        return 2
+    check = "--check" in options
+    try:
+        changed = write_frames(check)
+    except (OSError, ValueError) as error:
+        print(f"{type(error).__name__}: {error}")
+        return 1
+    for line in changed:
+        print(line if check else f"written: {line}")
+    if not check:
+        print(pace())
+    return int(check and bool(changed))
+
+
+def write_frames(check: bool = False) -> list[str]:
+    """Write the library's cells, headers, footers, the index and README.
+
+    check: whether only to compare.
+    Returns a line for each cell of the library, and for each other part,
+    that was not today's.
+    """
+    changed = []
+
+    def put(file: Path, content: bytes) -> None:
+        if file.read_bytes() != content:
+            changed.append(file.relative_to(ROOT).as_posix())
+            if not check:
+                write(file, content)
+
     for each in SERIES:
-        write_frame(NOTEBOOKS / each.file)
-    write_index()
-    write_address()
+        content, cells = todays_notebook(each)
+        for names in cells:
+            changed.append(f"{each.file}: the cell of {names}, as in llamalib")
+        put(NOTEBOOKS / each.file, content)
+    times = todays_times()
+    put(NOTEBOOKS / INDEX, todays_index(times))
+    for file, text in addressed().items():
+        if file.name == "README.md":
+            text = with_table(text, times)
+        put(file, text.encode())
+    return changed
+
+
+def pace() -> str:
+    """Return each notebook's minutes, and the share of code that verifies."""
+    lines = []
     for each in SERIES:
         text = (NOTEBOOKS / each.file).read_text(encoding="utf-8")
         found = reading(json.loads(text))
         minutes, share = found.minutes, f"{found.share:.0%}"
-        print(f"{each.label:28} {minutes:3} minutes, {share:>4} verify")
+        lines.append(f"{each.label:28} {minutes:3} minutes, {share:>4} verify")
+    return "\n".join(lines)

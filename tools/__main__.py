@@ -1,18 +1,17 @@
-"""The commands of the series: python -m lessons lab, course, export, frame."""
+"""The commands of the series: python -m tools lab, course, frame."""
 
 import sys
 from pathlib import Path
 
-from . import export
-
-ROOT = Path(__file__).resolve().parents[1]
+from . import frame
+from .notebooks import ROOT
 
 
 def main(argv=None) -> int:
     """Run one command and return the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    if words[:1] == ["export"]:  # before llamalib, which it may repair
-        return export.main(words[1:])
+    if words[:1] == ["frame"]:  # needs the standard library alone
+        return frame.main(words[1:])
     from llamalib import __main__ as commands
 
     library = commands.parser().commands
@@ -24,19 +23,17 @@ def parser():
     """Return the parser; each command's arguments are its function's."""
     from llamalib.__main__ import later, new_parser
 
-    whole, add = new_parser("python -m lessons")
-    lab = add("lab", later("lessons.lab.open_lab"), "open the notebooks")
+    whole, add = new_parser("python -m tools")
+    lab = add("lab", later("tools.lab.open_lab"), "open the notebooks")
     lab("--work", type=Path, default=ROOT / "work", help="your copy")
     lab("--copy", action="store_true", help="only bring the copy up to date")
     lab("flags", nargs="*", help="for JupyterLab, after --")
-    course = later("lessons.assignments.write_course")
+    course = later("tools.course.write_course")
     course = add("course", course, "write a course's assignments")
     course("notebooks", nargs="*", help="like 03_rmsnorm (default: all)")
     course("--out", type=Path, default=ROOT / "build" / "course")
-    exported = add("export", export.main, "write llamalib from the notebooks")
-    exported("--check", action="store_true", help="only compare")
-    frames = later("lessons.frame.write_frames")
-    add("frame", frames, "write every notebook's header and footer")
+    frames = add("frame", frame.main, "write the library's cells, the frames")
+    frames("--check", action="store_true", help="only compare")
     return whole
 
 

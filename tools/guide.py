@@ -7,13 +7,13 @@ that notebook's heading, minutes, aim, and what students get wrong.
 import re
 from pathlib import Path
 
-from llamalib.load import ROOT
+from lessons.tables import table
 
-from .assignments import exercises
-from .assignments import mistakes as known_mistakes
-from .counts import reading, table
+from .counts import reading
+from .course import exercises
+from .course import mistakes as known_mistakes
 from .frame import SERIES
-from .notebooks import NOTEBOOKS, read_notebook
+from .notebooks import NOTEBOOKS, ROOT, read_notebook
 
 PAGE = ROOT / "site" / "guide.md"
 TITLES = {Path(each.file).stem: each for each in SERIES}

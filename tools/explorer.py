@@ -20,10 +20,11 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 from safetensors.torch import save_file
 
-from llamalib.load import ROOT, load
+from llamalib.load import load
 from llamalib.model import LLAMA_1B, Llama
 
 from .frame import SERIES
+from .notebooks import ROOT
 
 POCKET = ROOT / "data" / "pocket-llama"
 SITE = ROOT / "site"
