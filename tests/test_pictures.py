@@ -1,7 +1,8 @@
-"""What all pictures and widgets share: text, charts, the map, Play."""
+"""All pictures: their fingerprints, texts, the map, colours, and Play."""
 
 import base64
 import io
+import re
 import warnings
 
 import ipywidgets
@@ -15,7 +16,9 @@ from PIL import Image
 from lessons import charts, theme
 from lessons import map as model_map
 from lessons.play import STILL, Play
-from tests.helpers import random_llama
+from tests import fingerprints
+from tests.drawings import PICTURES, colours, small_llama
+from tools import explorer
 from tools.notebooks import all_notebooks
 
 
@@ -27,6 +30,49 @@ def drawn(play, **values):
     """Return the axes of a widget's picture, with some other values."""
     now = {name: control.value for name, control in play.controls.items()}
     return play.draw(**now | values).axes
+
+
+# -- what each picture holds ------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return fingerprints.read()
+
+
+def assert_same(name, found, stored):
+    if changed := fingerprints.differences(found, stored[name]):
+        words = "holds something else (-: before, +: now)"
+        wanted = f"If it should, run `{fingerprints.COMMAND}`."
+        pytest.fail(f"{name} {words}\n{changed}\n{wanted}", pytrace=False)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_holds_the_same(name, stored):
+    assert_same(name, fingerprints.fingerprint(PICTURES[name]()), stored)
+
+
+def test_each_role_has_the_same_colour(stored):
+    assert_same("colours", colours(), stored)
+    assert stored.keys() == {"colours", *PICTURES}
+
+
+@pytest.mark.parametrize(
+    "line, same",
+    [
+        ("line #0072b2 - 2 'a': 0 1.235, 1 5e+06", True),  # rounded elsewhere
+        ("line #0072b2 - 2 'a': 0 1.244, 1 5e+06", False),
+        ("line #0072b2 - 2 'a': 0 1.234, 1 5e+07", False),
+        ("line #0072b2 - 2 'a': 0 -1.234, 1 5e+06", False),
+        ("line #d55e00 - 2 'a': 0 1.234, 1 5e+06", False),
+        ("line #0072b2 - 2 'b': 0 1.234, 1 5e+06", False),
+        ("line #0072b2 - 2 'a': 0 1.234", False),
+    ],
+)
+def test_only_a_last_digit_may_differ(line, same):
+    before = ["frame none", "line #0072b2 - 2 'a': 0 1.234, 1 5e+06"]
+    changed = fingerprints.differences(["frame none", line], before)
+    assert (not changed) == same and (same or f"+{line}" in changed)
 
 
 # -- texts and charts --------------------------------------------------------
@@ -59,16 +105,6 @@ def test_dollar_signs_and_foreign_letters_are_drawn():
     assert texts(left.get_yticklabels())[1] == r"\$"
 
 
-def test_heatmaps_have_0_where_it_belongs():
-    fig, (amount, signed) = theme.panels(2, 2)
-    values = [[1, -4], [2, 3]]
-    assert charts.heatmap(amount, values).get_clim() == (0, 4)
-    image = charts.heatmap(signed, values, signed=True, limit=2)
-    assert image.get_clim() == (-2, 2)
-    white = matplotlib.colors.to_rgba("white")
-    assert image.cmap(0.5) == pytest.approx(white, abs=0.01)
-
-
 def test_boxes_hold_their_texts():
     labels = ["WWWW", "i", "␣token", "\ufffd"] * 40
     widths = [charts.text_width(label, 10) + 7 for label in labels]
@@ -86,52 +122,35 @@ def test_boxes_hold_their_texts():
     assert charts.flow([]) == ([], 0)
 
 
-def test_ranked_bars_begin_at_the_top():
-    fig, ax = theme.canvas(2)
-    tones = ["key", "query"]
-    charts.ranked_bars(ax, [" a", "b"], [0.7, -0.2], tones, ["0.7", "-0.2"])
-    fig.canvas.draw()
-    top, bottom = (bar.get_window_extent().y0 for bar in ax.patches)
-    assert top > bottom
-    assert texts(ax.get_yticklabels()) == ["␣a", "b"]
-    assert [text.xy for text in ax.texts] == [(0.7, 0), (0, 1)]
-
-
-@pytest.mark.parametrize(
-    "share, a, b", [(False, [2, 2], [1, 0]), (True, [0.5, 0.5], [1, 0])]
-)
-def test_histograms_count_every_number(share, a, b):
-    _, ax = theme.canvas(2)
-    values = {"a": [-5, 0.5, 1.5, 99], "b": [0.5]}
-    charts.histograms(ax, values, [0, 1, 2], "bk", share=share)
-    found = [patch.get_data().values.tolist() for patch in ax.patches]
-    assert found == [a, b]
-
-
-def test_of_many_tokens_every_nth_is_written():
-    _, ax = theme.canvas(2)
-    charts.token_ticks(ax, ["a", "b"], [str(n) for n in range(41)], most=20)
-    assert texts(ax.get_yticklabels()) == ["a", "b"]
-    assert texts(ax.get_xticklabels()) == [str(n) for n in range(0, 41, 3)]
-
-
 def test_every_notebook_has_a_map():
-    """It lights the notebook's parts and numbers the shapes."""
     stems = {path.stem.split("_", 1)[1] for path in all_notebooks()}
     assert stems <= set(model_map.PARTS)
-    llama = random_llama()
-    llama.name = "small"
-    found = {}
-    for part in model_map.PARTS:
-        (ax,) = model_map.strip(part, llama, 6).axes
-        lit = {t.get_text() for t in ax.texts if t.get_weight() == "bold"}
-        found[part] = lit, " ".join(texts(ax.texts))
-        assert lit, part
-    assert found["attention"][0] == {"attention", "RoPE"}
-    assert "in: (T, D) = (6, 64)" in found["attention"][1]
-    assert "block, 2 times" in found["attention"][1]
-    shapes = "queries (T, H, hd) = (6, 8, 8), keys (T, KV, hd) = (6, 2, 8)"
-    assert shapes in found["rope"][1]
+
+
+@pytest.mark.parametrize("part", model_map.PARTS)
+def test_a_map_lights_the_notebooks_parts(part):
+    (ax,) = model_map.strip(part, small_llama(), 6).axes
+    lit = [t.get_text() for t in ax.texts if t.get_weight() == "bold"]
+    names = model_map.PARTS[part][0].split(", ")
+    expected = [model_map.BOXES[name][0] for name in names]
+    assert sorted(lit) == sorted(expected)
+
+
+def test_the_pages_colours_are_the_pictures():
+    """Those of explorer.css; tests/test_site.py has those of explorer.js."""
+    style = (explorer.SITE / "explorer.css").read_text(encoding="utf-8")
+    for rule, role in (
+        ("--llama-blue: ", "query"),
+        (r"::after {[^}]* background: ", "residual"),
+        (r'\[data-tile\^="plus"\] { border-color: ', "residual"),
+        (r"\.llama-now { box-shadow: 0 0 0 3px ", "probability"),
+    ):
+        found = re.findall(f"{rule}(#[0-9a-f]+);", style)
+        assert found == [theme.COLOURS[role].lower()], rule
+    scale = re.search(r"\.llama-scale {.*?to right, (.*?)\)", style)[1]
+    stops = [matplotlib.colors.to_rgb(each) for each in scale.split(", ")]
+    drawn = theme.AMOUNT(np.linspace(0, 1, len(stops)))[:, :3]
+    assert np.allclose(stops, drawn, atol=0.01)
 
 
 # -- widgets ----------------------------------------------------------------

@@ -211,18 +211,6 @@ def test_the_widget_rotates_as_rope_does(pocket, position, pair):
     assert dot.get_ydata()[0] == pytest.approx(math.cos(position * frequency))
 
 
-def test_angles_are_signed_from_query_to_key():
-    q, k = torch.tensor([2.0, 0.0]), torch.tensor([0.0, 5.0])
-    fig = nb04.kept_angle([("a", q, k, 1.5), ("b", k, q, 2.5)])
-    for ax, angle, sign in zip(fig.axes, (90, -90), (1, -1)):
-        assert f"angle {angle:.1f}°" in ax.get_xlabel()
-        ends = ax.lines[-1].get_xydata()[[0, -1]]  # of the arc
-        x, y = ends[0] / 0.35
-        assert ends[1] / 0.35 == pytest.approx([-sign * y, sign * x])
-    fig = nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, ([0], [1]), "")
-    assert "3 full rotations and 90.0°" in fig.axes[0].get_xlabel()
-
-
 def test_gamma_by_norm_sorts_the_norms():
     gammas = torch.arange(5.0)[:, None] + torch.linspace(-0.1, 0.1, 101)
     (ax,) = nb03.gamma_by_norm(gammas).axes  # two layers and the final norm
@@ -230,13 +218,6 @@ def test_gamma_by_norm_sorts_the_norms():
     assert np.allclose(found["before attention"], [0, 2])
     assert np.allclose(found["before feed-forward"], [1, 3])
     assert np.allclose(found["final"], [4])
-
-
-def test_clocks_draw_up_as_up():
-    vectors = torch.tensor([[[3.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [-2.0, 0]]])
-    (ax,) = nb04.clocks(vectors, [0, 1000], [0, 7], "").axes
-    expected = [[0.44, 0], [0, -0.44], [0, -0.44], [-0.44, 0]]
-    assert np.allclose(tips(ax), expected)  # the y axis points down
 
 
 def test_sines_and_cosines_are_apart():

@@ -20,7 +20,7 @@ from lessons import nF_heads as nbF
 from lessons import nG_speed as nbG
 from lessons.texts import STORY
 from lessons.theme import COLOURS, GROUPS
-from llamalib import attention_maps, causal_mask, next_token_probs
+from llamalib import attention, attention_maps, next_token_probs
 from llamalib.probe import replaced, text_loss
 from tests.helpers import assert_follows, random_llama
 from tests.test_pictures import drawn
@@ -32,16 +32,20 @@ def encode(llama, text):
     return llama.tokenizer.encode(text, bos=True, eos=False)
 
 
-@pytest.mark.parametrize("H, KV", [(1, 1), (6, 3)])
-def test_heads_of_a_group_have_one_colour(H, KV):
-    maps = (torch.randn(H, 3, 3) + causal_mask(3)).softmax(-1)
-    fig = nb05.layer_heads(maps, ["The", " cat", "\n"], KV)
-    axes = [ax for ax in fig.axes if ax.images]
-    for h, (ax, weights) in enumerate(zip(axes, maps, strict=True)):
-        g = h // (H // KV)
-        assert np.allclose(ax.images[0].get_array(), weights)
-        assert ax.get_title() == f"head {h} · KV {g}"
-        assert ax.spines["top"].get_edgecolor() == to_rgba(GROUPS[g])
+@pytest.mark.parametrize("H, KV", [(6, 3), (8, 1), (4, 4), (20, 2)])
+def test_heads_share_as_in_the_model(H, KV):
+    q, k = torch.zeros(1, H, 1), torch.zeros(1, KV, 1)
+    v = torch.arange(KV).float().view(1, KV, 1)  # says which one is read
+    groups = attention(q, k, v)[0].long().tolist()  # of each query head
+    (ax,) = nb05.sharing(H, {"": KV}).axes
+    maps = nb05.layer_heads(torch.rand(H, 3, 3), list("abc"), KV).axes
+    for h, (g, line) in enumerate(zip(groups, ax.lines, strict=True)):
+        middle = np.mean([i for i in range(H) if groups[i] == g])
+        assert line.get_xydata().tolist() == [[h, 1], [middle, 0]]
+        assert line.get_color() == GROUPS[g]
+        assert maps[h].get_title() == f"head {h} · KV {g}"
+        frame = maps[h].spines["top"].get_edgecolor()
+        assert frame == to_rgba(GROUPS[g])
 
 
 @pytest.mark.parametrize("arithmetic, crossing", [(25.0, 2.5), (10.0, 1)])
@@ -313,25 +317,6 @@ def test_the_stop_button_stops(pocket, held, monkeypatch):
     stream.max_new_tokens = 20
     fresh = nb09.stream(pocket, "Monday, Tuesday,", 20)
     assert go(stream) == fresh.text.value != before
-
-
-def test_the_shortest_time_of_each_step_is_drawn(monkeypatch):
-    seconds = iter([[0.3, 0.1, 0.2], [0.4, 0.4, 0.5], [0.02], [0.01]])
-    ran = []
-
-    def repeat(run, **options):
-        run()
-        return next(seconds)
-
-    def step(name):
-        return lambda n: ran.append((name, n)) or torch.zeros(2)
-
-    monkeypatch.setattr(nb09.timeit, "repeat", repeat)
-    steps = {"naive": step("a"), "cached": step("b")}
-    (ax,) = nb09.time_by_position([16, 256], steps).axes
-    naive, cached = (line.get_ydata() for line in ax.lines)
-    assert naive == approx([100, 400]) and cached == approx([20, 10])
-    assert ran == [("a", 16), ("a", 256), ("b", 16), ("b", 256)]
 
 
 def test_two_passes_lose_what_one_loses(pocket, monkeypatch):

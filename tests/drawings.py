@@ -1,0 +1,273 @@
+"""The pictures whose fingerprints are stored, of small fixed inputs."""
+
+import json
+import math
+import tempfile
+from functools import cache
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from matplotlib import pyplot as plt
+
+from lessons import alternatives, charts, theme
+from lessons import n04_rope as nb04
+from lessons import n05_attention as nb05
+from lessons import n09_generate as nb09
+from lessons.map import strip
+from llamalib import Tokenizer
+from tests.fingerprints import fingerprint
+from tests.helpers import random_llama, small_ranks
+
+PICTURES = {}
+
+
+def picture(draw):
+    """Enter a function that draws a figure, by its name."""
+    PICTURES[draw.__name__] = draw
+    return draw
+
+
+def fingerprints() -> dict[str, list[str]]:
+    """Return the fingerprint of each picture, and the colours of all."""
+    found = {"colours": colours()}
+    for name, draw in PICTURES.items():
+        found[name] = fingerprint(draw())
+        plt.close("all")
+    return found
+
+
+def colours() -> list[str]:
+    """Return the colours of the roles, and of the groups of heads."""
+    roles = [f"{name} {value}" for name, value in theme.COLOURS.items()]
+    return [*roles, f"groups {' '.join(theme.GROUPS)}"]
+
+
+@cache
+def small_llama():
+    """Return a model with 8 query heads of 8 numbers, and 2 KV heads."""
+    llama = random_llama()
+    llama.name, llama.tokenizer = "small", Tokenizer(small_ranks())
+    return llama
+
+
+# -- the map ----------------------------------------------------------------
+
+
+@picture
+def map_rope():
+    return strip("rope", small_llama(), 6)
+
+
+@picture
+def map_generate():
+    return strip("generate", small_llama())
+
+
+# -- 04 ---------------------------------------------------------------------
+
+
+@picture
+def clocks():
+    """Right and up at position 0; a quarter on at 1000, pair 1 on the left."""
+    vectors = torch.tensor([[[3.0, 0.0], [0.0, 2.0]], [[0.0, 3.0], [-2.0, 0]]])
+    return nb04.clocks(vectors, [0, 1000], [0, 7], "The query")
+
+
+@picture
+def kept_angle():
+    """A quarter counter-clockwise, then clockwise."""
+    q, k = torch.tensor([2.0, 0.0]), torch.tensor([0.0, 5.0])
+    return nb04.kept_angle([("a", q, k, 1.5), ("b", k, q, 2.5)])
+
+
+@picture
+def wavelengths():
+    series = {"factor 1": [10, 1e5], "factor 8": [10, 8e5], "f 32": [10, 3e6]}
+    limits = [("2048: unchanged below", 2048), ("8192", 8192)]
+    return nb04.wavelengths(series, limits, "hd = 4")
+
+
+@picture
+def turned():
+    wave = [0, 1, 2], [1, 0, -1]
+    return nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, wave, "pair 0")
+
+
+@picture
+def rotation():
+    play = nb04.rotation(small_llama(), "abc")
+    return play.draw(position=5, pair=1, theta=10_000)
+
+
+# -- 05 ---------------------------------------------------------------------
+
+
+def causal_weights(H, T):
+    """Return maps (H, T, T) that differ from head to head."""
+    scores = torch.arange(H * T * T).reshape(H, T, T) * 7 % 11
+    weights = (1 + scores).tril()
+    return weights / weights.sum(-1, keepdim=True)
+
+
+@picture
+def sharing():
+    return nb05.sharing(6, {"MHA": 6, "GQA": 3, "MQA": 1})
+
+
+@picture
+def layer_heads():
+    maps = causal_weights(6, 3)
+    return nb05.layer_heads(maps, ["The", " cat", "\n"], 3, "layer 0")
+
+
+@picture
+def layer_heads_many():
+    """More than twelve heads, and a last row that is not full."""
+    return nb05.layer_heads(causal_weights(14, 2), ["a", " b"], 2)
+
+
+@picture
+def attention_maps_of():
+    first, second = causal_weights(2, 3)
+    labels = ["a", " b", "c"]
+    chosen = [("one", first, labels, 0), ("other", second, labels, 9)]
+    return nb05.attention_maps_of(chosen)
+
+
+@picture
+def heads():
+    play = nb05.heads(small_llama(), "abc")
+    return play.draw(text="abc", layer=1, head=5)
+
+
+@picture
+def training_curves():
+    """Of 04 and 05: two variants, one with a run that ended early."""
+    run = dict(name="a", seed=0, steps=100, loss=[8, 5, 3], held_out=[8, 7, 4])
+    runs = [
+        run,
+        run | dict(seed=1, loss=[8, 6, 2], held_out=[8, 6, 5]),
+        run | dict(name="b", loss=[8, 3, 1], held_out=[8, 7, 2]),
+        run | dict(name="b", seed=1, loss=[9.0], held_out=[8, 9]),
+    ]
+    found = dict(about=dict(mean_of=10, every=50), runs=runs)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "runs.json")
+        file.write_text(json.dumps(found), encoding="utf-8")
+        with patch.object(alternatives, "FILE", file):
+            return alternatives.training_curves("a", "b", own=[8, 4.5])
+
+
+# -- 09 ---------------------------------------------------------------------
+
+
+@picture
+def time_by_position():
+    """The shortest times: 100 and 400, then 20 and 10 milliseconds."""
+    ran = []
+
+    def repeat(run, **options):
+        run()  # a step, which says how long it took
+        return ran.pop()
+
+    def step(times):
+        return lambda n: ran.append(times[n]) or torch.zeros(2)
+
+    steps = {
+        "naive": step({16: [0.3, 0.1, 0.2], 256: [0.4, 0.4, 0.5]}),
+        "cached": step({16: [0.02], 256: [0.03, 0.01]}),
+    }
+    with patch.object(nb09.timeit, "repeat", repeat):
+        return nb09.time_by_position([16, 256], steps)
+
+
+@picture
+def cache_bytes():
+    positions = [2**n for n in range(8, 12)]
+    series = {
+        f"{kind}, KV = {KV}": [64 * KV * n for n in positions]
+        for kind, KV in (("MHA", 32), ("GQA", 8), ("MQA", 1))
+    }
+    return nb09.cache_bytes(positions, series, 2.5e9, "small")
+
+
+# -- shared charts ----------------------------------------------------------
+
+
+@picture
+def bars():
+    """Groups upright and across, from 0 and from another start."""
+    series = {"a": [1, 2, 4], "b": [3, 5, 0.5]}
+    fig, (upright, across) = theme.panels(2, 2)
+    charts.grouped_bars(upright, series, ["query", "key"], start=-1)
+    charts.grouped_bars(across, series, ["value", "token"], across=True)
+    across.set_yticks(range(3), ["third", "second", "first"])
+    charts.add_legend(across, "right")
+    return charts.figure_legend(fig, "outside upper center")
+
+
+@picture
+def ranked():
+    _, ax = theme.canvas(2)
+    names, tones = [" a", "b", "$"], ["key", "query", "#123456"]
+    texts = ["0.7", "-0.2", "0"]
+    charts.ranked_bars(ax, names, [0.7, -0.2, 0], tones, texts)
+    return charts.finish(ax, "$ ranked", "x", "y", xlim=(-1, 1))
+
+
+@picture
+def histograms():
+    """Every number is counted, also outside of the edges."""
+    values = {"a": [-5, 0.5, 1.5, 99], "b": [0.5, 0.6, 0.7, 1.5]}
+    fig, axes = theme.panels(2, 2)
+    for ax, share in zip(axes, (False, True)):
+        charts.histograms(ax, values, [0, 1, 2], ["key", "query"], share=share)
+    charts.finish(axes[0], "counts", legend="above")
+    roles = {"one": "value", "two": "#123456"}
+    return charts.figure_legend(fig, "lower right", roles)
+
+
+@picture
+def heatmaps():
+    """Orange below 0, white at 0, blue above."""
+    fig, (amount, signed) = theme.panels(2, 2)
+    names = [str(n) for n in range(5)]
+    values = np.outer([1, -2], range(5))
+    charts.heatmap(amount, values, [" a", "\n"], names)
+    charts.heatmap(signed, values, signed=True, limit=4)
+    charts.token_ticks(signed, columns=names, most=3)
+    dark = abs(values) > 3
+    charts.cell_texts(signed, values.astype(str), dark)
+    return theme.heading(fig, "maps")
+
+
+@picture
+def marks():
+    """Lines at 2 and 3 with texts on each side; a note; black or white."""
+    _, ax = theme.canvas(2)
+    looks = ("key", "o-"), ("#123456", "--", dict(lw=3))
+    series = {"a": ([1, 5], [1, 1000]), "b": ([1, 2, 5], [10, 20, 30])}
+    charts.lines(ax, series, looks, lw=1)
+    charts.mark_x(ax, 2, "right of 2")
+    charts.mark_x(ax, 3, "left of 3", end=True)
+    charts.mark_y(ax, 20, "above 20")
+    charts.mark_y(ax, 30, "below 30, right", end=True, dy=-2, color="black")
+    charts.note(ax, 4, 300, "noted", 5, -6)
+    for i, background in enumerate(("query", "probability", "#000000"), 5):
+        ink = charts.ink(background)
+        charts.write(ax, i, 100, background, color=ink, weight="bold")
+    charts.log_axis(ax, "x", (1, 2, 4), base=2)
+    charts.log_axis(ax, "y", text=theme.size_text)
+    return charts.finish(ax, "marks", "x", "y", legend="best", xlim=(1, 8))
+
+
+@picture
+def boxes():
+    fig, ax = charts.page(60)
+    places = [(0, 0, 20), (22, 0, 40), (0, 1, 30)]
+    tones = "#f6e3ee", "#000000", "#E69F00"
+    charts.boxes(ax, 5, ["a", "b", "c"], places, tones)
+    charts.boxes(ax, 5, ["d"], [(50, 1, 20)], ["white"], down=3)
+    return fig
