@@ -1,8 +1,8 @@
-r"""Fingerprints of pictures: what a figure holds, in lines of text.
+"""Fingerprints of pictures: what a figure holds, in lines of text.
 
-`tests/pictures.json` has the lines of each picture of `tests/drawings.py`: one
-for the figure, for an axes, for a line, a bar, an image, a text. After a
-wanted change `python -m tests.fingerprints` writes them anew.
+`tests/pictures.json` has those of the pictures in `tests/drawings.py`: a line
+of text for each axes, line, bar, image and text. After a wanted change
+`python -m tests.fingerprints` writes them again and prints what changed.
 """
 
 import difflib
@@ -209,13 +209,13 @@ def one_axis(ax, which) -> str:
         return f"{found} hidden"
     if axis.get_label_text():
         found += f" {axis.get_label_text()!r}"
-    side = {"x": "labelbottom", "y": "labelleft"}[which]
-    if not axis.get_tick_params().get(side, True):
+    if not axis.get_major_ticks(1)[0].label1.get_visible():
         return f"{found} without ticks"
     if isinstance(axis.get_major_locator(), FixedLocator):
-        names = [label.get_text() for label in axis.get_ticklabels()]
-        ticks = zip(axis.get_ticklocs(), names, strict=True)
-        ticks = [f"{number(x)} {name!r}" for x, name in ticks]
+        places = axis.get_ticklocs()
+        names = axis.get_major_formatter().format_ticks(places)
+        pairs = zip(places, map(str, names), strict=True)
+        ticks = [f"{number(x)} {name!r}" for x, name in pairs]
         found += f" ticks {', '.join(ticks) or 'none'}"
     elif isinstance(axis.get_major_formatter(), FuncFormatter):
         ends = map(axis.get_major_formatter(), limits)
@@ -228,6 +228,7 @@ def legend(it, of) -> str:
     entries = zip(it.legend_handles, it.get_texts(), strict=True)
     names = [f"{entry_tone(h)} {t.get_text()!r}" for h, t in entries]
     box = it.get_bbox_to_anchor().transformed(of.inverted())
+    # no public name for where a legend lies: its number, such as 2
     place = f"{it._loc} of {numbers([*box.p0, *box.p1])}"
     return f"legend at {place}: {', '.join(names)}"
 
