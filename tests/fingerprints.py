@@ -13,7 +13,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from matplotlib.collections import LineCollection
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.patches import StepPatch
 from matplotlib.text import Annotation
@@ -22,7 +22,7 @@ from matplotlib.transforms import IdentityTransform
 
 FILE = Path(__file__).with_name("pictures.json")
 COMMAND = "python -m tests.fingerprints"
-NUMBER = re.compile(r"(-?\d+\.?\d*(?:e[+-]\d+)?)")
+NUMBER = re.compile(r"(?<![#\w.])(-?\d+\.?\d*(?:e[+-]\d+)?)")  # no colour
 MOST = 40  # points of a line; of a longer one 20 are kept
 
 
@@ -106,13 +106,10 @@ def patch(ax, it) -> str:
 def collection(ax, it) -> str:
     looks = [tones(it.get_facecolor()) or "none"]
     looks.append(tones(it.get_edgecolor()) or "none")
-    if isinstance(it, LineCollection):
-        points = np.concatenate(it.get_segments())
-        where = at(ax, points, it.get_transform())
-    elif len(it.get_offsets()) and len(it.get_sizes()):
+    if isinstance(it, PathCollection):  # of `scatter`
         looks.append(f"size {numbers(np.unique(it.get_sizes()))}")
         where = at(ax, it.get_offsets(), it.get_offset_transform())
-    else:
+    else:  # lines or areas
         points = np.concatenate([path.vertices for path in it.get_paths()])
         where = at(ax, points, it.get_transform())
     return say(type(it).__name__, looks, it, where)

@@ -60,17 +60,17 @@ def test_each_role_has_the_same_colour(stored):
 @pytest.mark.parametrize(
     "line, same",
     [
-        ("line #0072b2 - 2 'a': 0 1.235, 1 5e+06", True),  # rounded elsewhere
-        ("line #0072b2 - 2 'a': 0 1.244, 1 5e+06", False),
-        ("line #0072b2 - 2 'a': 0 1.234, 1 5e+07", False),
-        ("line #0072b2 - 2 'a': 0 -1.234, 1 5e+06", False),
-        ("line #d55e00 - 2 'a': 0 1.234, 1 5e+06", False),
-        ("line #0072b2 - 2 'b': 0 1.234, 1 5e+06", False),
-        ("line #0072b2 - 2 'a': 0 1.234", False),
+        ("line #882255 - 2 'a': 0 1.235, 1 5e+06", True),  # rounded elsewhere
+        ("line #882255 - 2 'a': 0 1.244, 1 5e+06", False),
+        ("line #882255 - 2 'a': 0 1.234, 1 5e+07", False),
+        ("line #882255 - 2 'a': 0 -1.234, 1 5e+06", False),
+        ("line #882256 - 2 'a': 0 1.234, 1 5e+06", False),
+        ("line #882255 - 2 'b': 0 1.234, 1 5e+06", False),
+        ("line #882255 - 2 'a': 0 1.234", False),
     ],
 )
 def test_only_a_last_digit_may_differ(line, same):
-    before = ["frame none", "line #0072b2 - 2 'a': 0 1.234, 1 5e+06"]
+    before = ["frame none", "line #882255 - 2 'a': 0 1.234, 1 5e+06"]
     changed = fingerprints.differences(["frame none", line], before)
     assert (not changed) == same and (same or f"+{line}" in changed)
 
