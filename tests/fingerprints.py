@@ -56,8 +56,9 @@ def tone(colour, alpha=None) -> str:
 
 
 def tones(colours) -> str:
-    """Return the colours of an array, each once."""
-    return " ".join(dict.fromkeys(tone(each) for each in colours))
+    """Return the colours of an array, or the one that all have."""
+    found = [tone(each) for each in colours]
+    return " ".join(found[:1] if len(set(found)) == 1 else found)
 
 
 def at(ax, points, transform) -> str:
@@ -104,15 +105,15 @@ def patch(ax, it) -> str:
 
 
 def collection(ax, it) -> str:
+    """Describe the dots of `scatter`, or lines and areas."""
     looks = [tones(it.get_facecolor()) or "none"]
     looks.append(tones(it.get_edgecolor()) or "none")
-    if isinstance(it, PathCollection):  # of `scatter`
+    if isinstance(it, PathCollection):
         looks.append(f"size {numbers(np.unique(it.get_sizes()))}")
         where = at(ax, it.get_offsets(), it.get_offset_transform())
-    else:  # lines or areas
-        points = np.concatenate([path.vertices for path in it.get_paths()])
-        where = at(ax, points, it.get_transform())
-    return say(type(it).__name__, looks, it, where)
+        return say("dots", looks, it, where)
+    points = np.concatenate([path.vertices for path in it.get_paths()])
+    return say("paths", looks, it, at(ax, points, it.get_transform()))
 
 
 def image(ax, it) -> str:
