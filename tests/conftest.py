@@ -1,3 +1,9 @@
+"""Fixtures of all tests.
+
+A machine with a GPU may have no package of the notebooks (bench/gpu.py): what
+only some tests need is imported where it is used.
+"""
+
 import os
 import shutil
 from pathlib import Path
@@ -9,8 +15,6 @@ from matplotlib import pyplot as plt
 
 import llamalib
 from llamalib.load import ROOT
-from tests import browser
-from tools import explorer
 
 # MPLBACKEND would also change what the kernels that tests start draw.
 matplotlib.use("agg")
@@ -63,6 +67,8 @@ def llama3_tokenizer():
 @pytest.fixture(scope="module")
 def page_folder(tmp_path_factory):
     """Return a folder with the page, as in the site."""
+    from tools import explorer
+
     folder, static = tmp_path_factory.mktemp("page"), "_static"
     explorer.write_files(folder / static / "pocket")
     for name in ("llama.js", "explorer.js", "explorer.css", "favicon.svg"):
@@ -76,6 +82,8 @@ def page_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory):
+    from tests import browser
+
     pytest.importorskip("selenium")  # `make test-browser` installs it
     with browser.chromium(tmp_path_factory.mktemp("profile")) as driver:
         driver.set_script_timeout(300)
@@ -85,6 +93,8 @@ def driver(tmp_path_factory):
 @pytest.fixture
 def server(page_folder):
     """Serve the folder; `errors`: words that must be on the console."""
+    from tests import browser
+
     with browser.served(page_folder) as server:
         server.errors = []
         yield server
@@ -93,6 +103,8 @@ def server(page_folder):
 @pytest.fixture
 def opened(server, driver):
     """Return the driver with the page; nothing unexpected may happen."""
+    from tests import browser
+
     driver.get_log("browser")
     browser.show(driver, f"{server.address}/explorer.html")
     yield driver

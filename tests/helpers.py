@@ -3,10 +3,8 @@
 import gc
 import json
 
-import nbformat
 import pytest
 import torch
-from nbclient import execute
 
 from llamalib import Llama, ModelArgs
 from llamalib.config import params_of
@@ -129,6 +127,9 @@ def code_cells(path):
 
 def executed(path):
     """Return the notebook after a run in a fresh kernel, in its folder."""
+    import nbformat
+    from nbclient import execute
+
     notebook = nbformat.read(path, as_version=4)
     return execute(notebook, cwd=str(path.parent), kernel_name="python3")
 
