@@ -149,23 +149,24 @@ def with_compiled_blocks(llama: Llama) -> Llama:
 class Replayed:
     r"""A step on a GPU whose operations a CUDA graph replays.
 
-    The first call runs the step, which compiles it. The second one records
-    it; from then on one launch runs all its operations.
+    The first call runs the step, which compiles it, and then records it. Each
+    later call replays all its operations by one launch.
     """
 
     def __init__(self, step: Callable[[Tensor], Tensor]):
-        self.step, self.token, self.graph = step, None, None
+        self.step = step
+        self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, token: Tensor) -> Tensor:
         """Return the logits (B, V) after tokens (B,), until the next call."""
-        if self.token is None:
-            self.token = token.clone()
-            return self.step(self.token)
-        self.token.copy_(token)
         if self.graph is None:
+            self.token = token.clone()
+            logits = self.step(self.token)
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
+            with torch.cuda.graph(self.graph):  # records, and runs nothing
                 self.logits = self.step(self.token)
+            return logits
+        self.token.copy_(token)
         self.graph.replay()
         return self.logits
 
