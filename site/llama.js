@@ -449,17 +449,18 @@ const tick = () => new Promise((resolve) => {
 // ---- sampling (notebook 08) ----
 const argmax = (x) => x.reduce((best, v, i) => (v > x[best] ? i : best), 0);
 const ranked = (x) => Array.from(x.keys()).sort((i, j) => x[j] - x[i]); // largest first
-/** Return logits (V) divided by the temperature T, then cut by top-k, then by top-p; null skips
-    a step. What is cut off is -Infinity: at temperature 0, all but the most likely token. */
-function cut_logits(logits, T = 1, k = null, p = null) {
+/** Return logits (V) divided by the temperature, then cut by top-k, then by top-p; null skips a
+    step. What is cut off is -Infinity: at temperature 0, all but the most likely token. */
+function cut_logits(logits, temperature = 1, k = null, p = null) {
   for (const [name, value, ok, expected] of [
-    ["temperature", T, T === 0 || T >= 1e-20 && T <= 1e20, "0 (greedy) or a positive number"],
+    ["temperature", temperature, temperature === 0 || temperature >= 1e-20 && temperature <= 1e20,
+      "0 (greedy) or a positive number"],
     ["top-k", k, k === null || Number.isInteger(k) && k >= 1, "a whole number from 1"],
     ["top-p", p, p === null || p >= 1e-20 && p <= 1, "over 0, and at most 1"],
   ]) if (!ok) throw new UserError(`${name} is ${value}; expected ${expected}.`);
   const best = argmax(logits);
-  if (T === 0) return Float32Array.from(logits, (_, i) => (i === best ? 0 : -Infinity));
-  const scaled = Float32Array.from(logits, (x) => x / T);
+  if (temperature === 0) return Float32Array.from(logits, (_, i) => (i === best ? 0 : -Infinity));
+  const scaled = Float32Array.from(logits, (x) => x / temperature);
   if (k !== null) { // ties with the k-th are kept
     const least = scaled.slice().sort()[Math.max(0, scaled.length - k)];
     scaled.forEach((x, i) => { if (x < least) scaled[i] = -Infinity; });

@@ -1,12 +1,17 @@
-"""The Llama in a page, in headless Chromium, compared with llamalib.
+"""The Llama in a page, run by Node, compared with llamalib.
 
-Run by `make test-browser`; needs chromium and chromedriver on the PATH.
+tests/test_explorer.py shows it in a browser, too.
 """
 
 import itertools
 import json
+import os
 import random
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
+from threading import Timer
 
 import pytest
 import torch
@@ -16,10 +21,42 @@ import llamalib
 from llamalib import next_token_probs
 from llamalib.config import params_of
 from llamalib.tokenizer import SPECIAL_TOKENS
-from tests.browser import call
 from tests.helpers import random_llama, small_config
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.skipif(
+    not shutil.which("node") and os.environ.get("CI") != "true",
+    reason="Node is not installed: it runs the page's Llama",
+)
+
+
+@pytest.fixture(scope="module")
+def call(page_folder):
+    """Return what runs JavaScript; one Node answers all of this file.
+
+    The code has `llama`, the page's, and `given`. A file is the one in
+    `folder`, if it is there. `causes`: how many lines the console must have.
+    """
+    pocket = page_folder / "_static" / "pocket"
+    command = ["node", Path(__file__).with_name("page.mjs")]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with subprocess.Popen(command, encoding="utf-8", **pipes) as process:
+
+        def call(code, *given, folder=pocket, causes=0):
+            asked = dict(folders=[str(folder), str(pocket)])
+            asked |= dict(code=code, given=given)
+            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.flush()
+            late = Timer(300, process.kill)
+            late.start()
+            line = process.stdout.readline()
+            late.cancel()
+            assert line, "Node ended, or gave no answer for five minutes"
+            found = json.loads(line)
+            assert "error" not in found, found["error"]
+            assert len(found["errors"]) == causes, found["errors"]
+            return found["value"]
+
+        yield call
 
 
 # -- the same numbers as llamalib's ----------------------------------------
@@ -63,7 +100,7 @@ def pairs_of_bytes(texts):
 
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("tokens", ["pocket", "pairs of bytes"])
-def test_ids_of_texts(opened, pocket, tokens, special):
+def test_ids_of_texts(call, pocket, tokens, special):
     """With a token for each two bytes, a wrong split shows in the ids."""
     texts = [*many_texts(), "<|nothing|>'D", "<|x|> <|eot_id|>'s"]
     texts += ["'ſx 'Sx 'Lx", "  \ufeff", " \x85 \x85x", "\x1c\x1cx"]
@@ -71,7 +108,6 @@ def test_ids_of_texts(opened, pocket, tokens, special):
     if tokens == "pairs of bytes":
         ours = llamalib.Tokenizer(ranks)
     found = call(
-        opened,
         "let t = await llama.load_tokenizer();"
         "const ranks = new Map(given[1].map((token, i) => [token, i]));"
         "if (given[3]) t = new t.constructor(ranks);"
@@ -87,14 +123,13 @@ def test_ids_of_texts(opened, pocket, tokens, special):
     assert [t for t, ids in pairs if ids != ours.encode(t, **how)] == []
 
 
-def test_texts_of_ids(opened, pocket):
+def test_texts_of_ids(call, pocket):
     """Whole texts, and streamed pieces, of ids that are no valid UTF-8."""
     draw, t = random.Random(4), pocket.tokenizer
     rows = [draw.choices(range(t.vocab_size), k=12) for _ in range(150)]
     rows += [draw.choices(range(128, 256), k=20) for _ in range(150)]
     rows += [t.encode(x, bos=True, eos=True) for x in many_texts()[:200]]
     found = call(
-        opened,
         "const t = await llama.load_tokenizer();"
         "return given[0].map(ids => [t.decode(ids), "
         "[...ids, undefined].map(t.decode_stream())])",
@@ -119,24 +154,24 @@ def prompt_ids(pocket, texts=PROMPTS):
     return [t.encode(text, bos=True, eos=False) for text in texts]
 
 
-def difference(opened, llama, ids):
+def difference(call, llama, ids, **where):
     """Return the largest difference of the page's last logits from ours."""
     code = "const m = await llama.load();"
     code += "return Array.from(await m.logits(given[0]))"
     with torch.no_grad():
         expected = llama(torch.tensor(ids), last_only=True)[-1]
-    found = torch.tensor(call(opened, code, ids))
+    found = torch.tensor(call(code, ids, **where))
     return (found - expected).abs().max().item()
 
 
-def test_logits(opened, pocket):
+def test_logits(call, pocket):
     long = random.Random(1).choices(range(3000), k=511)
     rows = [*prompt_ids(pocket), [pocket.tokenizer.bos_id, *long]]
-    differences = [difference(opened, pocket, ids) for ids in rows]
+    differences = [difference(call, pocket, ids) for ids in rows]
     assert len(rows) == 11 and max(differences) < 1e-3, differences
 
 
-def test_another_llama(opened, server):
+def test_another_llama(call, tmp_path):
     """Untied, with other heads, a head width and another factor of RoPE."""
     heads = dict(n_heads=4, n_kv_heads=1, head_width=12)
     config = small_config(dim=24, vocab_size=3328, rope_theta=1e4, **heads)
@@ -145,12 +180,10 @@ def test_another_llama(opened, server):
     for weight in ours.parameters():
         weight.copy_(weight.bfloat16())  # as the file has it
     weights = {k: w.bfloat16() for k, w in ours.state_dict().items()}
-    params = json.dumps(params_of(config)).encode()
-    server.broken["params.json"] = 200, params
-    server.broken["model.safetensors"] = 200, save(weights)
-    opened.refresh()
+    (tmp_path / "params.json").write_text(json.dumps(params_of(config)))
+    (tmp_path / "model.safetensors").write_bytes(save(weights))
     ids = random.Random(2).choices(range(3328), k=71)
-    assert difference(opened, ours, ids) < 1e-4
+    assert difference(call, ours, ids, folder=tmp_path) < 1e-4
 
 
 GENERATE = """
@@ -161,7 +194,7 @@ return ids;
 """
 
 
-def test_greedy_ids(opened, pocket):
+def test_greedy_ids(call, pocket):
     """Forty of each prompt, and one text up to the token that ends it."""
     rows = [
         (ids, dict(max_new_tokens=40, stop=[])) for ids in prompt_ids(pocket)
@@ -169,11 +202,11 @@ def test_greedy_ids(opened, pocket):
     rows.append((rows[0][0], dict(max_new_tokens=200)))
     for ids, how in rows:
         expected = list(llamalib.generate(pocket, ids, **how))
-        assert call(opened, GENERATE, ids, how) == expected
+        assert call(GENERATE, ids, how) == expected
     assert len(rows) == 11 and 40 < len(expected) < 200
 
 
-def test_distributions(opened, pocket):
+def test_distributions(call, pocket):
     values = [0.3, 0.7, 1, 1.7], [None, 1, 5, 40, 5000], [None, 0.1, 0.9, 1]
     settings = list(itertools.product(*values))
     code = "const m = await llama.load(), l = await m.logits(given[0]);"
@@ -182,24 +215,31 @@ def test_distributions(opened, pocket):
     for ids in prompt_ids(pocket)[:4]:
         with torch.no_grad():
             logits = pocket(torch.tensor(ids), last_only=True)[-1]
-        found = torch.tensor(call(opened, code, ids, settings))
+        found = torch.tensor(call(code, ids, settings))
         for probs, setting in zip(found, settings, strict=True):
             expected = next_token_probs(logits, *setting)
             assert (probs - expected).abs().max() < 1e-4, setting
             assert torch.equal(probs > 0, expected > 0), setting
 
 
-def test_frequencies_are_probabilities(opened, pocket):
+def test_frequencies_are_probabilities(call, pocket):
     (ids,) = prompt_ids(pocket, ["Once upon a time there was a"])
     with torch.no_grad():
         logits = pocket(torch.tensor(ids), last_only=True)[-1]
     probs, n = next_token_probs(logits, 1.3, 8, 0.95), 400
-    code = "const m = await llama.load(), ids = [];"
-    code += "const how = {max_new_tokens: 1, temperature: 1.3, top_k: 8,"
-    code += " top_p: 0.95}; for (let seed = 0; seed < given[1]; seed++)"
-    code += "for await (const id of m.generate(given[0], {...how, seed}))"
-    code += "ids.push(id); return ids"
-    drawn = torch.tensor(call(opened, code, ids, n)).bincount(minlength=3328)
+    code = """
+    const m = await llama.load(), [ids, n] = given, drawn = [];
+    const how = {temperature: 1.3, top_k: 8, top_p: 0.95};
+    const logits = await m.logits(ids);
+    for (let seed = 0; seed < n; seed++)
+      drawn.push(llama.pick(logits, llama.generator(seed), how));
+    for (const seed of [0, 1, 2, 3, 4, 5, 6, 7]) {
+      const new_ids = m.generate(ids, {...how, max_new_tokens: 1, seed});
+      for await (const id of new_ids)
+        if (id !== drawn[seed]) throw new Error(`seed ${seed}: ${id}`);
+    }
+    return drawn;"""
+    drawn = torch.tensor(call(code, ids, n)).bincount(minlength=3328)
     assert drawn.sum() == n and drawn[probs == 0].sum() == 0
     spread = (n * probs * (1 - probs)).sqrt()
     assert ((drawn - n * probs).abs() <= 4 * spread + 1e-3).all()
@@ -210,16 +250,6 @@ def test_frequencies_are_probabilities(opened, pocket):
 REASON = """
 try { await llama.load(); return "loaded"; } catch (e) { return e.message; }
 """
-
-
-def changed(**changes):
-    def change(folder):
-        params = json.loads((folder / "params.json").read_text())
-        params |= changes
-        kept = {k: v for k, v in params.items() if v is not None}
-        return json.dumps(kept).encode()
-
-    return change
 
 
 @pytest.mark.parametrize(
@@ -241,33 +271,33 @@ def changed(**changes):
     ],
     ids=str,
 )
-def test_settings_that_do_not_fit(opened, server, page_folder, changes):
+def test_settings_that_do_not_fit(call, pocket_folder, tmp_path, changes):
     """No hang, no logits that are no numbers: the file is named."""
-    data = changed(**changes)(page_folder / "_static" / "pocket")
-    server.broken["params.json"] = 200, data
-    server.errors += ["Error"]
-    opened.refresh()
-    said = call(opened, REASON)
+    text = (pocket_folder / "params.json").read_text()
+    params = json.loads(text) | changes
+    params = {k: v for k, v in params.items() if v is not None}
+    (tmp_path / "params.json").write_text(json.dumps(params))
+    said = call(REASON, folder=tmp_path, causes=1)
     assert "is damaged or incomplete. Reload the page." in said
 
 
-def test_weights_that_do_not_fit(opened, server, page_folder):
+def test_weights_that_do_not_fit(call, page_folder, tmp_path):
     """A missing output matrix is tied only if the file says so."""
-    whole = (
-        page_folder / "_static" / "pocket" / "model.safetensors"
-    ).read_bytes()
+    name = "model.safetensors"
+    whole = (page_folder / "_static" / "pocket" / name).read_bytes()
     size = int.from_bytes(whole[:8], "little")
     header = whole[8 : 8 + size]
     assert header.count(b'"tied":"true"') == 1
     untied = header.replace(b'"tied":"true"', b'"tied":"nope"')
     renamed = header.replace(b"layers.3.ffn_norm", b"layers.3.ffn_form")
-    server.errors += ["Error"] * 3
-    for data in (
-        whole[:8] + untied + whole[8 + size :],
-        whole[:8] + renamed + whole[8 + size :],
-        whole[:-1000],
-    ):
-        server.broken["model.safetensors"] = 200, data
-        opened.refresh()
-        said = call(opened, REASON)
+    rest = whole[8 + size :]
+    for change, data in {
+        "untied": whole[:8] + untied + rest,
+        "renamed": whole[:8] + renamed + rest,
+        "cut off": whole[:-1000],
+    }.items():
+        folder = tmp_path / change
+        folder.mkdir()
+        (folder / name).write_bytes(data)
+        said = call(REASON, folder=folder, causes=1)
         assert "model.safetensors is damaged" in said
