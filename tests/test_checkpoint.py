@@ -1,9 +1,8 @@
 """Meta's format: finding, opening and saving a folder.
 
-tests/test_mistakes.py has the damages that a user meets.
+Damaged folders are in tests/test_damages.py.
 """
 
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -13,13 +12,7 @@ import torch
 from torch import nn
 
 import llamalib
-from llamalib.load import (
-    POCKET,
-    REAL,
-    ROOT,
-    open_shard,
-    shard_axis,
-)
+from llamalib.load import POCKET, REAL, ROOT
 from tests.helpers import (
     random_ids,
     random_llama,
@@ -117,6 +110,12 @@ def test_norms_in_another_dtype(folder):
         assert llama.tied and llama(random_ids(5)).dtype == torch.float32
 
 
+def test_a_byte_order_mark_is_allowed(folder):
+    text = (folder / PARAMS).read_bytes()
+    (folder / PARAMS).write_bytes(b"\xef\xbb\xbf" + text)
+    assert llamalib.load(folder, **PLAIN).config.dim == 64
+
+
 def with_output(change):
     def damage(tensors):
         tensors["output.weight"] = tensors["tok_embeddings.weight"].clone()
@@ -153,74 +152,22 @@ def test_devices_that_are_not_here(folder, kind, monkeypatch):
     assert llamalib.load(folder, device="cpu").device.type == "cpu"
 
 
-def test_other_arguments(folder):
-    with pytest.raises(ValueError, match="dtype must be .* got torch.int8"):
-        llamalib.load(folder, dtype=torch.int8)
-    with pytest.raises(ValueError, match="quantize must be .* got 'int3'"):
-        llamalib.load(folder, quantize="int3")
+NO_FOLDER = "~nobody-of-that-name/x", "x" * 300, "a\0b"
+WRONG = [
+    *((dict(path=path), "path must be a folder") for path in (5, b"a", "")),
+    *((dict(path=path), "is no folder$") for path in NO_FOLDER),
+    (dict(path=ROOT / "README.md"), "README.md is a file$"),
+    (dict(dtype=torch.int8), "dtype must be .* got torch.int8"),
+    (dict(quantize="int3"), "quantize must be .* got 'int3'"),
+]
 
 
-def test_a_slice_has_its_own_sizes(folder):
-    """tests/test_parallel.py compares the numbers of several processes."""
-
-    def keep_half(name, shape):
-        axis = shard_axis(name)
-        return axis if axis is None else (axis, 0, shape[axis] // 2)
-
-    llama = llamalib.load(folder, keep=keep_half, **PLAIN)
-    for module in llama.modules():
-        if isinstance(module, nn.Linear):
-            sizes = module.out_features, module.in_features
-            assert sizes == tuple(module.weight.shape)
-
-
-# -- damaged archives --------------------------------------------------------
-
-
-@pytest.mark.parametrize("check", [False, True])
-def test_a_damaged_header_never_gives_other_numbers(
-    tmp_path, monkeypatch, check
-):
-    """Each byte outside of the numbers; of a large file, with check=True.
-
-    The bits that change nothing are those of dates, for example.
-    """
-    monkeypatch.setattr(MODULE, "SMALL", 0 if check else MODULE.SMALL)
-    tensors = {"a": torch.randn(5, 7).bfloat16(), "b": torch.randn(40)}
-    file, rng, numbers = tmp_path / PTH, random.Random(0), set()
-    torch.save(tensors, file)
-    data = file.read_bytes()
-    for tensor in tensors.values():
-        part = bytes(tensor.view(torch.uint8).flatten().tolist())
-        start = data.index(part)
-        numbers |= set(range(start, start + len(part)))
-    opened = 0
-    for at in sorted(set(range(len(data))) - numbers):
-        changed = bytearray(data)
-        changed[at] ^= rng.randrange(1, 256)
-        file.unlink()  # an open mapping keeps the old file
-        file.write_bytes(changed)
-        try:
-            found = open_shard(file, check)
-        except ValueError as error:
-            assert str(file) in str(error)
-            continue
-        opened += 1
-        assert found.keys() == tensors.keys(), at
-        for name, tensor in tensors.items():
-            assert found[name].dtype == tensor.dtype, at
-            assert torch.equal(found[name], tensor), at
-    assert 0 < opened < len(data) - len(numbers)
-
-
-def test_check_reads_the_numbers_of_large_files(folder, monkeypatch):
-    monkeypatch.setattr(MODULE, "SMALL", 0)
-    data = bytearray((folder / PTH).read_bytes())
-    data[len(data) // 2] ^= 16
-    (folder / PTH).write_bytes(data)
-    assert llamalib.load(folder, **PLAIN)
-    with pytest.raises(ValueError, match=r"damaged .*CRC-32 for file .*data/"):
-        llamalib.load(folder, check=True, **PLAIN)
+@pytest.mark.parametrize("wrong, said", WRONG)
+def test_a_wrong_argument(folder, wrong, said):
+    kinds = FileNotFoundError, ValueError
+    with pytest.raises(kinds, match=said) as error:
+        llamalib.load(**dict(path=folder) | wrong)
+    assert isinstance(error.value, ValueError) == ("must be" in said)
 
 
 # -- saving -----------------------------------------------------------------
@@ -304,13 +251,16 @@ def test_a_save_that_is_killed(folder, monkeypatch):
         llamalib.load(folder)
 
 
+ANOTHER = "place for the special tokens .* or the ids that end its texts"
+
+
 @pytest.mark.parametrize(
     "part, name, value, said",
     [
         ("norm", "weight", nn.Parameter(torch.ones(65)), "has the shape .65,"),
         ("", "tokenizer", None, "needs Llama 3's tokenizer"),
-        ("tokenizer", "eos_id", 309, "no place for the special tokens"),
-        ("tokenizer", "stop_tokens", {13}, "or the ids that end its texts"),
+        ("tokenizer", "eos_id", 309, ANOTHER),
+        ("tokenizer", "stop_tokens", {13}, ANOTHER),
         ("tokenizer", "n_words", 500, "500 tokens|vocab_size is 556"),
     ],
 )
@@ -325,18 +275,17 @@ def test_what_metas_format_cannot_hold(
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("name", ["consolidated.01.pth", "config.json"])
-def test_saving_among_other_files(folder, tmp_path, name):
-    (tmp_path / "new").mkdir()
-    (tmp_path / "new" / name).write_text("{}")
-    with pytest.raises(ValueError, match=f"{name} is another model's: name"):
-        llamalib.save(llamalib.load(folder, **PLAIN), tmp_path / "new")
-    assert set(contents(tmp_path / "new")) == {name}
-
-
-def test_save_names_a_wrong_argument():
-    for folder in (None, 3, ""):
+def test_where_nothing_is_saved(folder, tmp_path):
+    llama = llamalib.load(folder, **PLAIN)
+    for name in ("consolidated.01.pth", "config.json"):
+        new = tmp_path / f"with {name}"
+        new.mkdir()
+        (new / name).write_text("{}")
+        with pytest.raises(ValueError, match=f"{name} is another model's"):
+            llamalib.save(llama, new)
+        assert set(contents(new)) == {name}
+    for wrong in (None, 3, ""):
         with pytest.raises(ValueError, match="folder must be a path, got"):
-            llamalib.save(random_llama(), folder)
+            llamalib.save(llama, wrong)
     with pytest.raises(ValueError, match="llama must be a Llama, got a int"):
         llamalib.save(3, "x")

@@ -4,8 +4,11 @@ import base64
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from llamalib import Tokenizer
+from llamalib.load import POCKET, ROOT
 from llamalib.tokenizer import SPECIAL_TOKENS
 from tests.conftest import published
 from tests.helpers import small_ranks, write_tokenizer
@@ -53,6 +56,31 @@ def test_round_trip(tokenizer):
         assert "".join(pieces) == text and len(pieces) == len(ids)
     cut = ids_of(tokenizer, "🙂🙂")[:-1]
     assert "".join(tokenizer.decode_stream(cut)) == tokenizer.decode(cut)
+
+
+POCKETS = Tokenizer.from_file(ROOT / POCKET / "tokenizer.model")
+# any code point, lone surrogates too, and what a tokenizer may trip over
+PARTS = [" ", "\n", "\r\n", "a", "1", "'s", "<|eot_id|>", "🦙", "é", "\0"]
+texts = st.text(st.characters(exclude_categories=[]), max_size=200)
+texts |= st.lists(st.sampled_from(PARTS), max_size=80).map("".join)
+some_ids = st.lists(st.integers(0, POCKETS.n_words - 1), max_size=40)
+
+
+@settings(deadline=None, max_examples=500)
+@given(texts, some_ids)
+def test_any_text_comes_back_and_any_ids_have_one(text, ids):
+    said = "".join(POCKETS.decode_stream(ids))
+    assert said == POCKETS.decode(ids)
+    assert said == POCKETS.decode_bytes(ids).decode(errors="replace")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        with pytest.raises(ValueError, match="surrogates not allowed"):
+            ids_of(POCKETS, text)
+        return
+    ids = ids_of(POCKETS, text)
+    assert POCKETS.decode(ids) == "".join(POCKETS.decode_stream(ids)) == text
+    assert all(0 <= i < POCKETS.n_words - 256 for i in ids)
 
 
 @pytest.mark.parametrize("unit", ["a", " ", "🙂", "ab1 ", "mixed"])
