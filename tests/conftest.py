@@ -61,7 +61,7 @@ def llama3_tokenizer():
     return llamalib.Tokenizer.from_file(published("LLAMA3_TOKENIZER"))
 
 
-# -- the page that has the explorer alone, in Chromium (tests/browser.py) --
+# -- the page that has the explorer alone; in Chromium, see tests/browser.py --
 
 
 @pytest.fixture(scope="module")
