@@ -207,6 +207,10 @@ TABLE = {
         params(vocab_size=557),
         "tokenizer.model has 556 tokens, vocab_size in params.json is 557",
     ),
+    "vocab_size too small": (
+        params(vocab_size=555),
+        "tokenizer.model has 556 tokens, vocab_size in params.json is 555",
+    ),
     "another tokenizer": (another_tokenizer, r"\(556, 64\), .*\(555, 64"),
 }
 WHOLE = "must be a whole number from 1 to 2147483647, got"
