@@ -16,15 +16,11 @@ from .save import save
 PROMPT = "The capital of France is"
 REAL = "meta-llama/Llama-3.2-1B"
 FOUND = ROOT / "data" / "Llama-3.2-1B" / "original"  # `load` looks there
-# The commands of the other package, which are asked for here, too
-TOOLS = "course frame lab"
 
 
 def main(argv=None) -> int:
     """Run one command and return the exit status."""
-    elsewhere = {name: f"python -m tools {name}" for name in TOOLS.split()}
-    elsewhere["weights"] = f"python -m llamalib fetch {REAL}"
-    return execute(parser(), elsewhere, argv)
+    return execute(parser(), {}, argv)
 
 
 def execute(whole, elsewhere: dict[str, str], argv=None) -> int:
@@ -121,8 +117,6 @@ def parser() -> argparse.ArgumentParser:
     report = later("llamalib.verify.print_report")
     verify = add("verify", report, "compare a download with published facts")
     verify("folder", nargs="?", type=Path, help="default: as for chat")
-    verify("--dtype", default="float32", help="to compute in; or 16 bits")
-    verify("--wikitext", type=Path, metavar="FILE", help="for perplexity")
     return whole
 
 
