@@ -8,6 +8,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+from .checks import printable
 from .fetch import fetch
 from .generate import generate
 from .load import ROOT, describe, load
@@ -134,7 +135,7 @@ def run(prompt: str | None = None) -> int | None:
     times = []
     for piece in llama.tokenizer.decode_stream(new_ids):
         times.append(time.perf_counter())
-        print(piece, end="", flush=True)
+        print(printable(piece), end="", flush=True)
     print()
     if len(times) > 1:  # the first one reads the prompt
         mean = (times[-1] - times[0]) / (len(times) - 1)

@@ -9,6 +9,7 @@ from numbers import Integral, Rational, Real
 from pathlib import Path
 
 LFS = b"version https://git-lfs.github.com/spec/"
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0 and C1
 HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
 
 
@@ -285,6 +286,15 @@ def reject_duplicate_keys(pairs: list[tuple]) -> dict:
 def shown(text) -> str:
     """Return the start of a text from a file, in one printable line."""
     return repr(str(text)[:120])[1:-1]
+
+
+def printable(text: str) -> str:
+    r"""Return a text with control characters escaped, except \n and \t.
+
+    A terminal obeys them: a model's text could change its title, its colours
+    or the clipboard.
+    """
+    return CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def damaged(file: Path, error: BaseException) -> ValueError:

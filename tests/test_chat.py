@@ -2,11 +2,7 @@
 
 import datetime
 import io
-import os
-import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,17 +10,16 @@ import torch
 import llamalib
 from llamalib import chat as chat_module
 from llamalib.__main__ import main
-from llamalib.chat import DATES, Chat, check_trained, opening_ids
-from llamalib.load import ROOT
+from llamalib.chat import HELP, Chat, check_trained, opening_ids
+from llamalib.checks import read_json
 from llamalib.tokenizer import Tokenizer
-from tests.conftest import published
+from llamalib.verify import PUBLISHED
 from tests.helpers import (
     random_llama,
     small_config,
     small_ranks,
     write_checkpoint,
 )
-from tests.test_huggingface import tokenizer_json
 
 DATE = "26 Jul 2024"
 TOKENIZER = Tokenizer(small_ranks())
@@ -38,10 +33,10 @@ def assistant(text):
     return {"role": "assistant", "content": text}
 
 
-def instruct(config=None, name="my-Instruct"):
+def instruct(config=None):
     """Return a model whose <|eot_id|> was trained, by its embedding."""
     llama = random_llama(config or small_config(use_scaled_rope=True))
-    llama.tokenizer, llama.name = Tokenizer(small_ranks()), name
+    llama.tokenizer, llama.name = Tokenizer(small_ranks()), "mine"
     llama.tok_embeddings.weight[llama.tokenizer.eot_id] *= 4
     return llama
 
@@ -68,12 +63,12 @@ def conversation(script, most=100, context=500):
     return Chat(llama, choose, [TOKENIZER.bos_id], most, context)
 
 
-# -- what each turn runs ------------------------------------------------------
+# -- what each turn runs --
 
 
 def test_each_turn_runs_only_what_is_new(capsys):
-    answers = said("Paris.", TOKENIZER.eot_id) + said("Yes.", TOKENIZER.eot_id)
-    chat = conversation(answers)
+    end = TOKENIZER.eot_id
+    chat = conversation(said("Paris.", end) + said("Yes.", end) + [end])
     chat.reply("And France?")
     before = len(chat.llama.runs)
     chat.reply("And Spain?")
@@ -81,20 +76,17 @@ def test_each_turn_runs_only_what_is_new(capsys):
     messages = [user("And France?"), assistant("Paris."), user("And Spain?")]
     assert chat.messages == [*messages, assistant("Yes.")]
     first = TOKENIZER.encode_chat(messages[:1])
-    whole = TOKENIZER.encode_chat(messages)
-    prompt, *one_by_one = chat.llama.runs[:before]
-    paris = said("Paris.")
-    assert prompt == first and one_by_one == [[i] for i in paris]
+    runs = [first, *([i] for i in said("Paris."))]
+    assert chat.llama.runs[:before] == runs
     # the next turn begins by the stop token, which has not been run
-    second = whole[len(first) + len(paris) :]
-    assert second[0] == TOKENIZER.eot_id and chat.llama.runs[before] == second
+    whole = TOKENIZER.encode_chat(messages)
+    assert chat.llama.runs[before] == whole[len(first) + len(runs) - 1 :]
     chat.messages.clear()  # as /new does: the same text again
-    chat.choose = lambda logits: torch.tensor([TOKENIZER.eot_id])
     chat.reply("And France?")
     assert chat.llama.runs[-1] == first[-1:]  # its logits are needed
 
 
-def test_the_kept_cache_gives_what_a_fresh_one_gives(capsys):
+def test_the_kept_cache_gives_what_a_fresh_one_gives():
     """Three turns, compared with `generate`."""
     llama, messages = instruct(), []
     opening = opening_ids(TOKENIZER, "Be brief.", DATE)
@@ -103,15 +95,36 @@ def test_the_kept_cache_gives_what_a_fresh_one_gives(capsys):
         messages.append(user(text))
         ids = opening + TOKENIZER.encode_chat(messages)[1:]
         new = list(llamalib.generate(llama, ids, max_new_tokens=12))
-        expected = TOKENIZER.decode(new)
-        messages.append(assistant(expected))
+        messages.append(assistant(TOKENIZER.decode(new)))
         chat.reply(text)
-        answer = capsys.readouterr().out.removesuffix(" [12 tokens]\n")
-        assert answer.rstrip("\n") == expected.rstrip("\n")
     assert chat.messages == messages
 
 
-# -- what ends an answer ------------------------------------------------------
+def test_white_space_around_an_answer():
+    """It is stripped in the next prompt, so the cache goes back."""
+    # " ", "aa", "aa" become "aa", "aa": one of them is where it was
+    chat = conversation(said(" aaaa ", TOKENIZER.eot_id, TOKENIZER.eot_id))
+    chat.reply("a")
+    chat.reply("b")
+    messages = [user("a"), assistant("aaaa"), user("b")]
+    assert chat.ids == TOKENIZER.encode_chat(messages)
+    assert chat.cache.length == len(chat.ids)
+
+
+def test_the_opening(pocket):
+    """Dates and a system message, as in a published prompt of an Instruct."""
+    (text,) = read_json(PUBLISHED)["Llama-3.2-1B-Instruct"]["texts"]
+    dates, rest = text["prompt"].split("2024\n\n")
+    question, t = user("What is the capital of France?"), pocket.tokenizer
+    for system in ("", "Be brief.", "  1\n\n 2…  "):
+        ids = opening_ids(t, system, DATE) + t.encode_chat([question])[1:]
+        prompt = f"{dates}2024\n\n{system.strip()}{rest}"
+        how = dict(bos=False, eos=False, allowed_special="all")
+        assert ids == t.encode(prompt, **how)
+    assert opening_ids(t, " ", "") == [t.bos_id]
+
+
+# -- what ends an answer --
 
 
 def test_what_ends_an_answer(capsys):
@@ -128,127 +141,69 @@ def test_a_full_context(capsys):
     n = len(TOKENIZER.encode_chat([user("a")])) + 3
     chat = conversation(said("z" * 9), context=n)
     chat.reply("a")
-    note = f"[the context of {n} tokens is full: /new begins a new one]"
-    assert capsys.readouterr().out == f"zzz {note}\n"
-    messages = list(chat.messages)
+    assert capsys.readouterr().out == "zzz [stopped after 3 tokens]\n"
     with pytest.raises(ValueError, match=rf"holds {n}: .*left out; /new"):
         chat.reply("b")
-    assert chat.messages == messages
+    assert chat.messages == [user("a"), assistant("zzz")]
 
 
 def test_an_interrupted_answer_is_kept():
     chat = conversation(said("On th", KeyboardInterrupt, KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        chat.reply("a")
     messages = [user("a"), assistant("On th")]
-    assert chat.messages == messages
-    with pytest.raises(KeyboardInterrupt):
-        chat.reply("go on")
+    for text in ("a", "go on"):  # there is no answer to the second
+        with pytest.raises(KeyboardInterrupt):
+            chat.reply(text)
+        assert chat.messages == messages
     assert chat.ids == TOKENIZER.encode_chat([*messages, user("go on")])
-    assert chat.messages == messages  # no answer: the question is left
 
 
-# -- the system message -------------------------------------------------------
+def test_a_model_cannot_write_to_the_terminal(capsys):
+    """What it says is kept; what is printed has no control characters."""
+    text = "\x1b]52;c;aGk=\x07\x9b2J\x7f\r\n\té\0"
+    chat = conversation(said(text, TOKENIZER.eot_id))
+    chat.reply("a")
+    printed = r"\x1b]52;c;aGk=\x07\x9b2J\x7f\r" + "\n\té" + r"\x00" + "\n"
+    assert capsys.readouterr().out == printed
+    assert chat.messages[-1] == assistant(text)
 
 
-TEMPLATE = """
-{%- macro turn(role, text) -%}
-{{ '<|start_header_id|>' ~ role ~ '<|end_header_id|>\n\n' ~ text }}<|eot_id|>
-{%- endmacro -%}
-{%- set system = '' -%}
-{%- if messages[0].role == 'system' -%}
-  {%- set system = messages[0].content | trim -%}
-  {%- set messages = messages[1:] -%}
-{%- endif -%}
-{{ bos_token }}{{ turn('system', dates ~ system) }}
-{%- for m in messages %}{{ turn(m.role, m.content | trim) }}{% endfor -%}
-{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}
-"""
-
-
-@pytest.mark.parametrize("file", ["pocket", "published"])
-def test_the_ids_of_the_transformers_library(file, tmp_path):
-    """With a template that says what Meta's says.
-
-    Meta's own, if $LLAMA3_TEMPLATE names a file with it.
-    """
-    from transformers import PreTrainedTokenizerFast
-
-    pocket = ROOT / "data" / "pocket-llama" / "tokenizer.model"
-    file = pocket if file == "pocket" else published("LLAMA3_TOKENIZER")
-    template, ours = TEMPLATE, Tokenizer.from_file(file)
-    if path := os.environ.get("LLAMA3_TEMPLATE"):
-        template = Path(path).read_text(encoding="utf-8")
-    theirs = PreTrainedTokenizerFast(
-        tokenizer_file=str(tokenizer_json(file, tmp_path / "tokenizer.json")),
-        bos_token="<|begin_of_text|>",
-    )
-    messages = [user(" Hi\n"), assistant("Yes?"), user("1 + 1 = ?\n\n2")]
-    for system in ("", "Be brief.", "  1\n\n 2…  "):
-        expected = theirs.apply_chat_template(
-            [{"role": "system", "content": system}] * bool(system) + messages,
-            chat_template=template,
-            add_generation_prompt=True,
-            return_dict=False,
-            dates=DATES.format(DATE),
-            date_string=DATE,
-        )
-        opening = opening_ids(ours, system, DATE)
-        assert opening + ours.encode_chat(messages)[1:] == expected
-
-
-# -- the terminal -------------------------------------------------------------
+# -- the terminal --
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return str(write_checkpoint(tmp_path / "m", instruct()))
-
-
-@pytest.fixture
-def talk(folder, monkeypatch, capsys):
+def talk(tmp_path, monkeypatch, capsys):
     """A function: what is typed, to the exit status and what is printed."""
+    folder = str(write_checkpoint(tmp_path / "m", instruct()))
 
     def run(lines, *options):
         monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
         greedy = "--temperature", "0", "--max-new-tokens", "8"
-        status = main(["chat", folder, *greedy, *options])
-        out, err = capsys.readouterr()
-        return status, out, err
+        return main(["chat", folder, *greedy, *options]), *capsys.readouterr()
 
     return run
 
 
 def test_a_conversation(talk, monkeypatch):
     """Commands and empty lines are no messages; /new forgets; EOF ends."""
-    seen, encode = [], Tokenizer.encode_chat
+    seen, reply = [], Chat.reply
 
-    def noted(tokenizer, messages):
-        texts = [m["content"] for m in messages if m["role"] == "user"]
-        seen.append(texts)
-        return encode(tokenizer, messages)
+    def noted(chat, text):
+        seen.append([m["content"] for m in chat.messages[::2]] + [text])
+        if text == "stop":
+            raise KeyboardInterrupt
+        reply(chat, text)
 
-    monkeypatch.setattr(Tokenizer, "encode_chat", noted)
-    status, out, err = talk("One\n\n /help\n two \n/New\nthree\n")
+    monkeypatch.setattr(Chat, "reply", noted)
+    lines = f"One\n\n two \nstop\n/New\n{'long ' * 99}\n\udcff\nthree\n"
+    status, out, err = talk(lines, "--context", "150")
     assert (status, err) == (0, "") and out.startswith("m: L=2, D=64")
-    assert seen[-3:] == [["One"], ["One", "two"], ["three"]]
-    assert out.count("you> ") == 7 and out.count("/bye or Ctrl-D ends") == 2
+    assert seen[:3] == [["One"], ["One", "two"], ["One", "two", "stop"]]
+    assert seen[-1] == ["three"]  # what does not fit is left out
+    assert out.count("you> ") == 9 and HELP in out
+    assert " [interrupted]\n" in out and "surrogates not allowed]" in out
+    assert out.count("the message is left out; /new begins a new one]") == 1
     status, out, _ = talk("One\n/BYE\ntwo\n")
     assert status == 0 and out.count("you> ") == 2
-
-
-def test_a_message_that_does_not_fit(talk):
-    """The conversation goes on without it, also at the shortest context."""
-    lines = "Hi\n" + "long " * 100 + "\n\udcff\nHi\n"
-    status, out, _ = talk(lines, "--context", "150")
-    assert status == 0 and "Traceback" not in out
-    assert out.count("the message is left out; /new begins a new one]") == 1
-    assert "surrogates not allowed]" in out
-    _, _, err = talk("a\n", "--date", "", "--context", "1")
-    least = err.partition("must be from ")[2].partition(" to")[0]
-    status, out, _ = talk("a\n", "--date", "", "--context", least)
-    assert status == 0 and "is full: /new begins" in out
-    assert "left out" not in out
 
 
 def test_dates(talk, monkeypatch):
@@ -259,22 +214,22 @@ def test_dates(talk, monkeypatch):
         "opening_ids",
         lambda t, system, date: dates.append(date) or [t.bos_id],
     )
+    before = datetime.date.today()
     for options in ([], ["--date", ""], ["--date", DATE]):
         talk("", *options)
-    today = datetime.date.today()
-    days = [today - datetime.timedelta(n) for n in (0, 1)]
+    days = before, datetime.date.today()  # it may be midnight
     assert dates[0] in [f"{day:%d %b %Y}" for day in days]
     old = instruct(small_config())  # RoPE is not scaled: Llama 3
     monkeypatch.setattr(chat_module, "load", lambda folder: old)
     talk("")
-    assert dates[1:] == ["", DATE, ""]
+    assert dates[1:] == ["", DATE, None]
 
 
 @pytest.mark.parametrize(
     "options, said",
     [
-        (["--context", "5"], "context must be from "),
-        (["--max-new-tokens", "0"], "max_new_tokens must be a whole number"),
+        (["--context", "0"], "context must be from 1 to 131072, got 0"),
+        (["--max-new-tokens", "999999"], "max_new_tokens must be from 1 to"),
         (["--temperature", "-1"], "temperature must be >= 0, got -1.0"),
         (["--seed", "-1"], "2**63 - 1, or None, got -1"),
     ],
@@ -284,36 +239,7 @@ def test_wrong_options(talk, options, said):
     assert status == 1 and said in err
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no such signal")
-def test_control_c_in_an_answer(folder):
-    """As a terminal sends it; the conversation goes on."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "llamalib", "chat", folder]
-        + ["--max-new-tokens", "100000", "--context", "110000"]
-        + ["--temperature", "0"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        # a shell starts `make test &` with this signal ignored
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        process.stdin.write(b"Hi\n")
-        process.stdin.flush()
-        out = b""
-        while len(out.partition(b"you> ")[2]) < 20:  # its answer has begun
-            out += process.stdout.read(1)
-            assert process.poll() is None, out
-        process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(b"/bye\n", timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 0 and b"Traceback" not in rest
-    assert rest.endswith(b" [interrupted]\n\nyou> ")
-
-
-# -- which models can chat ----------------------------------------------------
+# -- which models can chat --
 
 
 def test_the_pocket_is_refused(capsys):
@@ -324,34 +250,16 @@ def test_the_pocket_is_refused(capsys):
     assert err.startswith(
         "ValueError: pocket-llama was not trained for Llama 3's conv"
     )
+    assert "is that of an unused token" in err
     assert '`python -m llamalib run "…"`' in err
 
 
 def test_which_models_are_refused():
-    check_trained(instruct())
-    check_trained(instruct(name="mine"))  # a name alone says nothing
     llama = instruct()
-    llama.tok_embeddings.weight[llama.tokenizer.eot_id] /= 4
-    with pytest.raises(ValueError, match="is that of an unused token"):
-        check_trained(llama)
-    llama = instruct()
+    check_trained(llama)
     llama.tokenizer.stop_tokens = frozenset([llama.tokenizer.eos_id])
-    with pytest.raises(ValueError, match="do not list <.eot_id.>"):
+    with pytest.raises(ValueError, match="is not among its stop tokens"):
         check_trained(llama)
     llama.tokenizer.eot_id = None  # another family's
-    with pytest.raises(ValueError, match="tokenizer has no <.eot_id.>"):
+    with pytest.raises(ValueError, match="is not among its stop tokens"):
         check_trained(llama)
-
-
-def test_white_space_around_an_answer():
-    """It is stripped in the next prompt, so the cache goes back."""
-    # " ", "aa", "aa" become "aa", "aa": one of them is where it was
-    script = said(" aaaa ", TOKENIZER.eot_id, TOKENIZER.eot_id)
-    chat = conversation(script)
-    chat.reply("a")
-    chat.reply("b")
-    messages = [user("a"), assistant("aaaa"), user("b")]
-    assert chat.ids == TOKENIZER.encode_chat(messages)
-    same = len(TOKENIZER.encode_chat(messages[:1]))
-    assert chat.cache.length == len(chat.ids)
-    assert chat.llama.runs[-1] == chat.ids[same:]

@@ -32,8 +32,6 @@ needs_shell = pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
     "package, word, said",
     [
         (library, "chatt", "chatt: did you mean chat?"),
-        (library, "labb", "labb: did you mean python -m tools lab?"),
-        (library, "weights", "did you mean python -m llamalib fetch meta-ll"),
         (library, "sing", "no such command; there are run, chat, fetch, "),
         (tools, "frames", "frames: did you mean frame?"),
         (tools, "verify", "did you mean python -m llamalib verify?"),
@@ -94,6 +92,16 @@ def test_run_continues_any_prompt(prompt, monkeypatch, capsys):
         found.append(capsys.readouterr().out.rpartition("\n\n")[0])
     assert len(set(found)) == 1
     assert found[0].partition("\n\n")[2].startswith(prompt)
+
+
+def test_run_escapes_control_characters(monkeypatch, capsys):
+    def generate(llama, ids, max_new_tokens):
+        return llama.tokenizer.encode("\x1b[2Jé\n\x9b", bos=False, eos=False)
+
+    monkeypatch.setattr(library, "generate", generate)
+    assert library.main(["run", "One"]) == 0
+    out = capsys.readouterr().out
+    assert out.rpartition("\n\n")[0].endswith("One\\x1b[2Jé\n\\x9b")
 
 
 def test_a_failure_is_one_line(capsys, monkeypatch):

@@ -130,11 +130,6 @@ def test_other_weights(pocket_folder, damage):
     assert row == (UNKNOWN, "continuation", "none was published")
 
 
-def test_a_folder_that_is_not_there(folder, capsys):
-    assert main(["verify", str(folder / "nowhere")]) == 1
-    assert "nowhere" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "path, name",
     [
