@@ -67,7 +67,8 @@ def by_place(config, tied) -> dict[str, int]:
     for name, shape in tensor_shapes(config).items():
         part = name.split(".")[-2]  # such as wq
         place = PLACE_OF.get(part, "norms")
-        counts[place] += prod(shape) * (not tied or part != "output")
+        if part != "output" or not tied:
+            counts[place] += prod(shape)
     return {place: n for place, n in counts.items() if n}
 
 

@@ -69,7 +69,10 @@ def token_boxes(tokens, ids, codes, title="", left_out=0):
     widths = [9 + max(map(charts.text_width, c, sizes)) for c in columns]
     places, lines = charts.flow(widths)
     height = 50
-    fig, ax = charts.page(26 + max(lines, 1) * height + 18 * bool(left_out))
+    whole = 26 + max(lines, 1) * height
+    if left_out:
+        whole += 18
+    fig, ax = charts.page(whole)
     charts.write(ax, 0, 8, plain(title), 10, ha="left")
     tints = [CONTROL if c is None else t for c, t in zip(codes, cycle(TINTS))]
     charts.boxes(ax, 24, labels, places, tints, 11, height, 11)

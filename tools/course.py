@@ -152,7 +152,7 @@ def write_course(notebooks: list[str], out: Path) -> None:
     with TemporaryDirectory() as folder:
         build(chosen, Path(folder))
         update_copy(Path(folder), out, "--out")
-    files = f"{len(chosen)} notebook{'s' * (len(chosen) != 1)}"
+    files = "1 notebook" if len(chosen) == 1 else f"{len(chosen)} notebooks"
     print(f"{files} in {out}: hand out student/ and students.md")
     print("teacher/ and otter/ have the solutions: keep them")
 

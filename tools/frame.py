@@ -164,7 +164,8 @@ def clickable_map() -> str:
     """Return the steps of the model as a row of links, in HTML."""
     steps = [f'<a href="{n.file}">{n.step}</a>' for n in SERIES if n.step]
     heads = [f'<th colspan="{n}">{text}</th>' for n, text in FLOW]
-    cells = [f"<td>{'→ ' * bool(i)}{a}</td>" for i, a in enumerate(steps)]
+    first, *others = steps
+    cells = [f"<td>{first}</td>", *(f"<td>→ {step}</td>" for step in others)]
     rows = ("".join(each) for each in (heads, cells))
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
