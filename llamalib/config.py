@@ -19,11 +19,13 @@ from .model import (
 OPTIONAL = {"ffn_dim_multiplier", "rope_scaling_factor"}  # may be null
 OPTIONAL |= {"head_width", "context_length"}
 MAX_COUNT = 2**31 - 1
-BOUNDS = {  # of the fields that are not whole numbers
-    "ffn_dim_multiplier": (1e-10, 1e10),  # for widths up to MAX_COUNT
-    "norm_eps": (1e-37, 1.0),  # normal in float32
-    "rope_theta": (1.0, 1e30),  # so that every frequency is at most 1
-    "rope_scaling_factor": (1.0, 2.0**18),  # for contexts up to MAX_COUNT
+# The fields that are not whole numbers. The published Llamas have an ε of
+# 1e-5 or 1e-6 and a θ from 10,000; some for long contexts exceed 1e10.
+BOUNDS = {
+    "ffn_dim_multiplier": (0.001, 1000),
+    "norm_eps": (1e-12, 0.01),
+    "rope_theta": (1000, 1e15),
+    "rope_scaling_factor": (1, 1000),
 }
 
 
@@ -37,7 +39,7 @@ def config_of(params: dict, where="params", called=None) -> ModelArgs:
     kind = type(params).__name__
     require(isinstance(params, dict), f"{where} must be an object, got {kind}")
     fields = {f.name: f for f in dataclasses.fields(ModelArgs)}
-    names = {name: (called or {}).get(name, name) for name in fields}
+    names = {name: name for name in fields} | (called or {})
     unknown = ", ".join(sorted(map(repr, set(params) - set(fields))))
     require(
         not unknown,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tiktoken
 
-from .checks import check_ids, damaged, read_json, reject_lookalikes
+from .checks import check_ids, damaged, read_json, reject_lookalikes, require
 
 # Regex that splits text into pre-tokens: contractions; a word with at most one
 # leading non-letter; up to 3 digits; punctuation; line breaks; space.
@@ -428,33 +428,29 @@ def to_bytes(token: str) -> bytes:
 def checked_messages(messages) -> Iterator[tuple[str, str]]:
     """Yield roles and contents, or raise ValueError."""
     form = '{"role": "user", "content": "Hello"}'
-    is_list = isinstance(messages, Iterable)
-    if not is_list or isinstance(messages, (str, Mapping)):
-        kind = type(messages).__name__
-        raise ValueError(f"messages must be a list like [{form}], got {kind}")
-    found = list(messages)
-    if not found:
-        raise ValueError(f"messages must be a list like [{form}], got none")
-    for i, message in enumerate(found):
-        if not isinstance(message, Mapping):
-            raise ValueError(
-                f"messages[{i}] must be a dict like {form}, got {message!r:.80}"
-            )
-        if set(message) != {"role", "content"}:
-            raise ValueError(
-                f"messages[{i}] must have the keys role and content, got "
-                f"{list(message)!r:.80}"
-            )
+    require(
+        isinstance(messages, Iterable)
+        and not isinstance(messages, (str, Mapping)),
+        f"messages must be a list like [{form}], got {messages!r:.80}",
+    )
+    messages = list(messages)
+    require(messages, f"messages must be a list like [{form}], got none")
+    for i, message in enumerate(messages):
+        require(
+            isinstance(message, Mapping)
+            and set(message) == {"role", "content"},
+            f"messages[{i}] must be a dict like {form}, got {message!r:.80}",
+        )
         role, content = message["role"], message["content"]
-        if role not in ROLES:
-            raise ValueError(
-                f"messages[{i}]: role must be one of {', '.join(ROLES)}, got "
-                f"{role!r:.80}"
-            )
-        if not isinstance(content, str):
-            raise ValueError(
-                f"messages[{i}]: content must be a str, got {content!r:.80}"
-            )
+        require(
+            role in ROLES,
+            f"messages[{i}]: role must be one of {', '.join(ROLES)}, got "
+            f"{role!r:.80}",
+        )
+        require(
+            isinstance(content, str),
+            f"messages[{i}]: content must be a str, got {content!r:.80}",
+        )
         yield role, content
 
 

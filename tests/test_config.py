@@ -64,14 +64,14 @@ def test_a_config_is_written_and_read(changes, same):
 @pytest.mark.parametrize(
     "name, low, high",
     [
-        ("norm_eps", 1e-37, 1),
-        ("rope_theta", 1, 1e30),
-        ("rope_scaling_factor", 1, 262144),
-        ("ffn_dim_multiplier", 1e-10, 1e10),
+        ("norm_eps", 1e-12, 0.01),
+        ("rope_theta", 1000, 1e15),
+        ("rope_scaling_factor", 1, 1000),
+        ("ffn_dim_multiplier", 0.001, 1000),
     ],
 )
 def test_bounds(name, low, high):
-    """Outside of them a norm or a rotation is no longer a finite number."""
+    """No known Llama is outside of them; inside, all logits are finite."""
     scaled = SMALL | {"use_scaled_rope": True}
     for value in (low, high, float(low)):
         config = config_of(scaled | {name: value})

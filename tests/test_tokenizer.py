@@ -251,9 +251,9 @@ def test_a_message_cannot_end_its_turn(tokenizer):
     "messages, said",
     [
         ([], "messages must be a list like .* got none"),
-        ("hello", "messages must be a list like .* got str"),
+        ("hello", "messages must be a list like .* got 'hello'"),
         (["hello"], r"messages\[0\] must be a dict like .* got 'hello'"),
-        ([{"role": "user"}], r"messages\[0\] must have the keys"),
+        ([{"role": "user"}], r"messages\[0\] must be a dict like"),
         (
             [DIALOGUE[0], {"role": "robot", "content": ""}],
             r"messages\[1\]: role must be one of system, .* got 'robot'",
