@@ -157,6 +157,21 @@ def test_an_interrupted_answer_is_kept():
     assert chat.ids == TOKENIZER.encode_chat([*messages, user("go on")])
 
 
+def test_an_interrupt_while_the_prompt_is_read():
+    """All of it is read again."""
+
+    def interrupt(norm, given):
+        raise KeyboardInterrupt
+
+    chat = conversation(said("Yes", TOKENIZER.eot_id))
+    hook = chat.llama.norm.register_forward_pre_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        chat.reply("a")
+    hook.remove()
+    chat.reply("a")
+    assert chat.llama.runs[1] == chat.llama.runs[0]
+
+
 def test_a_model_cannot_write_to_the_terminal(capsys):
     """What it says is kept; what is printed has no control characters."""
     text = "\x1b]52;c;aGk=\x07\x9b2J\x7f\r\n\té\0"
