@@ -11,10 +11,11 @@ import nbformat
 import pytest
 import yaml
 
+from lessons.exercises import mistakes
 from tests.helpers import executed
 from tools import course as made
 from tools.__main__ import main
-from tools.course import exercises, mistakes
+from tools.course import exercises
 from tools.notebooks import NOTEBOOKS, all_notebooks
 
 PATHS = all_notebooks()

@@ -13,10 +13,11 @@ import re
 import pytest
 from matplotlib import pyplot as plt
 
+from lessons.exercises import mistakes, sections
 from lessons.judge import variant
 from llamalib.load import ROOT
 from tests.helpers import code_cells
-from tools.course import exercises, mistakes, sections
+from tools.course import exercises
 from tools.notebooks import all_notebooks
 
 VARIANTS = range(4)  # 0 is what readers see, the others are hidden

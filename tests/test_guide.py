@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from lessons.exercises import mistakes
 from tools import counts, guide
 from tools import frame as series
-from tools.course import mistakes
 from tools.notebooks import all_notebooks
 
 PATHS = {path.stem: path for path in all_notebooks()}

@@ -27,27 +27,18 @@ from tempfile import TemporaryDirectory
 
 from nbformat import v4, writes
 
+from lessons.exercises import SOLUTIONS, mistakes, sections
+
 from . import frame as series
 from .counts import reading
 from .lab import update_copy
-from .notebooks import (
-    NOTEBOOKS,
-    ROOT,
-    all_notebooks,
-    read_notebook,
-    write,
-)
+from .notebooks import NOTEBOOKS, all_notebooks, read_notebook, write
 
-SOLUTIONS = NOTEBOOKS / "solutions"
-MISTAKES = tomllib.loads(
-    (ROOT / "lessons" / "mistakes.toml").read_text(encoding="utf-8")
-)
 WORDS = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 TEXTS = tomllib.loads(WORDS)
 TAG = re.compile(r"(exercise|check)-(\d+)")
 TEXT = re.compile(r"\*\*Exercise (\d+)\*\* \((\d+) min")
 SOLUTION = re.compile(r"\n*The solution is in \[`.*\)\.")
-SECTION = re.compile(r"^# %% exercise (\d+)(?:: (.*))?$", re.M)
 LINK = re.compile(
     r"\[(?P<text>[^]]*)\]\((?P<to>[\w./]+\.ipynb)\)"
     r'|<a href="(?P<file>\w+\.ipynb)">(?P<words>[^<]*)</a>'
@@ -117,33 +108,6 @@ def part(cell) -> tuple[str, int]:
         return match[1].replace("exercise", "stub"), int(match[2])
     match = TEXT.search(cell.source)
     return ("text", int(match[1])) if match else ("", 0)
-
-
-def sections(file: Path) -> list[tuple[int, str, str]]:
-    """Return (exercise, words after the colon, source) of each section."""
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    parts = SECTION.split(text)
-    sources = map(str.strip, parts[3::3])
-    return list(zip(map(int, parts[1::3]), parts[2::3], sources))
-
-
-def mistakes(stem: str) -> list[tuple[int, str, str]]:
-    """Return (exercise, words of the check, source) of the known mistakes.
-
-    Each is the solution with one text replaced, as mistakes.toml has it.
-    ValueError: for a text that is not in the solution exactly once.
-    """
-    solutions = {n: s for n, _, s in sections(SOLUTIONS / f"{stem}.py")}
-    found = []
-    for number, replaced in MISTAKES.get(stem, {}).items():
-        solution = solutions[int(number)]
-        for old, new, words in replaced:
-            if solution.count(old) != 1:
-                where = f"exercise {number} of {stem}"
-                raise ValueError(f"{old!r} is not once in {where}")
-            source = solution.replace(old, new)
-            found.append((int(number), words, source))
-    return found
 
 
 def write_course(notebooks: list[str], out: Path) -> None:

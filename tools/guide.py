@@ -7,11 +7,11 @@ that notebook's heading, minutes, aim, and what students get wrong.
 import re
 from pathlib import Path
 
+from lessons.exercises import mistakes as known_mistakes
 from lessons.tables import table
 
 from .counts import reading
 from .course import exercises
-from .course import mistakes as known_mistakes
 from .frame import SERIES
 from .notebooks import NOTEBOOKS, ROOT, read_notebook
 
