@@ -1,10 +1,15 @@
 r"""Judge a reader's answer to an exercise, in one line and never a traceback.
 
-A check calls the answer and raises `Wrong` with the mistake's name:
+A check calls the answer and raises `Wrong` with the mistake's name. `alike`
+takes the names from mistakes.toml, and the results from the solution:
 
     @exercise(1)
     def check_1(answer):
-        agree(answer(2), 4, [("you doubled it twice", 8)])
+        alike(answer, "07_lm_head", 1, [(z,), (z[0],)])
+
+`agree` compares one result, where a check must call the answer itself:
+
+    agree(answer(2), 4, [("you doubled it twice", 8)])
 """
 
 import contextlib
@@ -21,6 +26,8 @@ import torch
 from torch import Tensor
 
 from llamalib.load import ROOT
+
+from .exercises import versions
 
 LIBRARIES = "site-packages", "dist-packages", "<frozen"
 LIBRARIES += str(ROOT / "llamalib"), str(ROOT / "lessons")
@@ -235,6 +242,59 @@ def agree(
     raise Wrong(difference(found, expected, what))
 
 
+def alike(
+    answer: Guarded,
+    stem: str,
+    number: int,
+    cases: Iterable[tuple] | dict[str, tuple],
+    tolerance: float = 1e-4,
+) -> None:
+    r"""Raise Wrong unless an answer agrees with the project's solution.
+
+    The first row of mistakes.toml that agrees with the answer on every case
+    names the mistake. If none does, the first wrong result is described.
+
+    stem: of the notebook, as in "04_rope".  number: of the exercise.
+    cases: the arguments of each call; in a dict, by what the result is called.
+    tolerance: as in `agree`.
+    """
+    if isinstance(cases, dict):
+        pairs = cases.items()
+    else:
+        pairs = [("the result", case) for case in cases]
+    solution, mistakes = versions(stem, number)
+    answered, wrong = [], None
+    for what, case in pairs:
+        try:
+            found = answer(*case)
+        except Wrong:
+            if wrong is None:
+                raise
+            break  # the calls before this one name the mistake
+        answered.append((case, found))
+        try:
+            agree(found, solution(*copies(case)), (), tolerance, what)
+        except Wrong as difference:
+            wrong = wrong or difference
+    if wrong is None:
+        return
+    for words, mistake in mistakes:
+        if gives(mistake, answered, tolerance):
+            raise Wrong(words)
+    raise wrong
+
+
+def gives(function: Callable, answered: list, tolerance: float) -> bool:
+    """Return whether a function gives these results, (arguments, result)."""
+    try:
+        return all(
+            close(found, function(*copies(case)), tolerance)
+            for case, found in answered
+        )
+    except Exception:  # a mistake may be unable to take some arguments
+        return False
+
+
 def compare(answer, cases, right, mistakes, tolerance=1e-4):
     """Call the answer on each case; name the mistake of the first wrong."""
     for case in cases:
@@ -259,7 +319,11 @@ def close(found, expected, tolerance: float) -> bool:
             and all(close(*pair, tolerance) for pair in zip(found, expected))
         )
     a, b = as_tensor(found), as_tensor(expected)
-    if a is None or b is None or a.shape != b.shape:
+    if a is None or b is None:
+        return False
+    if isinstance(found, (Tensor, np.ndarray)) and b.dim() == 0:
+        a = a.squeeze()  # one element is a number
+    if a.shape != b.shape:
         return False
     limits = dict(rtol=tolerance, atol=tolerance / 10, equal_nan=True)
     return torch.allclose(a, b, **limits)
