@@ -1,14 +1,10 @@
 """Pictures, widgets and checks of notebook 07."""
 
-import math
-
 import ipywidgets as ipw
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from . import charts
-from .judge import agree, draws, exercise, vary
+from .judge import alike, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
 from .theme import canvas
@@ -67,57 +63,22 @@ def next_token(llama, prompt: str = "The capital of France is") -> Play:
 @exercise(1, expects="probabilities of the shape of the logits")
 def check_1(my_softmax):
     """Rows of very different sizes, then one row alone."""
+    T, V = 4, vary(5, 7, 6, 9)
     level = torch.tensor([[1000.0], [0.0], [-1000.0], [0.0]])
-    z = torch.randn(4, vary(5, 7, 6, 9), generator=draws(1)) * 3 + level
+    z = torch.randn(T, V, generator=draws(1)) * 3 + level
     z[3, 0], z[3, 1:3] = 1000, -1000  # mean and median are far off
-    e, low = z.exp(), (z - z.max()).exp()
-    one = (z - z.amax(-1, True)).exp()
-    mean = (z - z.mean(-1, True)).exp()
-    mistakes = [
-        ("e^1000 overflows: subtract the maximum first", e / e.sum(-1, True)),
-        ("one maximum for all: each row has its own", low / low.sum(-1, True)),
-        ("you sum over all rows: each row must sum to 1", one / one.sum()),
-        ("you sum over dimension 0; expected the last", one / one.sum(0)),
-        ("these are the numerators: divide by their sum", one),
-        ("these are log-probabilities", z.log_softmax(-1)),
-        ("subtract the maximum, not the mean", mean / mean.sum(-1, True)),
-    ]
-    agree(my_softmax(z), z.softmax(-1), mistakes)
-    T, V = z.shape
-    what = f"right for ({T}, {V}), but the result for one row ({V},)"
-    agree(my_softmax(z[1]), z[1].softmax(-1), what=what)
+    row = f"right for ({T}, {V}), but the result for one row ({V},)"
+    alike(my_softmax, "07_lm_head", 1, {"the result": (z,), row: (z[1],)})
 
 
 @exercise(2, expects="a number")
 def check_2(mean_surprisal):
     """A random text, then one with a token that is almost impossible."""
-    n, T, V = vary((8, 9, 7), (10, 11, 5), (7, 8, 6))
+    T, V = vary((9, 7), (11, 5), (8, 6))
     z = torch.randn(T, V, generator=draws(2)) * 2
-    s = torch.arange(T) % V
-    p, right = z[:-1].softmax(-1), cross_entropy(z[:-1], s[1:]).item()
-    rows = [
-        ("no shift: row t is scored on token t, which it has seen", z, s),
-        ("no shift: cut the last row and the first token", z[:-1], s[:-1]),
-        ("no shift: cut the last row, not the first", z[1:], s[1:]),
-        ("the shift goes the wrong way: row t predicts t + 1", z[1:], s[:-1]),
-        ("F.cross_entropy expects logits, not probabilities", p, s[1:]),
-    ]
-    mistakes = [(words, cross_entropy(*given)) for words, *given in rows]
-    of_mean = -p.gather(1, s[1:, None]).mean().log()
-    mistakes += [
-        ("T tokens give T - 1 terms: your mean divides by T", right * n / T),
-        ("this is the sum; expected the mean", right * n),
-        ("these are bits: use the natural logarithm", right / math.log(2)),
-        ("the sign: surprisal is -ln p", -right),
-        ("this is the perplexity", math.exp(right)),
-        ("expected the mean of ln p, not ln of the mean p", of_mean),
-    ]
-    agree(mean_surprisal(z, s), right, mistakes)
-    z, s = torch.tensor([[0, -200.0], [0, 0], [0, 0]]), torch.tensor([0, 1, 0])
-    words = "a softmax of e^-200 is rounded to 0: take log_softmax"
-    agree(
-        mean_surprisal(z, s), cross_entropy(z[:2], s[1:]), [(words, math.inf)]
-    )
+    unlikely = torch.tensor([[0, -200.0], [0, 0], [0, 0], [0, 0]])
+    cases = (z, torch.arange(T) % V), (unlikely, torch.tensor([0, 1, 0, 1]))
+    alike(mean_surprisal, "07_lm_head", 2, cases)
 
 
 @exercise(3, expects="a number")
@@ -125,29 +86,5 @@ def check_3(bits_per_byte, llama):
     """A text with letters of several bytes, then one in ASCII."""
     first = "¿Dónde está la llave? Über den Fluß. 水", "Né cet été. 山"
     second = "A key is here.", "The door was open.", "Two birds sat on it."
-    for text in (vary(*first), vary(*second)):
-        ids = llama.tokenizer.encode(text, bos=True, eos=False)
-        n, size = len(ids) - 1, len(text.encode())
-        nats = -log_probs(llama, ids).sum()  # of the whole text
-        bits = nats / math.log(2)
-        late = bits * (n + 1) / n / size
-        ended = -log_probs(llama, [*ids, llama.tokenizer.eos_id]).sum()
-        ended = ended / math.log(2) / size
-        mistakes = [
-            ("you divide by characters: é has two bytes", bits / len(text)),
-            ("these are nats per byte: a bit is ln 2 nats", nats / size),
-            ("you multiply by ln 2: divide", nats * math.log(2) / size),
-            ("these are bits per token: divide the sum by bytes", bits / n),
-            ("you divide the mean over tokens: take the sum", bits / n / size),
-            ("one token too many: <|begin_of_text|> is not predicted", late),
-            ("<|end_of_text|> is counted: encode with eos=False", ended),
-        ]
-        agree(bits_per_byte(llama, text), bits / size, mistakes)
-
-
-def log_probs(llama, ids: list[int]) -> Tensor:
-    """Return ln p of each id after the first, (T-1,)."""
-    tokens = torch.tensor(ids, device=llama.device)  # (T,)
-    with torch.no_grad():
-        z = llama(tokens)[:-1]  # (T-1, V)
-    return -cross_entropy(z, tokens[1:], reduction="none")
+    cases = (llama, vary(*first)), (llama, vary(*second))
+    alike(bits_per_byte, "07_lm_head", 3, cases)

@@ -7,13 +7,16 @@ other inputs. It also names every exception and every wrong type.
 import ast
 import contextlib
 import functools
+import importlib
 import io
 import re
+from pathlib import Path
 
 import pytest
+import torch
 from matplotlib import pyplot as plt
 
-from lessons.exercises import mistakes, sections
+from lessons.exercises import SOLUTIONS, mistakes, sections
 from lessons.judge import variant
 from llamalib.load import ROOT
 from tests.helpers import code_cells
@@ -34,6 +37,8 @@ UNUSUAL = [
     for section in sections(ROOT / "tests" / "right" / f"{stem}.py")
 ]
 WRONG = [(stem, *each) for stem in PATHS for each in mistakes(stem)]
+LESSONS = {s: importlib.import_module(f"lessons.n{s}") for s in PATHS}
+ALIKE = [stem for stem, lesson in LESSONS.items() if hasattr(lesson, "alike")]
 each_exercise = pytest.mark.parametrize("stem, number", FOUND)
 
 
@@ -228,3 +233,45 @@ def test_a_hidden_check_asks_something_new(stem, number):
         asked.append([])
         judged(stem, number, FOUND[stem, number].solution, n, noted)
         assert n == 0 or set(asked[n]) - set(asked[0])
+
+
+# -- the checks that take their words from mistakes.toml, by `alike` --
+
+
+@each_answer([each for each in WRONG if each[0] in ALIKE])
+def test_a_mistake_has_its_own_words(stem, number, words, source):
+    """Else an earlier one gives the same results, and only it is named."""
+    for n in VARIANTS:
+        right, said = judged(stem, number, source, n)
+        assert (right, said) == (False, words), f"variant {n}"
+
+
+@pytest.mark.parametrize("stem", ALIKE)
+def test_a_mistake_is_written_once(stem):
+    tree = ast.parse(Path(LESSONS[stem].__file__).read_text("utf-8"))
+    constants = {
+        n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)
+    }
+    texts = [text for text in constants if isinstance(text, str)]
+    for _, words, _ in mistakes(stem):
+        assert not [text for text in texts if words in text]
+
+
+@pytest.mark.parametrize("stem", ALIKE)
+def test_solutions_use_the_notebooks_own_functions(stem):
+    """A copy of one, at the head of the solutions, is a true copy."""
+    text = (SOLUTIONS / f"{stem}.py").read_text("utf-8").split("# %% ")[0]
+    cells = [ast.parse(source) for _, source in code_cells(PATHS[stem])]
+    taught = {ast.unparse(each) for cell in cells for each in cell.body}
+    for each in ast.parse(text).body:
+        if not isinstance(each, ast.Expr):  # its docstring
+            assert ast.unparse(each) in taught
+
+
+def test_a_readers_own_rope_matrix_does_not_help_her():
+    key, names = ("04_rope", 2), dict(namespace("04_rope"))
+    names["rope_matrix"] = lambda m, freqs: torch.eye(2 * len(freqs))
+    exec(FOUND[key].solution, names)
+    answer = names[FOUND[key].name]
+    right, said = LESSONS["04_rope"].check_2.verdict(answer)
+    assert (right, said) == (False, "the query is not rotated")

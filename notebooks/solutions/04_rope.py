@@ -1,5 +1,19 @@
 """Solutions to the exercises of 04_rope: each replaces its stub."""
-# ruff: noqa: F821
+
+import math
+
+import torch
+
+
+# R and rope_matrix are the notebook's
+def R(angle):
+    c, s = math.cos(angle), math.sin(angle)
+    return torch.tensor([[c, -s], [s, c]], dtype=torch.float64)  # (2, 2)
+
+
+def rope_matrix(m, freqs):
+    blocks = [R(m * f) for f in freqs.tolist()]
+    return torch.block_diag(*blocks).float()  # (hd, hd)
 
 
 # %% exercise 1

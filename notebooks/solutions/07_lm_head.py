@@ -1,5 +1,9 @@
-"""Answers to the exercises of 07_lm_head: each stands in the stub's place."""
-# ruff: noqa: F821
+"""Solutions to the exercises of 07_lm_head: each replaces its stub."""
+
+import math
+
+import torch
+import torch.nn.functional as F
 
 
 # %% exercise 1
