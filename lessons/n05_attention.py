@@ -313,6 +313,7 @@ def check_3(answer):
     compare(run, cases, at_once, mistakes, 1e-3)  # large scores are coarse
     k, v = torch.randn(2, 41 + more, 2000, generator=g)
     early, late = [], []  # how many bytes are held by then
+    gc.collect()  # of older garbage, whose end would hide what is kept
     tracemalloc.start()
     try:
         answer(k[0], counted(overwritten(k, v, 1), {10: early, 40: late}))
