@@ -83,6 +83,7 @@ class QuantizedLinear(nn.Module):
     numbers. It is 8 if K is not a multiple of 32.
     `numbers` is (M, K) int8, or (M, K/2) uint8 (`pack_nibbles`); `scale` is
     (M,) or (M, K/32), in the dtype of `weight`. Neither can be trained.
+    Whoever changes them in place must set `packed`, a copy, to None.
     """
 
     def __init__(self, weight: Tensor, bits: int = 8):
@@ -139,6 +140,10 @@ class QuantizedLinear(nn.Module):
         self.packed = torch._convert_weight_to_int4pack_for_cpu(numbers, 1)
         scale = self.scale.T  # (K/32, M)
         self.scales = torch.stack((scale, torch.zeros_like(scale)), dim=-1)
+
+    def _load_from_state_dict(self, *args) -> None:
+        super()._load_from_state_dict(*args)
+        self.packed = None  # it has the old numbers
 
     def extra_repr(self) -> str:
         """Return what `print` shows."""

@@ -354,6 +354,20 @@ class TestModel:
         assert llamalib.bytes_per_step(llama, 10) == kept + cache
 
 
+@pytest.mark.parametrize("assign", [False, True])
+def test_loaded_numbers_are_computed_with(assign):
+    """Also by the kernel for few rows, which packed the old ones."""
+    one, two = (
+        quantize_model(random_llama(seed=n).to(torch.bfloat16), "int4")
+        for n in (1, 2)
+    )
+    tokens = torch.arange(5)
+    assert not torch.equal(one(tokens), two(tokens))  # packs both
+    assert one.layers[0].feed_forward.w2.packed is not None
+    one.load_state_dict(two.state_dict(), assign=assign)
+    assert torch.equal(one(tokens), two(tokens))
+
+
 def test_on_the_pocket_eight_bits_change_nothing(pocket, pocket_folder):
     loss = llamalib.text_loss
     ids = pocket.tokenizer.encode(
