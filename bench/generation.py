@@ -36,6 +36,7 @@ import torch  # noqa: E402
 
 import llamalib  # noqa: E402
 from llamalib.compiled import compile_step  # noqa: E402
+from lessons.bandwidth import bytes_per_step, memory_bandwidth  # noqa: E402
 from llamalib.load import empty_llama  # noqa: E402
 from llamalib.model import scale_frequencies  # noqa: E402
 from llamalib.quantize import quantize_model  # noqa: E402
@@ -405,7 +406,7 @@ def measure(names, folder, device, sizes, end=math.inf, tasks=TASKS):
             if n and time.monotonic() > end:
                 break
             for each in peers:  # other programs use the memory, too
-                speeds.append(llamalib.memory_bandwidth(device))
+                speeds.append(memory_bandwidth(device))
                 each.row.setdefault("bandwidth", []).append(speeds[-1])
                 each.note("decode", prompt, new)
             peers = peers[1:] + peers[:1]  # each round begins with another
@@ -462,12 +463,12 @@ def step_bytes(llama, dtype: str, middle: int, batches) -> dict[str, float]:
     if dtype in ("int8", "int4"):
         llama = empty_llama(llama.config, llama.tied).to(torch.bfloat16)
         llama = quantize_model(llama, dtype)
-    whole = llamalib.bytes_per_step(llama, 0)  # of the weights
+    whole = bytes_per_step(llama, 0)  # of the weights
     # q8_0 stores 32 numbers and a scale in 34 bytes
     stored = whole * 34 / 64 if dtype == "q8_0" else whole
 
     def read(rows):
-        return llamalib.bytes_per_step(llama, middle, rows) - whole + stored
+        return bytes_per_step(llama, middle, rows) - whole + stored
 
     found = {f"batch {n}": read(n) for n in batches}
     return {"decode": read(1)} | found

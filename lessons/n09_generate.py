@@ -16,12 +16,12 @@ import torch.nn.functional as F
 
 from llamalib.generate import generate
 from llamalib.model import LLAMA_1B
-from llamalib.probe import held_out_texts
 
 from . import charts
 from .judge import Wrong, agree, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Lesson, fit
+from .texts import held_out_texts
 from .theme import canvas, size_text
 
 NOTE = "A saved text. Run the notebook to type a prompt."

@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from matplotlib.ticker import NullLocator
 
-from llamalib import held_out_texts
 from llamalib.load import ROOT
 
 from .charts import add_legend, finish, histograms, lines, log_axis, note
 from .judge import agree, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
-from .texts import SENTENCES
+from .texts import SENTENCES, held_out_texts
 from .theme import COLOURS, array, canvas, panels
 
 

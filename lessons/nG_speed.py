@@ -6,9 +6,9 @@ import ipywidgets as ipw
 import torch
 
 from llamalib.model import LLAMA_1B, ModelArgs
-from llamalib.probe import bytes_per_step
 
 from . import charts
+from .bandwidth import bytes_per_step
 from .judge import agree, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play

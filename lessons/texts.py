@@ -2,6 +2,7 @@ r"""Texts to train and measure on, and rows of their token ids."""
 
 import codecs
 import importlib
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from llamalib.load import ROOT, read_start, reject_lookalikes
+from llamalib.model import Llama
 
 TEXTS = ("TinyStories-train.txt", "tinyshakespeare.txt")
 END_OF_TEXT = "<|endoftext|>"  # separates the stories of TinyStories
@@ -79,6 +81,17 @@ def read_documents(file, max_bytes: int = 4_000_000) -> list[str]:
             f"separated by {END_OF_TEXT} or by blank lines"
         )
     return texts
+
+
+def held_out_texts(llama: Llama) -> list[str]:
+    """Return fifty texts that are not among the pocket's training texts.
+
+    Return eight of them for a large model, which takes seconds for each.
+    """
+    file = ROOT / "data" / "recipe" / "held_out.json"
+    texts = json.loads(file.read_text(encoding="utf-8"))
+    large = sum(w.numel() for w in llama.parameters()) > 10**8
+    return texts[:8] if large else texts
 
 
 def load_corpus() -> ModuleType:

@@ -1,4 +1,4 @@
-r"""Losses on held-out texts, broken models, recorded activations.
+r"""Losses of texts, broken models, recorded activations.
 
 Shapes, everywhere: `B` batch, `T` query positions, `S` key positions, `D`
 model dim, `H` query heads, `KV` key/value heads, `hd` head dim, `F` hidden
@@ -7,11 +7,8 @@ dimensions. In code, `F` is torch.nn.functional. A matrix (out, in) maps x to
 x @ w.T.
 """
 
-import json
 import math
-import statistics
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,7 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import model
-from .load import ROOT
 from .model import (
     Attention,
     FeedForward,
@@ -30,21 +26,6 @@ from .model import (
     TransformerBlock,
     attention_weights,
 )
-
-__all__ = [
-    "text_loss",
-    "held_out_texts",
-    "REPLACEABLE",
-    "replaced",
-    "Outcome",
-    "continuation",
-    "break_it",
-    "paired_difference",
-    "attention_maps",
-    "record",
-    "bytes_per_step",
-    "memory_bandwidth",
-]
 
 
 @torch.inference_mode()  # computes no gradients
@@ -55,17 +36,6 @@ def text_loss(llama: Llama, text: str) -> float:
     logits = llama(tokens)  # (T, V)
     # row t predicts token t + 1
     return F.cross_entropy(logits[:-1], tokens[1:]).item()
-
-
-def held_out_texts(llama: Llama) -> list[str]:
-    """Return fifty texts that are not among the pocket's training texts.
-
-    Return eight of them for a large model, which takes seconds for each.
-    """
-    file = ROOT / "data" / "recipe" / "held_out.json"
-    texts = json.loads(file.read_text(encoding="utf-8"))
-    large = sum(w.numel() for w in llama.parameters()) > 10**8
-    return texts[:8] if large else texts
 
 
 # Functions and methods that every Llama runs on
@@ -160,7 +130,7 @@ def continuation(llama: Llama, prompt: str, max_new_tokens: int = 12) -> str:
 def break_it(
     llama: Llama,
     prompt: str,
-    texts: list[str] | None = None,
+    texts: list[str],
     *,
     max_new_tokens: int = 12,
     **functions,
@@ -168,11 +138,10 @@ def break_it(
     r"""Run the model unchanged, then with some of its functions replaced.
 
     prompt: continued greedily by max_new_tokens; 0 skips this.
-    texts: to measure the loss on; None: `held_out_texts`.
+    texts: one or more, to measure the loss on.
     functions: see `replaced`.
     Returns two Outcomes: unchanged, and broken.
     """
-    texts = held_out_texts(llama) if texts is None else texts
 
     def run():
         losses = tuple(text_loss(llama, text) for text in texts)
@@ -237,43 +206,3 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     if tokens.dim() == 2:
         return seen
     return {name: x[0] for name, x in seen.items()}  # no batch dimension
-
-
-def bytes_per_step(llama, length: int, batch_size: int = 1) -> int:
-    r"""Return the bytes that one decode step must read.
-
-    It reads every weight, as it is stored, once for the whole batch (of an
-    untied embedding one row per text), and each text's keys and values.
-    length: positions in the cache.  batch_size: texts that decode together.
-    """
-    c = llama.config
-    weights = sum(w.nbytes for w in llama.parameters())
-    if not llama.tied:
-        embedding = llama.tok_embeddings.parameters()
-        a_row = sum(w.nbytes for w in embedding) // c.vocab_size
-        weights -= (c.vocab_size - batch_size) * a_row
-    position = 2 * c.n_layers * c.n_kv_heads * c.head_dim  # numbers
-    cache = length * position * llama.dtype.itemsize
-    return weights + batch_size * cache
-
-
-def memory_bandwidth(device=None, *, size: int = 2**30, times: int = 7):
-    r"""Measure how fast this machine reads memory, in bytes per second.
-
-    It sums an array much larger than the processor's caches: a sum does so
-    little arithmetic that reading dominates. The result is a median.
-    device: "cpu", "cuda" or a torch.device; None: the CPU.
-    size: bytes of the array.  times: number of measurements.
-    """
-    device = torch.device(device or "cpu")
-    array = torch.ones(size // 4, device=device)  # float32
-    reads = 1 if device.type == "cpu" else 20  # kernel launches are slow
-    seconds = []
-    for _ in range(times + 1):
-        start = time.perf_counter()
-        for _ in range(reads):
-            total = array.sum()
-        total.item()  # waits for a GPU
-        seconds.append(time.perf_counter() - start)
-    # without the first, a warm-up
-    return reads * array.nbytes / statistics.median(seconds[1:])

@@ -15,6 +15,7 @@ import torch
 import llamalib
 from bench import generation
 from bench.generation import COMPILED, CPP, HF, NOT, OURS
+from lessons.bandwidth import bytes_per_step
 from llamalib.load import ROOT
 
 
@@ -46,8 +47,8 @@ def test_each_row_has_each_figure(tiny):
     small, large = (row["step bytes"] for row in (int8, ours))
     assert small["decode"] < 0.6 * large["decode"]
     llama = llamalib.load(tiny, device="cpu")
-    assert large["decode"] == llamalib.bytes_per_step(llama, 7)
-    assert large["batch 3"] == llamalib.bytes_per_step(llama, 7, 3)
+    assert large["decode"] == bytes_per_step(llama, 7)
+    assert large["batch 3"] == bytes_per_step(llama, 7, 3)
 
 
 def test_llama_cpp_gives_our_answer(tiny):
@@ -114,7 +115,7 @@ def test_what_cannot_be_measured_is_a_reason(tmp_path, monkeypatch):
             last.kill()
         return 1e9
 
-    monkeypatch.setattr(llamalib, "memory_bandwidth", bandwidth)
+    monkeypatch.setattr(generation, "memory_bandwidth", bandwidth)
     found = measured(source, OURS, HF, "ours int8", sizes=(6, 3, 3))
     ours, hf, killed = found["rows"]
     assert "Error" in hf["missing"] and "decode" not in hf

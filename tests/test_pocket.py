@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import llamalib
+from lessons.texts import held_out_texts
 from llamalib import LLAMA_1B
 from llamalib.config import config_of, params_of
 from llamalib.load import ROOT, tensor_shapes
@@ -172,7 +173,7 @@ def test_which_held_out_sentences_were_seen(pocket, steps):
     whole = steps == train.STEPS
     assert found == stored if whole else set(found) < set(stored)
     assert len(found) > 0.75 * len(stored)
-    texts = llamalib.held_out_texts(pocket)
+    texts = held_out_texts(pocket)
     asked = [s for text in texts for s in seen.sentences(text)]
     assert (len(asked), sum(s in stored for s in asked)) == (267, 129)
     # the sentences of one text, and no token between two of them is lost

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import llamalib
-from lessons.texts import own_documents
+from lessons.texts import held_out_texts
 from llamalib import Tokenizer, break_it, model, probe
 from tests.helpers import random_llama, small_ranks
 
@@ -78,7 +78,8 @@ def test_every_part_can_be_broken_and_is_restored(pocket, name):
     ids = pocket.tokenizer.encode(PROMPT, bos=True, eos=False)
     how = dict(max_new_tokens=12, stop=())
     before, new = pocket(tokens), list(llamalib.generate(pocket, ids, **how))
-    unchanged, broken = break_it(pocket, PROMPT, **change)
+    texts = held_out_texts(pocket)
+    unchanged, broken = break_it(pocket, PROMPT, texts, **change)
     assert unchanged.continuation.startswith(" Paris.")
     assert broken.loss > unchanged.loss + 0.1
     assert broken.unchanged == unchanged.losses  # of the same texts
@@ -146,20 +147,3 @@ def test_the_difference_is_paired():
     assert mean == pytest.approx(0.01, rel=1e-4) and error < 1e-6
     mean, error = llamalib.paired_difference([1, 2, 6], [1, 1, 4])
     assert (mean, error) == pytest.approx((1, 1 / math.sqrt(3)))
-
-
-def test_the_texts_are_held_out(small, pocket):
-    """Fifty documents that training did not draw; the file holds them."""
-    texts = llamalib.held_out_texts(pocket)
-    drawn = own_documents(56, seed="held out")
-    # 16.4 million tokens are fewer than 400,000 texts
-    trained = set(drawn) & set(own_documents(400_000, seed="train"))
-    assert texts == [text for text in drawn if text not in trained]
-    assert len(texts) == 50
-    assert llamalib.held_out_texts(small) == texts
-
-
-def test_a_large_model_gets_fewer_texts():
-    with torch.device("meta"):
-        large = llamalib.Llama(llamalib.LLAMA_1B)
-    assert len(llamalib.held_out_texts(large)) == 8

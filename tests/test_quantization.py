@@ -7,7 +7,8 @@ import torch
 
 import llamalib
 from lessons import nB_quantization as lesson
-from lessons.texts import STORY
+from lessons.bandwidth import bytes_per_step
+from lessons.texts import STORY, held_out_texts
 from llamalib.load import describe
 from llamalib.quantize import (
     QuantizedEmbedding,
@@ -351,7 +352,7 @@ class TestModel:
         if not llama.tied:
             kept -= (c.vocab_size - 1) * (c.dim + 2)
         cache = 2 * c.n_layers * 10 * c.n_kv_heads * c.head_dim * 2
-        assert llamalib.bytes_per_step(llama, 10) == kept + cache
+        assert bytes_per_step(llama, 10) == kept + cache
 
 
 @pytest.mark.parametrize("assign", [False, True])
@@ -387,7 +388,7 @@ def test_on_the_pocket_eight_bits_change_nothing(pocket, pocket_folder):
 
 def test_tokens_of_new_sentences(pocket):
     found = lesson.tokens_of_new_sentences(pocket)
-    texts = llamalib.held_out_texts(pocket)
+    texts = held_out_texts(pocket)
     for text, is_new in zip(texts, found, strict=True):
         ids = pocket.tokenizer.encode(text, bos=True, eos=False)
         assert len(is_new) == len(ids) - 1

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from llamalib import KVCache, bytes_per_step, memory_bandwidth
+from lessons.bandwidth import bytes_per_step, memory_bandwidth
+from llamalib import KVCache
 from tests.helpers import random_llama
 
 

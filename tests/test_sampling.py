@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import llamalib
+from lessons.texts import held_out_texts
 from llamalib import next_token_probs, sample, top_k_logits, top_p_logits
 from tests.taught import taught
 
@@ -168,7 +169,7 @@ def test_greedy_texts_repeat_themselves(pocket):
 def test_what_a_penalty_and_top_p_cost(pocket):
     (penalize,) = taught("08_sampling", "penalize")
     losses, cut = {1.0: [], 1.2: []}, []
-    for text in llamalib.held_out_texts(pocket):
+    for text in held_out_texts(pocket):
         ids = pocket.tokenizer.encode(text, bos=True, eos=False)
         logits = pocket(torch.tensor(ids)[:-1])
         kept = top_p_logits(logits, 0.9).isfinite()

@@ -1,14 +1,17 @@
 """Files of text, the project's own text, and packed rows."""
 
 import pytest
+import torch
 
 from lessons import texts as text
 from lessons.texts import (
     find_text,
+    held_out_texts,
     own_documents,
     pack_rows,
     read_documents,
 )
+from llamalib import LLAMA_1B, Llama
 from tests.conftest import published
 
 
@@ -138,3 +141,19 @@ def test_a_document_that_just_fills_a_row(pocket):
     document = pocket.tokenizer.encode("one two", bos=True, eos=True)
     rows = pack_rows(["one two"] * 9, pocket.tokenizer, 2, len(document))
     assert rows.tolist() == [[*document, document[0]]] * 2
+
+
+def test_the_texts_are_held_out(pocket):
+    """Fifty documents that training did not draw; the file holds them."""
+    texts = held_out_texts(pocket)
+    drawn = own_documents(56, seed="held out")
+    # 16.4 million tokens are fewer than 400,000 texts
+    trained = set(drawn) & set(own_documents(400_000, seed="train"))
+    assert texts == [text for text in drawn if text not in trained]
+    assert len(texts) == 50
+
+
+def test_a_large_model_gets_fewer_texts():
+    with torch.device("meta"):
+        large = Llama(LLAMA_1B)
+    assert len(held_out_texts(large)) == 8
