@@ -9,16 +9,17 @@ x @ w.T.
 
 import math
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from . import model
+from .checks import require
 from .model import (
     Attention,
     FeedForward,
@@ -30,8 +31,12 @@ from .model import (
 
 @torch.inference_mode()  # computes no gradients
 def text_loss(llama: Llama, text: str) -> float:
-    """Return the mean of -ln p over the tokens of a text, in nats."""
-    ids = llama.tokenizer.encode(text, bos=True, eos=False)  # bos: see 01
+    """Return the mean of -ln p over the tokens of a text, in nats.
+
+    Raises ValueError if the text has no token to predict.
+    """
+    ids = llama.tokenizer.encode(text, bos=True, eos=False)
+    require(len(ids) > 1, f"text has no token to predict: {text!r:.80}")
     tokens = torch.tensor(ids, device=llama.device)  # (T,)
     logits = llama(tokens)  # (T, V)
     # row t predicts token t + 1
@@ -54,6 +59,11 @@ REPLACEABLE = (
 )
 
 
+LOCK = threading.RLock()  # one thread at a time replaces or records
+OPEN: list[dict[str, Callable]] = []  # the functions of each open `replaced`
+ORIGINALS: dict[str, Callable] = {}  # of the names that are replaced now
+
+
 @contextmanager
 def replaced(**functions) -> Iterator[None]:
     r"""Replace functions that every Llama runs on, while the context is open.
@@ -61,25 +71,47 @@ def replaced(**functions) -> Iterator[None]:
     functions: by a name in REPLACEABLE, such as `rms_norm=my_norm` or
     `**{"FeedForward.forward": my_forward}`; called like the original.
     Raises ValueError for another name.
+
+    Each module of llamalib that has the name gets the function, so all Llamas
+    of the process run on it, in other threads too. `replaced`, `break_it`,
+    `attention_maps` and `record` of another thread wait until the context is
+    closed, which the thread that opened it must do. Of several contexts that
+    replace one function the last opened counts; they close in any order.
     """
-    with ExitStack() as stack:
-        for name, function in functions.items():
-            if name not in REPLACEABLE:
-                known = ", ".join(REPLACEABLE)
-                raise ValueError(f"{name} cannot be replaced, only {known}")
-            if "." in name:  # a method
-                owner, name = name.split(".")
-                owners = [getattr(model, owner)]
-            else:  # wherever llamalib has imported the function
-                owners = [
-                    module
-                    for module_name, module in list(sys.modules.items())
-                    if module_name.split(".")[0] == "llamalib"
-                    and vars(module).get(name) is getattr(model, name)
-                ]
-            for owner in owners:
-                stack.enter_context(patch.object(owner, name, function))
-        yield
+    known = ", ".join(REPLACEABLE)
+    for name in functions:
+        require(
+            name in REPLACEABLE, f"{name} cannot be replaced, only {known}"
+        )
+    with LOCK:
+        try:
+            OPEN.append(functions)
+            install(functions)
+            yield
+        finally:  # by identity: another context may replace the same
+            OPEN[:] = [each for each in OPEN if each is not functions]
+            install(functions)
+
+
+def install(names) -> None:
+    """Put the last open replacement of each name, or the original, in place.
+
+    The caller holds LOCK.
+    """
+    modules = [
+        module
+        for module_name, module in list(sys.modules.items())
+        if module_name.split(".")[0] == "llamalib"
+    ]
+    for name in names:
+        owner, _, attribute = name.rpartition(".")
+        home = getattr(model, owner) if owner else model
+        ORIGINALS.setdefault(name, getattr(home, attribute))
+        found = [each[name] for each in OPEN if name in each]
+        function = found[-1] if found else ORIGINALS.pop(name)
+        for each in [home] if owner else modules:
+            if attribute in vars(each):
+                setattr(each, attribute, function)
 
 
 @dataclass(frozen=True)
@@ -139,17 +171,20 @@ def break_it(
 
     prompt: continued greedily by max_new_tokens; 0 skips this.
     texts: one or more, to measure the loss on.
-    functions: see `replaced`.
+    functions: see `replaced`, also for other threads.
     Returns two Outcomes: unchanged, and broken.
     """
+    is_list = not isinstance(texts, str) and len(texts) > 0
+    require(is_list, f"texts must be a list of texts, got {texts!r:.80}")
 
     def run():
         losses = tuple(text_loss(llama, text) for text in texts)
         return losses, continuation(llama, prompt, max_new_tokens)
 
-    unchanged = Outcome(*run())
-    with replaced(**functions):
-        broken = Outcome(*run(), unchanged.losses)
+    with LOCK:  # another thread replaces nothing between the two
+        unchanged = Outcome(*run())
+        with replaced(**functions):
+            broken = Outcome(*run(), unchanged.losses)
     return unchanged, broken
 
 
@@ -159,8 +194,14 @@ def paired_difference(losses, others) -> tuple[float, float]:
     losses, others: of the same texts, two or more, in the same order. A
     difference below two standard errors may be due to chance.
     """
+    n, m = len(losses), len(others)
+    require(
+        n == m > 1,
+        f"losses and others must be of the same texts, two or more, got {n} "
+        f"and {m}",
+    )
     differences = torch.tensor(losses).double() - torch.tensor(others).double()
-    error = differences.std() / math.sqrt(len(differences))
+    error = differences.std() / math.sqrt(n)
     return differences.mean().item(), error.item()
 
 
@@ -169,16 +210,25 @@ def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
 
     Returns (L, H, T, T) float32 on the CPU; [l, h, t, s] is the weight that
     token t gives to token s in head h of layer l.
+    Raises ValueError for several texts. See `replaced` for other threads.
     """
-    maps, usual = [], model.attention
+    require(
+        tokens.numel() == tokens.shape[-1],
+        "attention_maps takes one text, tokens (T,), got a tensor of shape "
+        f"{tuple(tokens.shape)}: call it for each text",
+    )
+    maps, thread = [], threading.get_ident()
 
     def keep(xq, xk, xv, mask=None):  # runs in the place of `attention`
-        weights = attention_weights(xq.float(), xk.float(), mask)
-        maps.append(weights[0].cpu())
+        if threading.get_ident() == thread:  # others run on it, too
+            weights = attention_weights(xq.float(), xk.float(), mask)
+            maps.append(weights[0].cpu())
         return usual(xq, xk, xv, mask)
 
-    with replaced(attention=keep), torch.no_grad():
-        llama(tokens, last_only=True)
+    with LOCK, torch.no_grad():
+        usual = model.attention  # no other thread has replaced it
+        with replaced(attention=keep):
+            llama(tokens, last_only=True)
     return torch.stack(maps)  # (L, H, T, T)
 
 
@@ -188,21 +238,19 @@ def record(llama: Llama, tokens: Tensor) -> dict[str, Tensor]:
     Returns (B, T, D) or (T, D) tensors by name: `layers.0.in` and `.out`, the
     residual stream; `layers.0.attention.in`, normalized, and `.out`, added to
     the stream; the same of `layers.0.feed_forward`.
+    See `replaced` for other threads.
     """
-    seen, hooks = {}, []
-    for name, module in llama.layers.named_modules(prefix="layers"):
-        if isinstance(module, (TransformerBlock, Attention, FeedForward)):
+    seen, thread = {}, threading.get_ident()
+    with LOCK, ExitStack() as hooks, torch.no_grad():
+        for name, module in llama.layers.named_modules(prefix="layers"):
+            if isinstance(module, (TransformerBlock, Attention, FeedForward)):
 
-            def keep(module, args, out, name=name):  # this module's name
-                seen[f"{name}.in"], seen[f"{name}.out"] = args[0], out
+                def keep(module, args, out, name=name):  # this module's name
+                    if threading.get_ident() == thread:  # others run it, too
+                        seen[f"{name}.in"], seen[f"{name}.out"] = args[0], out
 
-            hooks.append(module.register_forward_hook(keep))
-    try:
-        with torch.no_grad():
-            llama(tokens, last_only=True)
-    finally:
-        for hook in hooks:
-            hook.remove()
+                hooks.enter_context(module.register_forward_hook(keep))
+        llama(tokens, last_only=True)
     if tokens.dim() == 2:
         return seen
     return {name: x[0] for name, x in seen.items()}  # no batch dimension

@@ -1,6 +1,9 @@
 """Functions of the model are replaced, and restored afterwards."""
 
 import math
+import sys
+import threading
+from types import ModuleType
 
 import pytest
 import torch
@@ -120,6 +123,124 @@ def test_one_inside_another(small):
         assert torch.equal(small(tokens), one)
 
 
+def test_contexts_close_in_any_order(small, monkeypatch):
+    """The last opened counts; then the originals are back, everywhere."""
+    late = ModuleType("llamalib.late")  # imported while one is open
+    original, tokens = model.rms_norm, torch.arange(5)
+    functions = [
+        lambda x, weight, eps: x,
+        BROKEN["rms_norm"],
+        lambda x, weight, eps: x / 2,
+    ]
+    before, seen = small(tokens), []
+    contexts = [llamalib.replaced(rms_norm=each) for each in functions]
+    for each in contexts:
+        each.__enter__()
+        seen.append({model.rms_norm, llamalib.rms_norm})
+    late.rms_norm = model.rms_norm
+    monkeypatch.setitem(sys.modules, "llamalib.late", late)
+    for i in (1, 2, 0):
+        contexts[i].__exit__(None, None, None)
+        seen.append({model.rms_norm, llamalib.rms_norm, late.rms_norm})
+    left = functions[2], functions[0], original
+    assert seen == [{each} for each in (*functions, *left)]
+    assert torch.equal(small(tokens), before)
+
+
+# -- two threads -------------------------------------------------------------
+
+
+def changed(llama, tokens, **functions):
+    """Return the logits with replaced functions."""
+    with llamalib.replaced(**functions), torch.no_grad():
+        return llama(tokens)
+
+
+def broken(llama, tokens):
+    how = dict(max_new_tokens=1, rms_norm=BROKEN["rms_norm"])
+    return break_it(llama, "ab", ["abc de"], **how)
+
+
+def maps(llama, tokens):
+    return llamalib.attention_maps(llama, tokens)
+
+
+def recorded(llama, tokens):
+    return [*llamalib.record(llama, tokens).values()]
+
+
+def without_norm(llama, tokens):
+    return changed(llama, tokens, rms_norm=lambda x, weight, eps: x)
+
+
+def without_rope(llama, tokens):
+    unrotated = lambda xq, xk, freqs_cis: (xq, xk)  # noqa: E731
+    return changed(llama, tokens, apply_rotary_emb=unrotated)
+
+
+def without_mask(llama, tokens, attention=model.attention):
+    def unmasked(xq, xk, xv, mask):
+        return attention(xq, xk, xv)
+
+    return changed(llama, tokens, attention=unmasked)
+
+
+def plain(llama, tokens):
+    with torch.no_grad():
+        return llama(tokens)
+
+
+def same(found, expected):
+    if isinstance(found, torch.Tensor):
+        return torch.equal(found, expected)
+    if isinstance(found, list):
+        return all(map(torch.equal, found, expected))
+    return found == expected
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (maps, maps),
+        (recorded, recorded),
+        (maps, without_mask),
+        (maps, plain),
+        (recorded, plain),
+        (recorded, without_norm),
+        (without_norm, without_rope),
+        (broken, maps),
+        (broken, broken),
+    ],
+    ids=lambda pair: " and ".join(each.__name__ for each in pair),
+)
+def test_two_threads_do_not_disturb_each_other(small, pair):
+    """Each gets what it gets alone; afterwards nothing is replaced."""
+    before, start = vars(model).copy(), threading.Barrier(2)
+    given = torch.arange(5), torch.arange(50, 58)
+    expected = [each(small, ids) for each, ids in zip(pair, given)]
+    right, interval = [0, 0], sys.getswitchinterval()
+
+    def work(i):
+        start.wait()
+        for _ in range(20):
+            right[i] += same(pair[i](small, given[i]), expected[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in (0, 1)]
+    sys.setswitchinterval(1e-4)
+    try:
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert right == [20, 20]
+    assert vars(model) == before
+
+
+# -- wrong arguments ---------------------------------------------------------
+
+
 @pytest.mark.parametrize("name", ["nonsense", "repeat_kv", "Llama.to"])
 def test_an_error_names_a_function_that_cannot_be_replaced(small, name):
     said = f"^{name} cannot be replaced, only rms_norm, .*Llama.forward$"
@@ -147,3 +268,34 @@ def test_the_difference_is_paired():
     assert mean == pytest.approx(0.01, rel=1e-4) and error < 1e-6
     mean, error = llamalib.paired_difference([1, 2, 6], [1, 1, 4])
     assert (mean, error) == pytest.approx((1, 1 / math.sqrt(3)))
+
+
+@pytest.mark.parametrize("others", [[1], [1, 2], [1, 2, 3, 4], []])
+def test_losses_come_in_pairs(others):
+    said = f"^losses and others .* same texts, .* 3 and {len(others)}$"
+    with pytest.raises(ValueError, match=said):
+        llamalib.paired_difference([1, 2, 3], others)
+    if len(others) == 1:  # it has no standard error
+        with pytest.raises(ValueError, match="two or more, got 1 and 1$"):
+            llamalib.paired_difference(others, others)
+
+
+@pytest.mark.parametrize("texts", ["Hello", [], ""])
+def test_texts_are_a_list(small, texts):
+    with pytest.raises(
+        ValueError, match="^texts must be a list of texts, got"
+    ):
+        break_it(small, "ab", texts, rms_norm=BROKEN["rms_norm"])
+
+
+def test_a_text_without_a_token_has_no_loss(small):
+    with pytest.raises(ValueError, match="^text has no token to predict: ''$"):
+        llamalib.text_loss(small, "")
+
+
+def test_attention_maps_are_of_one_text(small):
+    tokens = torch.arange(6).view(2, 3)
+    with pytest.raises(ValueError, match=r"one text, .* shape \(2, 3\): call"):
+        llamalib.attention_maps(small, tokens)
+    found = llamalib.attention_maps(small, tokens[:1])
+    assert torch.equal(found, llamalib.attention_maps(small, tokens[0]))
