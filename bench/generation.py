@@ -35,8 +35,8 @@ if __name__ == "__main__":  # so that a script finds llamalib and tests
 import torch  # noqa: E402
 
 import llamalib  # noqa: E402
-from llamalib.compiled import compile_step  # noqa: E402
 from lessons.bandwidth import bytes_per_step, memory_bandwidth  # noqa: E402
+from llamalib.compiled import compile_step  # noqa: E402
 from llamalib.load import empty_llama  # noqa: E402
 from llamalib.model import scale_frequencies  # noqa: E402
 from llamalib.quantize import quantize_model  # noqa: E402

@@ -3,7 +3,8 @@ r"""Several texts at once: left padding, a cache that hides it, a loop.
 Shapes: `B` batch, `T` query positions, `S` key positions, `V` vocabulary.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Generator
+from contextlib import closing
 
 import torch
 import torch.nn.functional as F
@@ -109,7 +110,7 @@ def decode_rows(
     cache: KVCache,
     max_new_tokens: int,
     choose: Callable[[Tensor], Tensor],
-) -> Iterator[list[int]]:
+) -> Generator[list[int], None, None]:
     """Run prompts (B, T), then yield the next id of each row, step by step."""
     logits = prefill(llama, tokens, cache)  # (B, V)
     for n in range(1, max_new_tokens + 1):
@@ -128,7 +129,7 @@ def generate_batch(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
-    stop=None,
+    stop: Collection[int] | None = None,
     compile: bool = False,
 ) -> list[list[int]]:
     r"""Continue several prompts of any lengths at once.
@@ -141,7 +142,6 @@ def generate_batch(
     prompts: a list of prompts; the other arguments are those of `generate`.
     Returns a list of new ids for each prompt, up to its own stop.
     """
-    sampling = dict(temperature=temperature, top_k=top_k, top_p=top_p)
     prompts, seed, stop = check_generate(
         llama,
         prompts,
@@ -149,20 +149,35 @@ def generate_batch(
         seed=seed,
         stop=stop,
         compile=compile,
-        **sampling,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
     )
     rows = [torch.tensor(ids, device=llama.device) for ids in prompts]
     tokens, padding = pad_left(rows)  # (B, T), (B,)
     cache = make_cache(llama, tokens, max_new_tokens, padding)
-    choose = sampler_by_row(llama.device, len(rows), seed, **sampling)
+    choose = sampler_by_row(
+        llama.device,
+        len(rows),
+        seed,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+    )
     decode = decode_rows
-    if compile:
-        from llamalib.compiled import decode_compiled as decode
-    new_ids, unfinished = [[] for _ in rows], set(range(len(rows)))
-    for ids in decode(llama, tokens, cache, max_new_tokens, choose):
-        unfinished -= {b for b in unfinished if ids[b] in stop}
-        for b in unfinished:
-            new_ids[b].append(ids[b])
-        if not unfinished:
-            break
+    if compile:  # imported only now: it brings PyTorch's compiler
+        from llamalib.compiled import decode_compiled
+
+        decode = decode_compiled
+    new_ids: list[list[int]] = [[] for _ in rows]
+    unfinished = set(range(len(rows)))
+    with closing(
+        decode(llama, tokens, cache, max_new_tokens, choose)
+    ) as steps:
+        for ids in steps:
+            unfinished -= {b for b in unfinished if ids[b] in stop}
+            for b in unfinished:
+                new_ids[b].append(ids[b])
+            if not unfinished:
+                break
     return new_ids

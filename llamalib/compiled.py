@@ -7,7 +7,7 @@ vocabulary. A matrix (M, K) maps x to x @ w.T.
 import copy
 import math
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing, nullcontext
 from functools import partial
 
@@ -19,6 +19,7 @@ from torch._inductor.compile_fx import compile_fx
 from .cache import KVCache, LayerCache
 from .generate import decode_one, prefill
 from .model import Llama
+from .quantize import QuantizedLinear
 
 
 class StaticLayer(LayerCache):
@@ -137,12 +138,13 @@ class Compiled(nn.Module):
 def with_compiled_blocks(llama: Llama) -> Llama:
     """Return a model of the same parameters whose blocks are compiled."""
     for module in llama.modules():
-        if getattr(module, "bits", 8) == 4:  # packs its numbers, once
+        if isinstance(module, QuantizedLinear) and module.bits == 4:
+            # packs its numbers, once
             module(module.scale.new_zeros(1, module.in_features))
     made = copy.copy(llama)
+    blocks = nn.ModuleList(map(Compiled, llama.layers))
     made._modules = dict(llama._modules)  # the copy's own
-    made.layers = nn.ModuleList(map(Compiled, llama.layers))
-    made.output = Compiled(llama.output)
+    made._modules |= {"layers": blocks, "output": Compiled(llama.output)}
     return made
 
 
@@ -171,7 +173,8 @@ class Replayed:
         return self.logits
 
 
-ANNOUNCED = weakref.WeakKeyDictionary()  # by model: what was compiled for it
+# By model, the sizes that were compiled for it
+ANNOUNCED: weakref.WeakKeyDictionary[Llama, set] = weakref.WeakKeyDictionary()
 
 
 def compile_step(llama: Llama, cache: KVCache) -> Callable[[Tensor], Tensor]:
@@ -186,8 +189,9 @@ def compile_step(llama: Llama, cache: KVCache) -> Callable[[Tensor], Tensor]:
     if size not in ANNOUNCED.setdefault(llama, set()):
         print("compiling the decode step: up to a minute", flush=True)
         ANNOUNCED[llama].add(size)
+    run: Callable[[Tensor], Tensor]
     if static.column.is_cuda:
-        options = {"coordinate_descent_tuning": True}
+        options: dict = {"coordinate_descent_tuning": True}
         whole = torch.compile(
             decode_one, fullgraph=True, dynamic=False, options=options
         )
@@ -247,7 +251,7 @@ def decode_compiled(
     cache: KVCache,
     max_new_tokens: int,
     choose: Callable[[Tensor], Tensor],
-) -> Iterator[list[int]]:
+) -> Generator[list[int], None, None]:
     r"""Yield what `batch.decode_rows` yields, by a compiled step.
 
     On a GPU the ids are read one step late: it computes meanwhile.

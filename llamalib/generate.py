@@ -31,7 +31,7 @@ def prefill(
     return logits[:, -1]  # (B, V)
 
 
-def decode_one(llama: Llama, token: Tensor, cache: KVCache) -> Tensor:
+def decode_one(llama: Llama, token: Tensor, cache) -> Tensor:
     r"""Run one new token per row, (B,); return its logits, (B, V)."""
     return llama(token[:, None], cache)[:, -1]  # (B, 1, V) -> (B, V)
 
@@ -54,7 +54,7 @@ def decode_loop(
     logits = prefill(llama, tokens, cache)  # (1, V)
     for n in range(1, max_new_tokens + 1):
         token = choose(logits)  # (1,)
-        token_id = token.item()
+        token_id = int(token.item())
         if token_id in stop:
             return
         yield token_id
@@ -86,7 +86,6 @@ def generate(
     Returns an iterator, which computes an id when the caller asks for it.
     Raises ValueError at the call, naming the argument.
     """
-    sampling = dict(temperature=temperature, top_k=top_k, top_p=top_p)
     (prompt,), seed, stop = check_generate(
         llama,
         [prompt_ids],
@@ -94,10 +93,15 @@ def generate(
         seed=seed,
         stop=stop,
         compile=compile,
-        **sampling,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
     )
-    choose = make_sampler(llama.device, seed, **sampling)
-    loop = decode_loop
-    if compile:
-        from llamalib.compiled import compiled_loop as loop
-    return loop(llama, prompt, max_new_tokens, choose, stop)
+    choose = make_sampler(
+        llama.device, seed, temperature=temperature, top_k=top_k, top_p=top_p
+    )
+    if compile:  # imported only now: it brings PyTorch's compiler
+        from llamalib.compiled import compiled_loop
+
+        return compiled_loop(llama, prompt, max_new_tokens, choose, stop)
+    return decode_loop(llama, prompt, max_new_tokens, choose, stop)
