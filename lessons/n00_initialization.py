@@ -8,8 +8,8 @@ from math import prod
 import ipywidgets as ipw
 import torch
 
-from llamalib.load import tensor_shapes
 from llamalib.model import LLAMA_1B
+from llamalib.tensors import tensor_shapes
 
 from .charts import figure_legend, finish, grouped_bars, ink, write
 from .judge import Wrong, agree, as_tensor, exercise, vary

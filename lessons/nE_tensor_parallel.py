@@ -4,8 +4,8 @@ import ipywidgets as ipw
 from matplotlib.patches import Rectangle
 from torch import arange, as_tensor, randn
 
-from llamalib.load import tensor_shapes
 from llamalib.model import LLAMA_1B, ModelArgs
+from llamalib.tensors import tensor_shapes
 
 from . import charts
 from .judge import Wrong, agree, close, draws, exercise, vary

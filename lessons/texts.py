@@ -11,7 +11,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from llamalib.load import ROOT, read_start, reject_lookalikes
+from llamalib.checks import read_start, reject_lookalikes
+from llamalib.load import ROOT
 from llamalib.model import Llama
 
 TEXTS = ("TinyStories-train.txt", "tinyshakespeare.txt")

@@ -9,6 +9,7 @@ dim of the feed-forward network, `V` vocabulary, `L` layers. A matrix (out, in)
 maps x to x @ w.T.
 """
 
+from . import parallel  # noqa: F401 (load opens a process's part by it)
 from .batch import generate_batch
 from .cache import KVCache
 from .generate import decode_one, generate, prefill

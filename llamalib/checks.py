@@ -3,6 +3,7 @@
 import json
 import math
 import operator
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from numbers import Integral, Rational, Real
@@ -75,8 +76,8 @@ def check_generate(
         raise ValueError(f"llama must be a Llama, got a {kind}; call load()")
     processes = getattr(llama, "processes", None)
     if processes:  # first: all raise the same, or all sample the same tokens
-        facts = dict(max_new_tokens=n, stop=repr(stop), compile=compile)
-        seed = processes.shared_seed(seed, **facts, **sampling)
+        facts = dict(max_new_tokens=n, stop=stop, compile=compile)
+        seed = processes.share(seed, prompts, **facts, **sampling)
     check_sampling(**sampling)
     if not is_count(n):
         raise ValueError(
@@ -234,6 +235,24 @@ def read_start(file: Path, size: int = 1024) -> bytes:
         raise PermissionError(
             f"Permission denied: {file}. Try chmod u+r {file}"
         ) from None
+
+
+def require_file(folder: Path, name: str) -> Path:
+    """Return folder/name, or raise FileNotFoundError."""
+    path = folder / name
+    if path.is_file():
+        return path
+    problem = f"{folder} has no {name} (found: {listing(folder)})"
+    if os.path.lexists(path):
+        problem = f"{path} is a folder, a pipe or a broken link"
+    raise FileNotFoundError(f"{problem}: download it again")
+
+
+def listing(folder: Path, most: int = 6) -> str:
+    """Return the names in a folder, for an error message."""
+    names = sorted(shown(p.name) for p in folder.iterdir())
+    more = f", … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more or "nothing"
 
 
 def reject_lookalikes(file: Path) -> None:

@@ -1,20 +1,13 @@
-r"""Read and write a model's settings.
+r"""A model's settings: from Meta's params.json to `ModelArgs`, and back.
 
-They are Meta's params.json or Hugging Face's config.json; both become a
-`ModelArgs`. Each key and each value is checked.
+Each key and each value is checked.
 """
 
 import dataclasses
 from dataclasses import MISSING, replace
 
 from .checks import require
-from .model import (
-    HIGH_FREQ_FACTOR,
-    LLAMA_1B,
-    LOW_FREQ_FACTOR,
-    ORIGINAL_CONTEXT,
-    ModelArgs,
-)
+from .model import LLAMA_1B, ModelArgs
 
 OPTIONAL = {"ffn_dim_multiplier", "rope_scaling_factor"}  # may be null
 OPTIONAL |= {"head_width", "context_length"}
@@ -117,110 +110,3 @@ def params_of(config: ModelArgs) -> dict:
         del kept["context_length"]
     kept["ffn_dim_multiplier"] = config.ffn_dim_multiplier
     return dict(sorted(kept.items()))
-
-
-# Hugging Face's names of our fields
-FIELDS = {
-    "dim": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "n_kv_heads": "num_key_value_heads",
-    "vocab_size": "vocab_size",
-    "multiple_of": "intermediate_size",
-    "norm_eps": "rms_norm_eps",
-    "head_width": "head_dim",
-    "context_length": "max_position_embeddings",
-}
-DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048}
-# The values that leave a config a Llama's; None: the key is missing
-LLAMA_VALUES = {
-    "model_type": ["llama"],
-    "architectures": [["LlamaForCausalLM"], [], None],
-    "hidden_act": ["silu", "swish", None],
-    "tie_word_embeddings": [False, True, None],
-    "partial_rotary_factor": [1, None],
-}
-UNSET = (
-    "attention_bias attention_chunk_size attn_logit_softcapping auto_map "
-    "final_logit_softcapping is_encoder_decoder mlp_bias n_routed_experts "
-    "no_rope_layers num_experts num_local_experts quantization_config "
-    "rope_interleaved sliding_window text_config use_qk_norm "
-    "use_sliding_window vision_config"
-)
-LLAMA_VALUES |= {key: [None, False, []] for key in UNSET.split()}
-LLAMA3_SCALING = {
-    "rope_type": ["llama3"],
-    "low_freq_factor": [LOW_FREQ_FACTOR],
-    "high_freq_factor": [HIGH_FREQ_FACTOR],
-    "original_max_position_embeddings": [ORIGINAL_CONTEXT],
-}
-# multiple_of and ffn_dim_multiplier of the published models
-PUBLISHED_FFN = [(256, 1.5), (256, 1.0), (4096, 1.3), (4096, 1.2), (1024, 1.3)]
-
-
-def config_of_hugging_face(settings: dict, where) -> ModelArgs:
-    """Return a config.json's settings, or raise ValueError naming the key."""
-    layers = settings.get("layer_types")
-    n = len(layers) if isinstance(layers, list) else 0
-    kinds = {"layer_types": [["full_attention"] * n, None]}
-    check_values(settings, LLAMA_VALUES | kinds, where)
-    given = DEFAULTS | {k: v for k, v in settings.items() if v is not None}
-    given.setdefault("num_key_value_heads", given.get("num_attention_heads"))
-    fields = {ours: given.get(key) for ours, key in FIELDS.items()}
-    fields |= rope_fields(settings, where) | {"ffn_dim_multiplier": None}
-    # intermediate_size is checked in the place of multiple_of
-    config = config_of(
-        fields, where, {"rope_scaling_factor": "factor"} | FIELDS
-    )
-    return replace(config, **ffn_fields(config.dim, config.multiple_of))
-
-
-def check_values(settings: dict, values: dict[str, list], where) -> None:
-    """Raise ValueError for a key whose value is not among those expected."""
-    for key, expected in values.items():
-        require(
-            settings.get(key) in expected,
-            f"{where}: {key} must be {expected[0]!s:.80}, got "
-            f"{settings.get(key)!r:.80}: llamalib runs Llamas only",
-        )
-
-
-def ffn_fields(dim: int, hidden: int) -> dict:
-    """Return fields that give `hidden`: a published model's, if one fits."""
-    own = hidden, hidden / int(8 * dim / 3)
-    for multiple_of, multiplier in [*PUBLISHED_FFN, own]:
-        ffn = dict(multiple_of=multiple_of, ffn_dim_multiplier=multiplier)
-        if replace(LLAMA_1B, dim=dim, **ffn).hidden_dim == hidden:
-            break
-    return ffn
-
-
-def rope_fields(settings: dict, where) -> dict:
-    """Return rope_theta and its scaling, of an old config or a new one."""
-    # transformers 5 writes rope_parameters; earlier ones rope_scaling or null
-    old = settings.get("rope_scaling") or None
-    scaling = settings.get("rope_parameters") or old or {}
-    kind = type(scaling).__name__
-    require(
-        isinstance(scaling, dict),
-        f"{where}: rope_parameters must be an object, got {kind}",
-    )
-    require(
-        old in (scaling, None),
-        f"{where}: rope_scaling and rope_parameters differ",
-    )
-    top = settings.get("rope_theta")
-    base = scaling.get("rope_theta", 10000.0 if top is None else top)
-    require(
-        top in (None, base),
-        f"{where}: rope_theta is {top!r:.80}, but {base!r:.80} in "
-        "rope_parameters",
-    )
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "default":
-        return dict(rope_theta=base)
-    check_values(scaling | {"rope_type": kind}, LLAMA3_SCALING, where)
-    factor = scaling.get("factor") or 0  # 0 is refused
-    return dict(
-        rope_theta=base, use_scaled_rope=True, rope_scaling_factor=factor
-    )

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 from .checks import require, shown
-from .load import INDEX, ROOT, load
+from .hugging_face import INDEX
+from .load import ROOT, load
 from .save import save
 
 FILES = {  # what `load` reads, by the file that tells that a page has it

@@ -1,29 +1,42 @@
 r"""One model over several processes: each holds a part of every matrix.
 
-    torchrun --nproc-per-node 2 -m llamalib run "Hello"
+    torchrun --rdzv-backend=static --master-addr=127.0.0.1 \
+        --master-port=29531 --nproc-per-node=2 -m llamalib run "Hello"
 
 or any script: `llamalib.load()` finds that torchrun started the process, and
-reads this process's part. All processes must then make the same calls. Each
-holds whole heads, a share of the feed-forward network and of the vocabulary;
-two sums a block, over all processes, complete the results.
+reads this process's part. All processes must then make the same calls, with
+the same tokens; `generate` compares its arguments, a single pass does not.
+Each holds whole heads, a share of the feed-forward network and of the
+vocabulary; two sums a block, over all processes, complete the results.
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
+
+On a trusted network only: PyTorch's processes trust whoever reaches their
+ports. Keep `--rdzv-backend=static`: the default one, c10d, reads pickles from
+its port, so a stranger could run code. This module sends numbers, no pickles.
 """
 
 import atexit
+import json
 import os
 import secrets
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .load import choose_device, find_checkpoint, load, read_config, shard_axis
+from .load import (
+    OTHER_WAYS,
+    build,
+    choose_device,
+    find_checkpoint,
+    read_checkpoint,
+)
 from .model import Llama, ModelArgs
 from .quantize import GROUP
+from .tensors import Checkpoint, shard_axis, tensor_shapes
 
 LONGEST = timedelta(minutes=5)  # that a process waits for the others
 
@@ -52,27 +65,42 @@ class Processes:
         return torch.cat([x[..., :n] for x, n in zip(found, sizes)], dim=-1)
 
     def gather(self, fact) -> list:
-        """Return what each process has, in the order of ranks."""
-        facts = [None] * self.n
-        dist.all_gather_object(facts, fact)
-        return facts
+        """Return what each process has, in the order of ranks, sent as JSON."""
+        data = list(json.dumps(fact).encode())
+        own = torch.tensor(data, dtype=torch.uint8, device=self.device)
+        size = torch.tensor([len(data)], device=self.device)
+        sizes = self.concatenate(size, [1] * self.n).tolist()
+        texts = self.concatenate(own, sizes).split(sizes)
+        return [json.loads(bytes(text.tolist())) for text in texts]
 
     def agree(self, **facts) -> None:
         """Raise ValueError unless all processes have the same facts."""
-        first, *others = self.gather(facts)
+        first, *others = self.gather({n: repr(f) for n, f in facts.items()})
         for rank, found in enumerate(others, 1):
             for name, fact in found.items():
                 if fact != first[name]:
                     raise ValueError(
                         f"{name} must be the same in all processes, but rank "
-                        f"0 has {first[name]!r:.80}, rank {rank} {fact!r:.80}"
+                        f"0 has {first[name]:.80}, rank {rank} {fact:.80}"
                     )
 
-    def shared_seed(self, seed, **facts) -> int:
-        """Return the seed, or rank 0's random one for None; see `agree`."""
-        self.agree(seed=seed, **facts)
+    def share(self, seed, prompts, **facts) -> int:
+        r"""Return the seed, or rank 0's random one for None; see `agree`.
+
+        Called where a generation begins, before anything can fail in one
+        process alone: all raise the same, or all sample the same tokens.
+        """
+        self.agree(seed=seed, prompts=as_lists(prompts), **facts)
         drawn = self.gather(secrets.randbits(62))
         return drawn[0] if seed is None else seed
+
+
+def as_lists(ids):
+    """Return tensors and arrays as lists: their `repr` leaves numbers out."""
+    if hasattr(ids, "tolist"):
+        return ids.tolist()
+    is_list = isinstance(ids, (list, tuple))
+    return [as_lists(each) for each in ids] if is_list else ids
 
 
 def is_one_of_several() -> bool:
@@ -120,26 +148,33 @@ def number(name: str, least: int, most: int = 2**31) -> int:
     return int(text)
 
 
-def load_part(path=None, *, device=None, **options) -> Llama:
+def load_part(path, *, device, dtype, quantize, check) -> Llama | None:
     r"""Open this process's part of a checkpoint; `load` calls it.
 
     `llama.config` has this process's heads, its parameters are its part, and
     its logits are the same in all processes. `llama.processes` are those that
     share the model.
-    Raises ValueError unless the KV heads divide evenly.
+    Returns None if this process is the only one. Raises ValueError unless the
+    KV heads divide evenly.
     """
+    if not is_one_of_several():
+        return None
     if device is not None:
         raise ValueError(
             f"device must be None with several processes, got {device!r:.80}: "
             "each has its own"
         )
     here = join()
-    config = read_config(find_checkpoint(path))
-    check_number(config, here.n)
-    keep = partial(part, config, rank=here.rank, n=here.n)
-    llama = load(path, device=here.device, keep=keep, **options)
-    here.agree(config=config, dtype=str(llama.dtype))
+    checkpoint = read_checkpoint(find_checkpoint(path), check)
+    check_number(checkpoint.config, here.n)
+    own = own_part(checkpoint, here.rank, here.n)
+    llama = build(own, here.device, dtype, quantize)
+    set_sizes(llama)
+    here.agree(config=checkpoint.config, dtype=str(llama.dtype))
     return connect(llama, here)
+
+
+OTHER_WAYS.append(load_part)
 
 
 def check_number(config: ModelArgs, n: int) -> None:
@@ -173,6 +208,40 @@ def part(config: ModelArgs, name: str, shape, *, rank: int, n: int):
     return axis, start * unit, stop * unit
 
 
+def own_part(checkpoint: Checkpoint, rank: int, n: int) -> Checkpoint:
+    """Return a checkpoint whose tensors are the parts that a rank holds."""
+    config, shapes = checkpoint.config, tensor_shapes(checkpoint.config)
+
+    def parts(name: str) -> list[Tensor]:
+        found = checkpoint.parts(name)
+        cut = part(config, name, shapes[name], rank=rank, n=n)
+        # a copy: a view would keep the whole tensor in memory
+        return [x.clone() for x in slices(found, *cut)] if cut else found
+
+    return replace(checkpoint, parts=parts)
+
+
+def slices(parts: list[Tensor], axis: int, start: int, stop: int):
+    """Return views of what parts that follow each other hold of a slice."""
+    views, first = [], 0
+    for each in parts:  # it has the rows, or columns, from `first` on
+        size = each.shape[axis]
+        low, high = max(start - first, 0), min(stop - first, size)
+        if low < high:
+            views.append(each.narrow(axis, low, high - low))
+        first += size
+    return views
+
+
+def set_sizes(llama: Llama) -> None:
+    """Give each module the sizes of its weight, which is a part."""
+    for module in llama.modules():
+        if isinstance(module, nn.Linear):
+            module.out_features, module.in_features = module.weight.shape
+        if isinstance(module, nn.Embedding):
+            module.num_embeddings, module.embedding_dim = module.weight.shape
+
+
 class EmbeddingPart(nn.Module):
     """An embedding whose rows are cut: this process has some of them."""
 
@@ -182,9 +251,6 @@ class EmbeddingPart(nn.Module):
         self.start, self.stop = split(V, processes.rank, processes.n)
 
     def forward(self, tokens: Tensor) -> Tensor:  # (..., T) -> (..., T, D)
-        # reading ids would stall a GPU: they are not compared there
-        if not tokens.is_cuda:
-            self.processes.agree(tokens=tokens.tolist())
         here = (tokens >= self.start) & (tokens < self.stop)
         x = self.rows((tokens - self.start).where(here, 0))
         # one process has the row; the others add zeros

@@ -12,8 +12,8 @@ import torch
 
 from .checks import require
 from .config import params_of
-from .load import check_tensors, tensor_shapes
 from .model import Llama, ModelArgs
+from .tensors import check_tensors, tensor_shapes
 from .tokenizer import Tokenizer, write_ranks
 
 

@@ -1,19 +1,14 @@
-r"""Text to token ids and back.
-
-`Tokenizer` is Llama 3's, run by tiktoken. `HuggingFaceTokenizer` is that of
-any other model, run by the tokenizers library.
-"""
+"""Text to token ids and back, with Llama 3's tokenizer, run by tiktoken."""
 
 import base64
 import codecs
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import tiktoken
 
-from .checks import check_ids, damaged, read_json, reject_lookalikes, require
+from .checks import check_ids, reject_lookalikes, require
 
 # Regex that splits text into pre-tokens: contractions; a word with at most one
 # leading non-letter; up to 3 digits; punctuation; line breaks; space.
@@ -39,20 +34,6 @@ SPECIAL_TOKENS = (  # names of the 256 special tokens, in the order of ids
     + _RESERVED[3:]
 )
 ROLES = ("system", "user", "assistant", "ipython")  # ipython: a tool's answer
-# The character that stands for each byte in a tokenizer.json: Latin-1's, if it
-# is printable; spaces and controls are moved up to 256 and beyond, in order.
-_PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
-_CONTROLS = sorted(set(range(256)) - set(_PRINTABLE))
-BYTES = {chr(b): b for b in _PRINTABLE}
-BYTES |= {chr(256 + i): b for i, b in enumerate(_CONTROLS)}
-# How Llama 3's tokenizer.json splits a text, and writes bytes
-SPLIT = dict(type="Split", pattern={"Regex": SPLIT_PATTERN})
-SPLIT |= dict(behavior="Isolated", invert=False)
-BYTE_LEVEL = dict(type="ByteLevel", use_regex=False, add_prefix_space=False)
-# its tokens for texts and dialogues, and the most characters of any token
-NAMES = "begin_of_text end_of_text start_header_id end_header_id eot_id"
-NEEDED = {f"<|{name}|>" for name in NAMES.split()}
-LONGEST = 1000  # published: 128
 # A run of a million spaces overflows the stack of tiktoken's regular
 # expressions, so longer runs are cut (Meta's code cuts them at 25,000).
 LONGEST_RUN = 200_000
@@ -208,221 +189,6 @@ class Tokenizer:
             yield decoder.decode(self.decode_bytes([i]))
         if rest := decoder.decode(b"", final=True):
             yield rest
-
-
-class HuggingFaceTokenizer:
-    r"""A tokenizer of another model than Llama 3, run by `tokenizers`.
-
-    library: a tokenizers.Tokenizer.  data: the tokenizer.json it was read
-    from.
-    bos_id: the id that the library puts before a text for a model, or None.
-    `load` then takes the config's, but `encode` still puts none there.
-    eos_id, stop_tokens: None and empty; `load` takes them from the configs.
-    vocab_size: rows of the embedding; ids without a token decode to nothing.
-    It has no ranks and no format for dialogues.
-    """
-
-    eos_id = eot_id = eom_id = None
-    stop_tokens = frozenset()
-
-    def __init__(self, library, data: dict):
-        self._library = library
-        # special tokens in a text are text, unless `encode` is told otherwise
-        library.encode_special_tokens = True
-        library.no_truncation()  # a training may have left both on
-        library.no_padding()
-        vocabulary = library.get_vocab(with_added_tokens=True)
-        self.n_words = self.vocab_size = max(vocabulary.values()) + 1
-        self._pieces = {i: piece for piece, i in vocabulary.items()}
-        added = data.get("added_tokens") or []
-        special = [token for token in added if token.get("special")]
-        self.special_tokens = {t["content"]: t["id"] for t in special}
-        self._missing = missing_bytes(data)
-        plain = library.encode("a", add_special_tokens=False).ids
-        whole = library.encode("a", add_special_tokens=True).ids
-        starts = whole != plain and plain == whole[1 : len(plain) + 1]
-        self._before = whole[:1] if starts else []
-        self.bos_id = whole[0] if starts else None
-
-    def encode(
-        self,
-        s: str,
-        *,
-        bos: bool,
-        eos: bool,
-        allowed_special: Collection[str] = (),
-    ) -> list[int]:
-        r"""Return the token ids of a text; see `Tokenizer.encode`.
-
-        Raises ValueError for a byte without a token: some vocabularies lack
-        rare bytes, and the library would leave them out.
-        """
-        check_text(s)
-        if self._missing and (lost := self._missing.intersection(s.encode())):
-            raise ValueError(
-                f"the tokenizer has no token for the byte 0x{min(lost):02X}, "
-                f"which is in {s!r:.80}"
-            )
-        allowed = check_special(allowed_special, self.special_tokens)
-        longest_first = sorted(allowed, key=len, reverse=True)
-        names = "|".join(map(re.escape, longest_first)) or "(?!)"
-        ids = list(self._before) if bos else []
-        for part in filter(None, re.split(f"({names})", s)):
-            if part in allowed:
-                ids.append(self.special_tokens[part])
-            else:
-                ids += self._library.encode(part, add_special_tokens=False).ids
-        return ids + [self.eos_id] if eos and self.eos_id is not None else ids
-
-    def encode_chat(self, messages) -> list[int]:
-        """Raise ValueError: the format of its dialogues is not known."""
-        raise ValueError(
-            "this tokenizer is not Llama 3's, and the format of its dialogues "
-            "is not known: encode a plain text"
-        )
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of the tokens; half an emoji becomes U+FFFD."""
-        ids = self._tokens(ids)
-        return self._library.decode(ids, skip_special_tokens=False)
-
-    def decode_stream(self, ids: Iterable[int]) -> Iterator[str]:
-        """Yield a piece of text per token; a character when it is complete."""
-        # decoded after the piece before, since a token may lose its space at
-        # the start of a text
-        before, waiting = [], []
-        for i in ids:
-            waiting += self._tokens([i])
-            piece = self._piece(before, waiting)
-            if piece.endswith("\ufffd"):  # half a character waits for more
-                piece = ""
-            elif waiting:
-                before, waiting = waiting, []
-            yield piece
-        if rest := self._piece(before, waiting):
-            yield rest
-
-    def _piece(self, before: list[int], ids: list[int]) -> str:
-        """Return what ids add to the text of those before them."""
-        return self.decode(before + ids)[len(self.decode(before)) :]
-
-    def _tokens(self, ids) -> list[int]:
-        """Return the ids that have a token; ValueError outside vocab_size."""
-        ids = check_ids("ids", ids, self.vocab_size, "token ids")
-        return [i for i in ids if i in self._pieces]
-
-
-def read_tokenizer_json(path) -> Tokenizer | HuggingFaceTokenizer:
-    """Return Llama 3's tokenizer, with its ranks, or any other model's."""
-    path = Path(path)
-    data = read_json(path)
-    try:
-        found = llama3_ranks(data)
-    except (KeyError, TypeError, AttributeError, ValueError):
-        found = None  # another form, which the library may know
-    if found is not None:
-        return Tokenizer(*found)
-    import tokenizers  # only if needed: the import takes a while
-
-    try:
-        library = tokenizers.Tokenizer.from_file(str(path))
-        if not library.get_vocab(with_added_tokens=True):
-            raise ValueError("it has no tokens")
-        tokenizer = HuggingFaceTokenizer(library, data)
-        check_vocabulary(library, data)
-        return tokenizer
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:  # PanicException is not an Exception
-        raise damaged(path, error) from None
-
-
-def check_vocabulary(library, data: dict) -> None:
-    """Raise ValueError for ids that are not unique, or lost letters."""
-    vocab, owner = data["model"]["vocab"], {}
-    added = [(t["content"], t["id"]) for t in data.get("added_tokens") or []]
-    pairs = list(vocab.items()) if isinstance(vocab, dict) else []
-    for token, i in pairs + added:
-        if owner.setdefault(i, token) != token:
-            raise ValueError(f"the id {i} has two tokens")
-    for token, i in added:  # a gap in the vocabulary would move them
-        if library.token_to_id(token) != i:
-            raise ValueError(f"the id of {token} is not {i}")
-    # published vocabularies may lack bytes that are rare in texts, see
-    # `missing_bytes`, but no printable letter
-    text = " ".join(map(chr, range(33, 127))) + " The foxes"
-    ids = library.encode(text, add_special_tokens=False).ids
-    if not data.get("normalizer") and library.decode(ids).strip() != text:
-        raise ValueError("it does not give back the letters of a text")
-
-
-def missing_bytes(data: dict) -> frozenset[int]:
-    """Return the bytes that a tokenizer.json silently leaves out of a text."""
-    vocab = data["model"]["vocab"]
-    byte_level = '"ByteLevel"' in json.dumps(data.get("pre_tokenizer"))
-    reports = data["model"].get("unk_token") is not None  # as that token
-    if reports or not byte_level or not isinstance(vocab, dict):
-        return frozenset()
-    return frozenset(b for letter, b in BYTES.items() if letter not in vocab)
-
-
-def llama3_ranks(data: dict) -> tuple[dict, dict] | None:
-    r"""Return ranks and special tokens, or None for another tokenizer.
-
-    tiktoken gives the same ids if the text is split alike, and if just the
-    pairs that make a token are merged, the lowest first.
-    """
-    ids = data["model"]["vocab"]
-    special = {t["content"]: t["id"] for t in data["added_tokens"]}
-    n = len(ids) + len(special)
-    "".join([*ids, *special]).encode()  # a number or half a character: raises
-    ranks = {to_bytes(token): ids[token] for token in sorted(ids, key=ids.get)}
-    is_llama3 = (
-        splits_as_llama3(data)
-        and NEEDED <= special.keys()
-        and max(map(len, ids)) <= LONGEST
-        and max(ids.values()) == len(ids) - 1
-        and sorted([*ids.values(), *special.values()]) == list(range(n))
-        and {type(i) for i in [*ids.values(), *special.values()]} == {int}
-        and all(special)
-        and all(bytes([b]) in ranks for b in range(256))
-        and merges_all(data["model"]["merges"], ids)
-    )
-    return (ranks, special) if is_llama3 else None
-
-
-def splits_as_llama3(data: dict) -> bool:
-    """Return whether texts are split, and special tokens found, as there."""
-    model, added = data["model"], data["added_tokens"]
-    split, letters = data["pre_tokenizer"]["pretokenizers"]
-    options = ("lstrip", "rstrip", "single_word", "normalized")
-    return (
-        model["type"] == "BPE"
-        and model.get("ignore_merges") is True
-        and not data.get("normalizer")
-        and SPLIT.items() <= split.items()
-        and BYTE_LEVEL.items() <= letters.items()
-        and all(token["special"] for token in added)
-        and not any(token.get(key) for token in added for key in options)
-    )
-
-
-def merges_all(merges: list, ids: dict[str, int]) -> bool:
-    """Return whether just the pairs that make a token are merged, in order."""
-    pairs = [m.split(" ") if isinstance(m, str) else m for m in merges]
-    made = [ids[left + right] for left, right in pairs]
-    n_splits = sum(
-        token[:cut] in ids and token[cut:] in ids
-        for token in ids
-        for cut in range(1, len(token))
-    )
-    n_pairs = len({tuple(pair) for pair in pairs})
-    return made == sorted(made) and n_splits == len(made) == n_pairs
-
-
-def to_bytes(token: str) -> bytes:
-    """Return the bytes of a token of a byte-level vocabulary, or KeyError."""
-    return bytes(BYTES[character] for character in token)
 
 
 def checked_messages(messages) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 import llamalib
 from llamalib.config import params_of
-from llamalib.load import ROOT, tensor_shapes
+from llamalib.load import ROOT
+from llamalib.tensors import tensor_shapes
 from llamalib.tokenizer import read_ranks, write_ranks
 
 POCKET = ROOT / "data" / "pocket-llama"

@@ -19,11 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import llamalib
-from llamalib.load import open_shard, tensor_shapes
+from llamalib.meta import open_shard
+from llamalib.tensors import tensor_shapes
 from tests.helpers import write_checkpoint
 from tests.test_huggingface import change_tokenizer, write_folder
 
-MODULE = sys.modules["llamalib.load"]  # llamalib.load is the function
+MODULE = sys.modules["llamalib.meta"]
 PTH, PARAMS = "consolidated.00.pth", "params.json"
 TOKENIZER = "tokenizer.model"
 ALL = PTH, PARAMS, TOKENIZER

@@ -17,7 +17,8 @@ import torch
 
 from lessons.nH_documents import DOCUMENTS, rotated, verdicts
 from llamalib import LLAMA_1B, precompute_freqs_cis, scale_frequencies
-from llamalib.load import ROOT, tensor_shapes
+from llamalib.load import ROOT
+from llamalib.tensors import tensor_shapes
 from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN
 from tests.helpers import code_cells
 from tools.frame import NOTEBOOKS

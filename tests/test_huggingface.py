@@ -21,12 +21,9 @@ from tokenizers.trainers import BpeTrainer
 import llamalib
 from llamalib import Tokenizer
 from llamalib.__main__ import main
+from llamalib.hugging_face import HuggingFaceTokenizer, read_tokenizer_json
 from llamalib.load import ROOT
-from llamalib.tokenizer import (
-    SPECIAL_TOKENS,
-    HuggingFaceTokenizer,
-    read_tokenizer_json,
-)
+from llamalib.tokenizer import SPECIAL_TOKENS
 from tests.conftest import published
 from tests.helpers import (
     random_ids,

@@ -12,7 +12,8 @@ from torch import nn
 
 import llamalib
 from llamalib import LLAMA_1B, KVCache
-from llamalib.load import ROOT, tensor_shapes
+from llamalib.load import ROOT
+from llamalib.tensors import tensor_shapes
 from tests.helpers import (
     needs_cuda,
     random_ids,

@@ -17,8 +17,8 @@ from lessons import nE_tensor_parallel as nbE
 from lessons import nF_heads as nbF
 from lessons.theme import COLOURS, visible
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
-from llamalib.load import tensor_shapes
 from llamalib.probe import record
+from llamalib.tensors import tensor_shapes
 from tests.helpers import assert_follows, random_ids, random_llama, small_ranks
 from tests.test_pictures import drawn, texts
 

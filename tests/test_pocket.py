@@ -12,7 +12,8 @@ import llamalib
 from lessons.texts import held_out_texts
 from llamalib import LLAMA_1B
 from llamalib.config import config_of, params_of
-from llamalib.load import ROOT, tensor_shapes
+from llamalib.load import ROOT
+from llamalib.tensors import tensor_shapes
 from llamalib.tokenizer import write_ranks
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import llamalib
+from llamalib.hugging_face import HuggingFaceTokenizer
 from llamalib.load import describe
-from llamalib.tokenizer import HuggingFaceTokenizer
 from tests.helpers import code_cells, executed
 from tests.test_huggingface import gpt2_kind, same_ids, stream
 from tests.test_notebooks import run_twice

@@ -6,7 +6,8 @@ them in the format of Llama 3's file.
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
-from llamalib.tokenizer import SPLIT_PATTERN, to_bytes
+from llamalib.hugging_face import to_bytes
+from llamalib.tokenizer import SPLIT_PATTERN
 
 
 def train_ranks(texts, n_ranks: int) -> dict[bytes, int]:
