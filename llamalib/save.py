@@ -89,9 +89,9 @@ def write_files(folder: Path, files: dict) -> None:
     file, older = folder, folder / f"older{ending}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file, write in zip(parts, files.values()):
-            write(parts[file])
-        if file.is_file():
+        for file, part in parts.items():
+            files[file.name](part)
+        if file.is_file():  # the last: params.json
             file.replace(older)
         for file, part in parts.items():
             part.replace(file)
@@ -106,5 +106,4 @@ def write_files(folder: Path, files: dict) -> None:
         ) from None
     finally:
         for part in [*parts.values(), older]:
-            if os.path.lexists(part):
-                part.unlink()
+            part.unlink(missing_ok=True)
