@@ -1,6 +1,8 @@
-"""What each process of tests/test_parallel.py does; torchrun starts it.
+"""What each process of tests/test_parallel.py does; it starts torchrun.
 
-    torchrun … tests/one_of_several.py TASK FOLDER
+    torchrun --rdzv-backend=static --master-addr=127.0.0.1 \\
+        --master-port=29531 --nproc-per-node=2 tests/one_of_several.py \\
+        TASK FOLDER
 
 The folder holds jobs.json, checkpoint folders by name. Each process writes
 {TASK}-{number of processes}-{rank}.pt: what it found, by name.
@@ -33,6 +35,7 @@ def compute(llama) -> dict:
     """Return logits and texts of one model, whole or a part."""
     rows = [PROMPT, PROMPT[:3]]
     return dict(
+        bytes=sum(w.nbytes for w in llama.parameters()),
         held=sum(w.untyped_storage().nbytes() for w in llama.parameters()),
         logits=llama(torch.tensor([PROMPT, PROMPT[::-1]])),
         greedy=list(llamalib.generate(llama, PROMPT, **PLAIN)),
@@ -78,8 +81,13 @@ def errors(folders) -> dict:
     """Do what must be refused, and return what is said."""
     rank, first = int(os.environ["RANK"]), folders["whole"]
     llama = llamalib.load(first)
-    tokens = torch.tensor(PROMPT)
-    new = dict(max_new_tokens=3)
+    tokens, new = torch.tensor(PROMPT), dict(max_new_tokens=3)
+    long = torch.arange(2000) % 500  # `repr` leaves most of it out
+    long[1000] += rank
+
+    def generate(ids, **options):
+        return llamalib.generate(llama, ids, **new | options)
+
     attempts = {
         "heads": lambda: llamalib.load(folders["one KV head"]),
         "models": lambda: llamalib.load([first, folders["other"]][rank]),
@@ -87,15 +95,16 @@ def errors(folders) -> dict:
             first, dtype=[torch.float32, torch.float16][rank]
         ),
         "a device": lambda: llamalib.load(first, device="cpu"),
-        "tokens": lambda: llama(tokens + rank),
-        "lengths": lambda: llama(tokens[rank:]),
-        "arguments": lambda: llamalib.generate(
-            llama, PROMPT, max_new_tokens=3 + rank
+        "tokens": lambda: generate(tokens + rank),
+        "lengths": lambda: generate(PROMPT[rank:]),
+        "long prompts": lambda: generate(long),
+        "batches": lambda: llamalib.generate_batch(
+            llama, [PROMPT, PROMPT[: 2 + rank]], **new
         ),
-        "seeds": lambda: llamalib.generate(llama, PROMPT, seed=rank, **new),
-        "compile": lambda: llamalib.generate(
-            llama, PROMPT, compile=True, **new
-        ),
+        "arguments": lambda: generate(PROMPT, max_new_tokens=3 + rank),
+        "seeds": lambda: generate(PROMPT, seed=rank),
+        "one wrong seed": lambda: generate(PROMPT, seed=[3, object()][rank]),
+        "compile": lambda: generate(PROMPT, compile=True),
     }
     said = {}
     for name, attempt in attempts.items():
