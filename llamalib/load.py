@@ -119,31 +119,47 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
         f"path must be a folder or None, got {path!r:.80}",
     )
     variable = os.environ.get("LLAMA_DIR")
+    of = " (LLAMA_DIR names this folder)" if variable and not path else ""
+    folder = Path(os.path.expanduser(path or variable or usual_folder()))
     try:
-        found = search(path or variable or usual_folder())
-        os.listdir(found)  # its shards are counted
-    except FileNotFoundError as error:
-        of = " (LLAMA_DIR names this folder)" if variable and not path else ""
-        raise FileNotFoundError(f"{error}{of}") from None
-    except PermissionError as error:
+        names = sorted(os.listdir(folder))
+        os.lstat(os.path.join(folder, "."))  # fails if files cannot be opened
+    except PermissionError:
         raise PermissionError(
-            f"Permission denied: {error.filename}. Try chmod u+rx on its "
-            "folder"
+            f"Permission denied: {folder}. Try chmod u+rx {folder}"
         ) from None
+    except (OSError, ValueError):  # not there, or no name of a file
+        problem = "a file" if os.path.isfile(folder) else "no folder"
+        raise FileNotFoundError(f"{folder!s:.200} is {problem}{of}") from None
+    found = checkpoints_in(folder)
+    if not found:
+        for door in DOORS:
+            if door.SETTINGS in names:
+                require_file(folder, door.SETTINGS)  # says what it is instead
+        for place in [folder / name for name in names]:
+            if os.access(place, os.R_OK | os.X_OK):
+                found += checkpoints_in(place)[:1]
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} has neither Meta's params.json nor Hugging Face's "
+            f"config.json (found: {listing(folder)}){of}"
+        )
+    several = " or ".join(str(p) for p in found[:3])
+    require(not found[1:], f"{folder} has several checkpoints: name {several}")
     require(
-        not metas or door_of(found) is meta,
-        f"{found} is in Hugging Face's format, Meta's is needed: run `python "
-        f"-m llamalib convert {found} data/{found.name}-original` and name "
-        "that folder",
+        not metas or door_of(found[0]) is meta,
+        f"{found[0]} is in Hugging Face's format, Meta's is needed: run "
+        f"`python -m llamalib convert {found[0]} data/{found[0].name}-original"
+        "` and name that folder",
     )
-    return found
+    return found[0]
 
 
 def usual_folder() -> Path:
     """Return the real 1B's folder, else the pocket Llama's."""
     for root in (ROOT, Path.cwd(), *Path.cwd().parents):
         for folder in (root / REAL, root / POCKET):
-            if (folder / meta.SETTINGS).is_file():
+            if is_in(folder, meta):
                 return folder
     raise FileNotFoundError(
         f"{ROOT / POCKET} has no checkpoint: make it with `make pocket`, or "
@@ -151,41 +167,10 @@ def usual_folder() -> Path:
     )
 
 
-def search(named) -> Path:
-    """Return the one checkpoint that is in a folder or in its subfolders."""
-    folder = Path(os.path.expanduser(named))
-    try:
-        names = sorted(os.listdir(folder))
-    except PermissionError:
-        raise
-    except (OSError, ValueError):  # a file, no name of a file, or nothing
-        problem = "a file" if os.path.isfile(folder) else "no folder"
-        raise FileNotFoundError(f"{str(named)[:200]} is {problem}") from None
-    found = checkpoints_in(folder)
-    if not found:
-        for door in DOORS:
-            if door.SETTINGS in names:
-                require_file(folder, door.SETTINGS)  # says what it is instead
-        for place in [folder / name for name in names]:
-            if place.is_dir() and os.access(place, os.R_OK | os.X_OK):
-                found += checkpoints_in(place)[:1]
-    if not found:
-        raise FileNotFoundError(
-            f"{folder} has neither Meta's params.json nor Hugging Face's "
-            f"config.json (found: {listing(folder)})"
-        )
-    several = " or ".join(str(p) for p in found[:3])
-    require(
-        len(found) == 1, f"{folder} has several checkpoints: name {several}"
-    )
-    return found[0]
-
-
 def checkpoints_in(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder and in its `original/`."""
-    places = [folder, folder / "original"]
-    metas = [p for p in places if (p / meta.SETTINGS).is_file()]
-    if not (folder / hugging_face.SETTINGS).is_file():
+    metas = [p for p in (folder, folder / "original") if is_in(p, meta)]
+    if not is_in(folder, hugging_face):
         return metas
     require(
         folder not in metas,
@@ -199,10 +184,14 @@ def checkpoints_in(folder: Path) -> list[Path]:
 # -- the doors ---------------------------------------------------------------
 
 
+def is_in(folder: Path, door) -> bool:
+    """Return whether a folder has the settings of a door's format."""
+    return (folder / door.SETTINGS).is_file()
+
+
 def door_of(folder: Path):
     """Return the module that reads the format of a checkpoint's folder."""
-    is_metas = (folder / meta.SETTINGS).is_file()
-    return meta if is_metas else hugging_face
+    return meta if is_in(folder, meta) else hugging_face
 
 
 def read_config(folder: Path) -> ModelArgs:
