@@ -55,9 +55,10 @@ notebooks: $(VENV)/dev.done ## execute all notebooks in place: make notebooks FI
 	$(PY) -m nbconvert --config .ci/execute.json $(FILES)
 	$(PY) -m tools frame
 
-format: $(VENV)/dev.done ## check the form of all code, cells too, by ruff
+format: $(VENV)/dev.done ## check the form of all code, cells too, by ruff, and llamalib's types
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	$(PY) -m mypy
 
 pocket: $(VENV)/dev.done ## train the pocket Llama from scratch
 	$(PY) data/recipe/make_pocket.py

@@ -2,6 +2,7 @@ r"""The commands: python -m llamalib run, chat, fetch, convert, verify."""
 
 import argparse
 import difflib
+import io
 import os
 import sys
 import time
@@ -47,7 +48,8 @@ def execute(whole, elsewhere: dict[str, str], argv=None) -> int:
         if sys.stdout is None:
             raise RuntimeError("standard output is closed: open it to read")
         # Windows pipes may have an encoding without the letter of a text
-        sys.stdout.reconfigure(errors="replace")
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")
         status = command(**arguments) or 0
         sys.stdout.flush()
         return status
@@ -68,9 +70,15 @@ def unknown(word: str, commands, elsewhere: dict[str, str]) -> str:
     return f"{word:.80}: no such command; there are {', '.join(commands)}"
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser with its commands' parsers, by name."""
+
+    commands: dict[str, "Parser"]
+
+
 def new_parser(program: str):
     """Return a parser, and a function that adds a command to it."""
-    whole = argparse.ArgumentParser(prog=program)
+    whole = Parser(prog=program)
     whole.set_defaults(command=whole.print_help)
     group = whole.add_subparsers(metavar="COMMAND")
     whole.commands = group.choices
@@ -93,7 +101,7 @@ def later(where: str, **given):
     return call
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Return the parser; each command's arguments are its function's."""
     whole, add = new_parser("python -m llamalib")
     prompt = add("run", run, "continue a text")
@@ -121,7 +129,7 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
-def run(prompt: str | None = None) -> int | None:
+def run(prompt: str | None = None) -> None:
     """Continue a prompt greedily, and say how long a token takes."""
     if prompt is None:
         prompt = os.environ.get("LLAMA_PROMPT", PROMPT)

@@ -199,8 +199,8 @@ def check_ids(name: str, ids, V: int, what: str) -> list[int]:
         ids, Iterable
     ):
         raise ValueError(f"{name} must be {what}, got {ids!r:.80}")
-    if getattr(ids, "ndim", 1) != 1:
-        shape = tuple(ids.shape)
+    shape = tuple(getattr(ids, "shape", (0,)))
+    if len(shape) != 1:
         raise ValueError(f"{name} must be {what}, got a tensor {shape}")
     # convert a tensor in one call: per-element reads each wait for a GPU
     found = ids.tolist() if hasattr(ids, "tolist") else list(ids)

@@ -47,7 +47,8 @@ def fetch(model="Llama-3.2-1B", data=ROOT / "data", *, endpoint=None) -> Path:
         info = api.model_info(repo)
         names = {file.rfilename for file in info.siblings or []}
         found = next((key for key in FILES if key in names), None)
-        print(licence(model, (info.card_data or {}).get("license")))
+        card = info.card_data
+        print(licence(model, card.get("license") if card else None))
         if found:
             snapshot_download(
                 repo,

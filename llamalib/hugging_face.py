@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -75,7 +76,7 @@ FIELDS = {
 }
 DEFAULTS = {"rms_norm_eps": 1e-6, "max_position_embeddings": 2048}
 # The values that leave a config a Llama's; None: the key is missing
-LLAMA_VALUES = {
+LLAMA_VALUES: dict[str, list] = {
     "model_type": ["llama"],
     "architectures": [["LlamaForCausalLM"], [], None],
     "hidden_act": ["silu", "swish", None],
@@ -90,7 +91,7 @@ UNSET = (
     "use_sliding_window vision_config"
 )
 LLAMA_VALUES |= {key: [None, False, []] for key in UNSET.split()}
-LLAMA3_SCALING = {
+LLAMA3_SCALING: dict[str, list] = {
     "rope_type": ["llama3"],
     "low_freq_factor": [LOW_FREQ_FACTOR],
     "high_freq_factor": [HIGH_FREQ_FACTOR],
@@ -106,8 +107,9 @@ def read_config(folder: Path) -> ModelArgs:
     settings = read_json(where)
     layers = settings.get("layer_types")
     n = len(layers) if isinstance(layers, list) else 0
-    kinds = {"layer_types": [["full_attention"] * n, None]}
-    check_values(settings, LLAMA_VALUES | kinds, where)
+    expected = dict(LLAMA_VALUES)
+    expected["layer_types"] = [["full_attention"] * n, None]
+    check_values(settings, expected, where)
     given = DEFAULTS | {k: v for k, v in settings.items() if v is not None}
     given.setdefault("num_key_value_heads", given.get("num_attention_heads"))
     fields = {ours: given.get(key) for ours, key in FIELDS.items()}
@@ -129,11 +131,14 @@ def check_values(settings: dict, values: dict[str, list], where) -> None:
         )
 
 
-def ffn_fields(dim: int, hidden: int) -> dict:
+def ffn_fields(dim: int, hidden: int) -> dict[str, Any]:
     """Return fields that give `hidden`: a published model's, if one fits."""
     own = hidden, hidden / int(8 * dim / 3)
     for multiple_of, multiplier in [*PUBLISHED_FFN, own]:
-        ffn = dict(multiple_of=multiple_of, ffn_dim_multiplier=multiplier)
+        ffn: dict[str, Any] = {
+            "multiple_of": multiple_of,
+            "ffn_dim_multiplier": multiplier,
+        }
         if replace(LLAMA_1B, dim=dim, **ffn).hidden_dim == hidden:
             break
     return ffn
@@ -197,7 +202,8 @@ def read_tensors(folder: Path, config: ModelArgs):
     """
     from safetensors import safe_open
 
-    tensors, places = {}, {"": folder}
+    tensors: dict[str, Tensor] = {}
+    places: dict[str, object] = {"": folder}  # a file, or a tensor's place
     for file in weight_files(folder):
         reject_lookalikes(file)
         try:  # mapped; the format can hold no code
@@ -208,7 +214,7 @@ def read_tensors(folder: Path, config: ModelArgs):
         for name, tensor in held.items():
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # in older files; the config has it
-            ours, place = meta_name(name), f"{file}: {shown(name)}"
+            ours, place = meta_name(name) or "", f"{file}: {shown(name)}"
             require(ours, f"{place} is not a tensor of a Llama")
             require(ours not in tensors, f"{place} is there twice")
             tensors[ours], places[ours] = tensor, place
@@ -279,8 +285,12 @@ _CONTROLS = sorted(set(range(256)) - set(_PRINTABLE))
 BYTES = {chr(b): b for b in _PRINTABLE}
 BYTES |= {chr(256 + i): b for i, b in enumerate(_CONTROLS)}
 # How Llama 3's tokenizer.json splits a text, and writes bytes
-SPLIT = dict(type="Split", pattern={"Regex": SPLIT_PATTERN})
-SPLIT |= dict(behavior="Isolated", invert=False)
+SPLIT = {
+    "type": "Split",
+    "pattern": {"Regex": SPLIT_PATTERN},
+    "behavior": "Isolated",
+    "invert": False,
+}
 BYTE_LEVEL = dict(type="ByteLevel", use_regex=False, add_prefix_space=False)
 # its special tokens have these settings; it has these for texts and dialogues,
 # and no token has more characters
@@ -350,7 +360,7 @@ class HuggingFaceTokenizer:
     """
 
     eos_id = eot_id = eom_id = None
-    stop_tokens = frozenset()
+    stop_tokens: frozenset[int] = frozenset()
 
     def __init__(self, library, data: dict):
         self._library = library
@@ -417,7 +427,8 @@ class HuggingFaceTokenizer:
         """Yield a piece of text per token; a character when it is complete."""
         # decoded after the piece before, since a token may lose its space at
         # the start of a text
-        before, waiting = [], []
+        before: list[int] = []
+        waiting: list[int] = []
         for i in ids:
             waiting += self._tokens([i])
             piece = self._piece(before, waiting)
@@ -466,7 +477,8 @@ def read_tokenizer_json(path) -> Tokenizer | HuggingFaceTokenizer:
 
 def check_vocabulary(library, data: dict) -> None:
     """Raise ValueError for ids that are not unique, or lost letters."""
-    vocab, owner = data["model"]["vocab"], {}
+    vocab = data["model"]["vocab"]
+    owner: dict[int, str] = {}
     added = [(t["content"], t["id"]) for t in data.get("added_tokens") or []]
     pairs = list(vocab.items()) if isinstance(vocab, dict) else []
     for token, i in pairs + added:

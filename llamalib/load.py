@@ -11,7 +11,9 @@ import …` for the other names.
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +30,7 @@ REAL = Path("data", "Llama-3.2-1B", "original")
 DOORS = (meta, hugging_face)
 # Functions that may open a model in another way. Each gets `load`'s arguments
 # and returns a model, or None if this is not its case.
-OTHER_WAYS = []
+OTHER_WAYS: list[Callable[..., Llama | None]] = []
 
 
 def load(
@@ -53,13 +55,15 @@ def load(
         quantize in (None, "int8", "int4"),
         f"quantize must be 'int8', 'int4' or None, got {quantize!r:.80}",
     )
-    how = dict(dtype=dtype, quantize=quantize)
     for open_model in OTHER_WAYS:
-        llama = open_model(path, device=device, check=check, **how)
+        llama = open_model(
+            path, device=device, dtype=dtype, quantize=quantize, check=check
+        )
         if llama is not None:
             return llama
-    device, folder = choose_device(device), find_checkpoint(path)
-    return build(read_checkpoint(folder, check), device, **how)
+    device = choose_device(device)
+    checkpoint = read_checkpoint(find_checkpoint(path), check)
+    return build(checkpoint, device, dtype, quantize)
 
 
 def build(checkpoint: Checkpoint, device, dtype, quantize) -> Llama:
@@ -86,8 +90,10 @@ def build(checkpoint: Checkpoint, device, dtype, quantize) -> Llama:
 def describe(llama: Llama) -> str:
     """Return a line with a model's name, sizes, dtype and device."""
     c, dtype = llama.config, str(llama.dtype)
-    n = llama.processes.n if hasattr(llama, "processes") else 1
-    if bits := getattr(llama.layers[0].attention.wq, "bits", None):
+    processes: Any = getattr(llama, "processes", None)
+    n = processes.n if processes else 1
+    wq = llama.get_submodule("layers.0.attention.wq")
+    if bits := getattr(wq, "bits", None):
         dtype = f"int{bits} for {dtype}"
     if llama.note and llama.dtype.itemsize == 2:  # not after .float()
         dtype = f"{dtype} ({llama.note})"
@@ -224,7 +230,7 @@ def join(name: str, parts: list[Tensor], device, dtype) -> Tensor:
     try:
         if len(parts) == 1:
             return parts[0].to(device, dtype).contiguous()
-        axis, shape = shard_axis(name), list(parts[0].shape)
+        axis, shape = shard_axis(name) or 0, list(parts[0].shape)
         sizes = [part.shape[axis] for part in parts]
         shape[axis] = sum(sizes)
         # torch.cat would make one more copy, in the file's dtype

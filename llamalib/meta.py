@@ -60,7 +60,8 @@ def read_tokenizer(folder: Path, V: int) -> Tokenizer:
 def read_shards(folder: Path, config: ModelArgs, check: bool) -> list[dict]:
     """Return the tensors of each file, in order."""
     n = max(1, len(list(folder.glob("consolidated.[0-9][0-9].pth"))))
-    names, shards = [f"consolidated.{i:02d}.pth" for i in range(n)], {}
+    names = [f"consolidated.{i:02d}.pth" for i in range(n)]
+    shards: dict[str, dict[str, Tensor]] = {}
     for file in [require_file(folder, name) for name in names]:
         shard = open_shard(file, check)
         shard.pop("rope.freqs", None)  # in older files; the config has it

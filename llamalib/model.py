@@ -9,6 +9,7 @@ x @ w.T.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -368,8 +369,9 @@ class Llama(nn.Module):
 
     def __init__(self, config: ModelArgs, *, tied: bool = True):
         super().__init__()
-        self.config, self.tokenizer = config, None
-        self.name, self.note = "", ""  # `load` sets these and the tokenizer
+        self.config = config
+        self.tokenizer: Any = None  # `load` sets the next three
+        self.name, self.note = "", ""
         D, V, L = config.dim, config.vocab_size, config.n_layers
         # fork_rng keeps PyTorch's own draws from advancing the random state
         with torch.random.fork_rng(devices=[]):

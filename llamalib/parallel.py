@@ -34,7 +34,7 @@ from .load import (
     find_checkpoint,
     read_checkpoint,
 )
-from .model import Llama, ModelArgs
+from .model import Attention, FeedForward, Llama, ModelArgs
 from .quantize import GROUP
 from .tensors import Checkpoint, shard_axis, tensor_shapes
 
@@ -276,14 +276,19 @@ def connect(llama: Llama, processes: Processes) -> Llama:
     def add(module, args, out):  # after wo, and after w2
         return processes.add(out)
 
-    for layer in llama.layers:
-        layer.attention.register_forward_hook(add)
-        layer.feed_forward.register_forward_hook(add)
+    for module in llama.layers.modules():
+        if isinstance(module, (Attention, FeedForward)):
+            module.register_forward_hook(add)
     c, n = llama.config, processes.n
     V = c.vocab_size
-    llama.tok_embeddings = EmbeddingPart(llama.tok_embeddings, V, processes)
-    llama.output = OutputPart(llama.output, V, processes)
-    heads = dict(n_heads=c.n_heads // n, n_kv_heads=c.n_kv_heads // n)
-    llama.config = replace(c, head_width=c.head_dim, **heads)
-    llama.processes = processes
+    embedding = EmbeddingPart(llama.tok_embeddings, V, processes)
+    llama.add_module("tok_embeddings", embedding)
+    llama.add_module("output", OutputPart(llama.output, V, processes))
+    llama.config = replace(
+        c,
+        head_width=c.head_dim,
+        n_heads=c.n_heads // n,
+        n_kv_heads=c.n_kv_heads // n,
+    )
+    vars(llama)["processes"] = processes  # no parameter, no module
     return llama

@@ -177,14 +177,15 @@ def break_it(
     is_list = not isinstance(texts, str) and len(texts) > 0
     require(is_list, f"texts must be a list of texts, got {texts!r:.80}")
 
-    def run():
+    def run(unchanged=None) -> Outcome:
         losses = tuple(text_loss(llama, text) for text in texts)
-        return losses, continuation(llama, prompt, max_new_tokens)
+        said = continuation(llama, prompt, max_new_tokens)
+        return Outcome(losses, said, unchanged)
 
     with LOCK:  # another thread replaces nothing between the two
-        unchanged = Outcome(*run())
+        unchanged = run()
         with replaced(**functions):
-            broken = Outcome(*run(), unchanged.losses)
+            broken = run(unchanged.losses)
     return unchanged, broken
 
 

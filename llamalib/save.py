@@ -57,7 +57,7 @@ def save(llama: Llama, folder) -> None:
 
 def metas_ranks(tokenizer, config: ModelArgs) -> dict[bytes, int]:
     """Return the ranks of Llama 3's tokenizer, or raise ValueError."""
-    ranks = getattr(tokenizer, "ranks", None)
+    ranks: dict[bytes, int] = getattr(tokenizer, "ranks", {})
     require(ranks, "Meta's format needs Llama 3's tokenizer: this is another")
     usual, V = Tokenizer(ranks), config.vocab_size
     n = usual.n_words

@@ -42,7 +42,7 @@ def tensor_shapes(config: ModelArgs) -> dict[str, tuple[int, ...]]:
     D, hidden = config.dim, config.hidden_dim
     q_dim = config.n_heads * config.head_dim  # D in Meta's models
     kv_dim = config.n_kv_heads * config.head_dim
-    block = {
+    block: dict[str, tuple[int, ...]] = {
         "attention_norm": (D,),
         "attention.wq": (q_dim, D),
         "attention.wk": (kv_dim, D),
@@ -53,7 +53,8 @@ def tensor_shapes(config: ModelArgs) -> dict[str, tuple[int, ...]]:
         "feed_forward.w2": (D, hidden),
         "feed_forward.w3": (hidden, D),
     }
-    shapes = {"tok_embeddings.weight": (config.vocab_size, D)}
+    shapes: dict[str, tuple[int, ...]] = {}
+    shapes["tok_embeddings.weight"] = (config.vocab_size, D)
     for i in range(config.n_layers):
         for name, shape in block.items():
             shapes[f"layers.{i}.{name}.weight"] = shape
