@@ -16,10 +16,11 @@ def top_k_logits(logits: Tensor, k: int) -> Tensor:
     r"""Set all but the k largest logits to -inf.
 
     logits: (..., V); returns the same shape.
-    k: at least 1; above V it keeps every token. Tokens tied with the k-th
-    are kept.
+    k: at least 1, else ValueError; above V it keeps every token. Tokens
+    tied with the k-th are kept.
     Source: Fan et al. 2018, arXiv:1805.04833.
     """
+    check_sampling(top_k=k)
     k = min(k, logits.shape[-1])
     least = logits.topk(k, dim=-1).values[..., -1:]  # (..., 1)
     return logits.masked_fill(logits < least, float("-inf"))
@@ -31,9 +32,10 @@ def top_p_logits(logits: Tensor, p: float) -> Tensor:
     All other logits become -inf.
 
     logits: (..., V); returns the same shape.
-    p: in (0, 1]. The most probable token is always kept.
+    p: in (0, 1], else ValueError. The most probable token is always kept.
     Source: Holtzman et al. 2019, arXiv:1904.09751.
     """
+    check_sampling(top_p=p)
     if p == 1:  # the sums below may round to 1 too early
         return logits
     ordered, ids = logits.sort(dim=-1, descending=True)  # (..., V)

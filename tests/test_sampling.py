@@ -72,6 +72,14 @@ def test_mistakes_are_named(call, arguments, said):
         call(LOGITS, **dict(temperature=1.0) | arguments)
 
 
+@pytest.mark.parametrize("p", [0, -1, 2, float("nan")])
+def test_a_filter_that_keeps_nothing_is_refused(p):
+    with pytest.raises(ValueError, match=r"top_p must be in \(0, 1\], got"):
+        top_p_logits(LOGITS, p)
+    with pytest.raises(ValueError, match="top_k must be a whole number >= 1"):
+        top_k_logits(LOGITS, 0)
+
+
 def test_there_is_no_distribution_at_temperature_0():
     with pytest.raises(ValueError, match="temperature must be > 0, got 0"):
         next_token_probs(LOGITS, 0)
