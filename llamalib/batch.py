@@ -4,7 +4,7 @@ Shapes: `B` batch, `T` query positions, `S` key positions, `V` vocabulary.
 """
 
 from collections.abc import Callable, Collection, Generator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -165,15 +165,15 @@ def generate_batch(
         top_p=top_p,
     )
     decode = decode_rows
+    checked: AbstractContextManager = nullcontext()
     if compile:  # imported only now: it brings PyTorch's compiler
-        from llamalib.compiled import decode_compiled
+        from llamalib.compiled import decode_compiled, unchanged
 
-        decode = decode_compiled
+        decode, checked = decode_compiled, unchanged(llama)
+    steps = decode(llama, tokens, cache, max_new_tokens, choose)
     new_ids: list[list[int]] = [[] for _ in rows]
     unfinished = set(range(len(rows)))
-    with closing(
-        decode(llama, tokens, cache, max_new_tokens, choose)
-    ) as steps:
+    with checked, closing(steps):
         for ids in steps:
             unfinished -= {b for b in unfinished if ids[b] in stop}
             for b in unfinished:

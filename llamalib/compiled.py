@@ -8,7 +8,7 @@ import copy
 import math
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 
 import torch
@@ -115,31 +115,29 @@ def products_as_sums(graph: torch.fx.GraphModule, inputs: list):
     return compile_fx(graph, inputs, config_patches=options)
 
 
-@partial(
-    torch.compile, fullgraph=True, dynamic=False, backend=products_as_sums
-)
-def run_compiled(module: nn.Module, *args):
-    """Call a module, compiled once for all blocks of the same sizes."""
-    return module(*args)
-
-
 class Compiled(nn.Module):
-    """A block or an LM head that runs compiled."""
+    """A block or an LM head that runs compiled.
+
+    PyTorch compiles `forward` once for all modules of the same sizes.
+    """
 
     def __init__(self, module: nn.Module):
         super().__init__()
         self.module = module
 
+    @partial(
+        torch.compile, fullgraph=True, dynamic=False, backend=products_as_sums
+    )
     def forward(self, *args):
         """Call the module."""
-        return run_compiled(self.module, *args)
+        return self.module(*args)
 
 
 def with_compiled_blocks(llama: Llama) -> Llama:
     """Return a model of the same parameters whose blocks are compiled."""
     for module in llama.modules():
-        if isinstance(module, QuantizedLinear) and module.bits == 4:
-            # packs its numbers, once
+        is_4_bits = isinstance(module, QuantizedLinear) and module.bits == 4
+        if is_4_bits and module.packed is None:  # packs its numbers, once
             module(module.scale.new_zeros(1, module.in_features))
     made = copy.copy(llama)
     blocks = nn.ModuleList(map(Compiled, llama.layers))
@@ -160,35 +158,38 @@ class Replayed:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, token: Tensor) -> Tensor:
-        """Return the logits (B, V) after tokens (B,), until the next call."""
+        """Return the logits (B, V) after tokens (B,).
+
+        The next call overwrites them.
+        """
         if self.graph is None:
             self.token = token.clone()
-            logits = self.step(self.token)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):  # records, and runs nothing
-                self.logits = self.step(self.token)
+            logits, graph = self.step(self.token), torch.cuda.CUDAGraph()
+            with torch.cuda.device(token.device), torch.cuda.graph(graph):
+                self.logits = self.step(self.token)  # recorded, not run
+            self.graph = graph
             return logits
         self.token.copy_(token)
         self.graph.replay()
         return self.logits
 
 
-# By model, the sizes that were compiled for it
+# By model, the sizes of caches whose compilation was announced
 ANNOUNCED: weakref.WeakKeyDictionary[Llama, set] = weakref.WeakKeyDictionary()
 
 
 def compile_step(llama: Llama, cache: KVCache) -> Callable[[Tensor], Tensor]:
     r"""Return a function from tokens (B,) to logits (B, V), after a cache.
 
-    It goes on from a copy of the cache. The first call with a size of cache
-    compiles: seconds on a CPU, up to a minute on a GPU. Calling it raises
+    It goes on from a copy of the cache. Its first call with a size of cache
+    compiles: seconds on a CPU, up to a minute on a GPU. It raises
     RuntimeError for a model that cannot be compiled.
     """
     static = StaticCache(cache, static_size(cache.max_seq_len))
-    size = len(static.padding), len(static.columns), llama.device, llama.dtype
-    if size not in ANNOUNCED.setdefault(llama, set()):
+    key = len(static.padding), len(static.columns), llama.device, llama.dtype
+    if key not in ANNOUNCED.setdefault(llama, set()):
         print("compiling the decode step: up to a minute", flush=True)
-        ANNOUNCED[llama].add(size)
+        ANNOUNCED[llama].add(key)
     run: Callable[[Tensor], Tensor]
     if static.column.is_cuda:
         options: dict = {"coordinate_descent_tuning": True}
@@ -200,14 +201,14 @@ def compile_step(llama: Llama, cache: KVCache) -> Callable[[Tensor], Tensor]:
         made = with_compiled_blocks(llama)
         run = partial(decode_one, made, cache=static)
 
-    # of each function PyTorch compiles eight variants, as it comes
-    many = torch._dynamo.config.patch(recompile_limit=1000)
+    # PyTorch compiles at most eight variants of a function, unless told
+    raised_limit = torch._dynamo.config.patch(recompile_limit=256)
 
     def step(token):
-        nonlocal many
+        nonlocal raised_limit
         try:
-            with many:
-                many = nullcontext()  # compiled
+            with raised_limit:
+                raised_limit = nullcontext()  # from now on it only runs
                 return run(token)
         except torch._dynamo.exc.TorchDynamoException as error:
             words = f"{type(error).__name__}: {error}".split("\n")[0]
@@ -235,13 +236,25 @@ def start_copy(token: Tensor) -> Callable[[], list[int]]:
 
 
 def fixed_parts(llama: Llama) -> list:
-    """Return what a compiled step takes as fixed: memory, and no hooks."""
+    """Return what a compiled step takes as fixed: weights' addresses, hooks."""
     weights = [*llama.parameters(), *llama.buffers()]
     hooks = [
         len(module._forward_hooks) + len(module._forward_pre_hooks)
         for module in llama.modules()
     ]
     return [weight.data_ptr() for weight in weights] + hooks
+
+
+@contextmanager
+def unchanged(llama: Llama) -> Iterator[None]:
+    """Raise RuntimeError at the end if weights or hooks were exchanged."""
+    before = fixed_parts(llama)
+    yield
+    if fixed_parts(llama) != before:
+        raise RuntimeError(
+            "weights or hooks of the model were exchanged while it generated "
+            "with compile=True: generate again"
+        )
 
 
 @torch.inference_mode()
@@ -254,28 +267,21 @@ def decode_compiled(
 ) -> Generator[list[int], None, None]:
     r"""Yield what `batch.decode_rows` yields, by a compiled step.
 
-    On a GPU the ids are read one step late: it computes meanwhile.
-    Raises RuntimeError at the end if weights or hooks were exchanged.
+    On a GPU the ids are read one step late, so that it need not wait.
     """
     logits = prefill(llama, tokens, cache)  # (B, V)
-    step, before = compile_step(llama, cache), fixed_parts(llama)
-    try:
-        for _ in range(max_new_tokens - 1):
-            token = choose(logits)  # (B,)
-            if token.is_cuda:
-                read_ids = start_copy(token)
-                logits = step(token)
-                yield read_ids()
-            else:  # the next step runs only if its id is asked for
-                yield token.tolist()
-                logits = step(token)
-        yield choose(logits).tolist()
-    finally:
-        if fixed_parts(llama) != before:
-            raise RuntimeError(
-                "weights or hooks of the model were exchanged while it "
-                "generated with compile=True: generate again"
-            )
+    if max_new_tokens > 1:
+        step = compile_step(llama, cache)
+    for _ in range(max_new_tokens - 1):
+        token = choose(logits)  # (B,)
+        if token.is_cuda:
+            read_ids = start_copy(token)
+            logits = step(token)
+            yield read_ids()
+        else:  # the next step runs only if its id is asked for
+            yield token.tolist()
+            logits = step(token)
+    yield choose(logits).tolist()
 
 
 def compiled_loop(
@@ -285,12 +291,15 @@ def compiled_loop(
     choose: Callable[[Tensor], Tensor],
     stop: Collection[int] = (),
 ) -> Iterator[int]:
-    """Yield the ids of `generate.decode_loop`, by a compiled step."""
+    """Yield the ids of `generate.decode_loop`, by a compiled step.
+
+    Raises RuntimeError at the end if weights or hooks were exchanged.
+    """
     S = len(prompt_ids) + max_new_tokens - 1
     cache = KVCache(llama.config, S, device=llama.device, dtype=llama.dtype)
     tokens = torch.tensor([prompt_ids], device=llama.device)  # (1, T)
     steps = decode_compiled(llama, tokens, cache, max_new_tokens, choose)
-    with closing(steps):
+    with unchanged(llama), closing(steps):
         for (token_id,) in steps:
             if token_id in stop:
                 return

@@ -274,21 +274,39 @@ def test_hooks_are_refused():
 
 @pytest.mark.parametrize("how", ["hook", "weight"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_change_during_a_generation_is_named(uncompiled, how, whole):
+@pytest.mark.parametrize("batch", [True, False])
+def test_a_change_during_a_generation_is_named(
+    uncompiled, monkeypatch, how, whole, batch
+):
     """Also when a stop id ends it."""
     llama = random_llama()
     stop = () if whole else greedy(llama, [1], 9)[6:7]
-    ids = llamalib.generate(
-        llama, [1], max_new_tokens=9, stop=stop, compile=True
-    )
+    w1, mask = llama.layers[0].feed_forward.w1, StaticCache.mask
+
+    def change(*args):
+        if how == "hook":
+            w1.register_forward_hook(lambda *args: None)
+        else:
+            w1.weight = nn.Parameter(w1.weight.clone())
+        return mask(*args)
+
+    monkeypatch.setattr(StaticCache, "mask", change)
+    options = dict(max_new_tokens=9, stop=stop, compile=True)
+    with pytest.raises(RuntimeError, match="were exchanged while it generate"):
+        if batch:
+            llamalib.generate_batch(llama, [[1]], **options)
+        else:
+            list(llamalib.generate(llama, [1], **options))
+
+
+def test_a_change_after_a_generation_is_none_of_its_business(uncompiled):
+    """Its iterator may still exist, as after a loop that was left."""
+    llama = random_llama()
+    ids = llamalib.generate(llama, [1], max_new_tokens=9, compile=True)
     next(ids)
     w1 = llama.layers[0].feed_forward.w1
-    if how == "hook":
-        w1.register_forward_hook(lambda *args: None)
-    else:
-        w1.weight = nn.Parameter(w1.weight.clone())
-    with pytest.raises(RuntimeError, match="were exchanged while it generate"):
-        list(ids)
+    w1.weight = nn.Parameter(w1.weight.clone())
+    ids.close()  # raises nothing
 
 
 @needs_compiler

@@ -76,6 +76,7 @@ def loop(monkeypatch):
     # what is compiled, run as it is written; what is recorded, run once
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Mock)
     monkeypatch.setattr(torch.cuda, "graph", lambda graph: nullcontext())
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     with found, torch.compiler.set_stance("force_eager"):
         yield found
 
