@@ -53,9 +53,11 @@ def figure_legend(fig, place, colours=None, **style):
     handles = {}
     for name, value in (colours or {}).items():
         handles[name] = plt.Rectangle((0, 0), 1, 1, color=colour(value))
-    for ax in fig.axes if colours is None else ():
-        for handle, name in zip(*ax.get_legend_handles_labels()):
-            handles.setdefault(name, handle)
+    if colours is None:
+        for ax in fig.axes:
+            labelled = ax.get_legend_handles_labels()
+            for handle, name in zip(*labelled, strict=True):
+                handles.setdefault(name, handle)
     style = dict(frameon=False, fontsize=9, ncols=len(handles)) | style
     fig.legend(handles.values(), handles, loc=place, **style)
     return fig
@@ -105,10 +107,11 @@ def lines(ax, series, looks, xs=None, **style):
     looks: (colour, format) of each, such as ("key", "o-"); perhaps a dict of
     further settings.
     """
-    for (name, values), look in zip(series.items(), looks):
+    for (name, values), look in zip(series.items(), looks, strict=True):
         places, values = values if xs is None else (xs, values)
-        own = dict(color=colour(look[0]), label=plain(name), lw=2)
-        own |= style | (look[2] if len(look) > 2 else {})
+        own = dict(color=colour(look[0]), label=plain(name), lw=2) | style
+        if len(look) > 2:
+            own |= look[2]
         ax.plot(array(places), array(values), look[1], **own)
 
 
@@ -133,7 +136,8 @@ def grouped_bars(ax, series, colours, *, start=0, across=False):
     series: name to its number in each group. start: where the bars begin.
     """
     thick = 0.8 / len(series)
-    for i, ((name, values), tone) in enumerate(zip(series.items(), colours)):
+    pairs = zip(series.items(), colours, strict=True)
+    for i, ((name, values), tone) in enumerate(pairs):
         values, places = array(values), np.arange(len(values))
         shift = (i - (len(series) - 1) / 2) * thick
         draw = ax.barh if across else ax.bar
@@ -143,13 +147,16 @@ def grouped_bars(ax, series, colours, *, start=0, across=False):
 
 
 def ranked_bars(ax, names, values, tone, texts=()):
-    """Draw tokens' horizontal bars, the first at the top."""
+    """Draw tokens' horizontal bars, the first at the top.
+
+    texts: at the ends of the first bars.
+    """
     rows, values = range(len(names)), array(values)
     tones = [tone] * len(rows) if isinstance(tone, str) else tone
     ax.barh(rows, values, color=[colour(each) for each in tones])
     ax.set_yticks(rows, [visible(name) for name in names])
     ax.invert_yaxis()
-    for row, text in zip(rows, texts):
+    for row, text in zip(rows, texts, strict=False):
         note(ax, max(values[row], 0), row, text, 4, 0, va="center", size=8)
 
 
@@ -159,7 +166,7 @@ def histograms(ax, series, edges, colours, *, share=False, **style):
     series: name to numbers. share: draw shares of them, not counts.
     """
     edges = array(edges)
-    for (name, values), tone in zip(series.items(), colours):
+    for (name, values), tone in zip(series.items(), colours, strict=True):
         inside = array(values).clip(edges[0], edges[-1])
         counts, _ = np.histogram(inside, edges)
         heights = counts / len(inside) if share else counts
@@ -199,8 +206,9 @@ def token_ticks(ax, rows=(), columns=(), most=200, size=9):
 
 def cell_texts(ax, texts, dark, size=8):
     """Write rows of texts on a `heatmap`, in white where it is dark."""
-    for row, (line, behind) in enumerate(zip(texts, dark)):
-        for column, (text, is_dark) in enumerate(zip(line, behind)):
+    for row, (line, behind) in enumerate(zip(texts, dark, strict=True)):
+        cells = zip(line, behind, strict=False)  # of a short row the first
+        for column, (text, is_dark) in enumerate(cells):
             tone = "white" if is_dark else "black"
             write(ax, column, row, text, size, color=tone)
 
@@ -251,7 +259,8 @@ def boxes(ax, top, labels, places, colours, size=10, step=22, down=None):
     down: points from a box's top to its text; None: half the box.
     """
     down = step / 2 - 2 if down is None else down
-    for label, (x, line, width), tone in zip(labels, places, colours):
+    columns = zip(labels, places, colours, strict=True)
+    for label, (x, line, width), tone in columns:
         y = top + line * step
         ax.add_patch(plt.Rectangle((x, y), width, step - 3, fc=tone))
         write(ax, x + width / 2, y + down, label, size, color=ink(tone))

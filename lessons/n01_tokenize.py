@@ -2,7 +2,7 @@
 
 import random
 import re
-from itertools import cycle
+from itertools import pairwise
 
 import ipywidgets as ipw
 from matplotlib.patches import Rectangle
@@ -25,10 +25,11 @@ def token_rows(rows, title):
     fig, ax = charts.page(14 + 30 * len(rows) + 22 * lines)
     charts.write(ax, 0, 8, plain(title), 11, ha="left")
     top = 34
-    for name, (labels, places, lines) in zip(rows, flows):
+    for name, (labels, places, lines) in zip(rows, flows, strict=True):
         name = f"{name}: {len(labels)} tokens"
         charts.write(ax, 0, top, name, ha="left", color="#555555")
-        charts.boxes(ax, top + 10, labels, places, cycle(TINTS))
+        tints = [TINTS[i % 2] for i in range(len(labels))]
+        charts.boxes(ax, top + 10, labels, places, tints)
         top += 30 + 22 * lines
     return fig
 
@@ -45,8 +46,12 @@ def pattern_steps(text, steps):
         top = 8 + 30 * row
         for i, label in enumerate(labels):
             tried = start <= i < end
-            fill = CONTROL if i < start else TINTS[1] if tried else "white"
-            fill = TRIED if tried and not cut else fill
+            if i < start:
+                fill = CONTROL
+            elif tried:
+                fill = TINTS[1] if cut else TRIED
+            else:
+                fill = "white"
             at = size * i + 2, top
             style = dict(fc=fill, ec="#999999", lw=0.8)
             ax.add_patch(Rectangle(at, size, size, **style))
@@ -74,9 +79,11 @@ def token_boxes(tokens, ids, codes, title="", left_out=0):
         whole += 18
     fig, ax = charts.page(whole)
     charts.write(ax, 0, 8, plain(title), 10, ha="left")
-    tints = [CONTROL if c is None else t for c, t in zip(codes, cycle(TINTS))]
+    tints = [
+        CONTROL if c is None else TINTS[i % 2] for i, c in enumerate(codes)
+    ]
     charts.boxes(ax, 24, labels, places, tints, 11, height, 11)
-    for (x, line, width), i, code in zip(places, ids, below):
+    for (x, line, width), i, code in zip(places, ids, below, strict=True):
         y = 24 + line * height
         charts.write(ax, x + width / 2, y + 26, i, 8)
         charts.write(ax, x + width / 2, y + 37, code, 7, color="#555555")
@@ -178,7 +185,7 @@ def merged(word, merges, most=99):
 def stopped(word, merges):
     """Return the symbols before the first merge that does not occur."""
     steps = [merged(word, merges[:n]) for n in range(len(merges) + 1)]
-    same = (a for a, b in zip(steps, steps[1:]) if a == b)
+    same = (a for a, b in pairwise(steps) if a == b)
     return next(same, steps[-1])
 
 

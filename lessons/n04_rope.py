@@ -60,10 +60,10 @@ def _arc(ax, start, sweep, radius):
 def kept_angle(shots):
     """Draw directions: (heading, query, key, score) of each panel."""
     fig, axes = panels(1 + 7 / len(shots), len(shots))
-    for ax, (heading, query, key, score) in zip(axes, shots):
+    for ax, (heading, query, key, score) in zip(axes, shots, strict=True):
         _plane(ax, 1)
         angles = [math.atan2(float(y), float(x)) for x, y in (query, key)]
-        for role, angle in zip(("query", "key"), angles):
+        for role, angle in zip(("query", "key"), angles, strict=True):
             tip = np.array([math.cos(angle), math.sin(angle)])
             _arrow(ax, tip, COLOURS[role])
             write(ax, *tip * (1.27, 1.15), role, color=COLOURS[role])
@@ -101,6 +101,7 @@ def wavelengths(series, limits, heading):
     wide = "#bbbbbb", "o-", dict(lw=5, ms=9)
     looks = wide, ("black", "^--"), ("black", "s-")
     count = len(next(iter(series.values())))
+    looks = looks[: len(series)]
     lines(ax, series, looks, range(count), ms=4, lw=1.4)
     for name, value in limits:
         mark_y(ax, value, name)

@@ -20,13 +20,14 @@ ZERO = dict(color=COLOURS["other"], lw=0.8)
 
 
 def activations(z, curves, factors):
-    """Draw functions f(z) by name, and f(z)/z; the network's own first."""
+    """Draw three f(z) by name, and f(z)/z; the network's own first."""
     fig, axes = panels(3.3, 2)
-    tones = ("feed-forward", "black", "#777777", "other")
-    looks = list(zip(tones, ("-", "--", "-.", ":")))
-    names = "Activation functions f", "Each is z times a factor"
-    ys = "f(z)", "f(z) / z, the factor"
-    for ax, series, name, y in zip(axes, (curves, factors), names, ys):
+    looks = ("feed-forward", "-"), ("black", "--"), ("#777777", "-.")
+    parts = [
+        (curves, "Activation functions f", "f(z)"),
+        (factors, "Each is z times a factor", "f(z) / z, the factor"),
+    ]
+    for ax, (series, name, y) in zip(axes, parts, strict=True):
         ax.axhline(0, **ZERO)
         ax.axvline(0, **ZERO)
         charts.lines(ax, series, looks, z)
@@ -112,19 +113,19 @@ WIDTHS = {  # mistakes in F, from D, multiple_of and ffn_dim_multiplier
 def check_1(answer):
     k = vary(1, 2, 4, 5)  # with a factor of 3 no fraction would be dropped
     cases = [(k * D, k * L, m, t) for D, L, m, t in CASES]
-    found = [answer(dict(zip(NAMES, case))) for case in cases]
+    found = [answer(dict(zip(NAMES, case, strict=True))) for case in cases]
     right = [3 * D * L * width(D, m, t) for D, L, m, t in cases]
     wrong = {
         words: [3 * D * L * f(D, m, t) for D, L, m, t in cases]
         for words, f in WIDTHS.items()
     }
-    one = [n // case[1] for n, case in zip(right, cases)]
+    one = [n // case[1] for n, case in zip(right, cases, strict=True)]
     wrong["you counted one layer"] = one
     wrong["there are three matrices, not two"] = [n * 2 // 3 for n in right]
     for words, counts in wrong.items():
         if close(found, counts, 1e-9):
             raise Wrong(words)
-    for n, expected, case in zip(found, right, cases):
+    for n, expected, case in zip(found, right, cases, strict=True):
         agree(n, expected, (), 1e-9, f"the count for {case}")
     c = LLAMA_1B
     return f"the 1B has {3 * c.dim * c.hidden_dim * c.n_layers:,}"
@@ -159,7 +160,7 @@ def check_2(answer):
     cases = [[torch.randn(s, generator=g) for s in each] for each in shapes]
     found = [answer(*case) for case in cases]
     mistakes = [(words, f(*cases[0])) for words, f in FORMULAS.items()]
-    for y, (x, a, b, c) in zip(found, cases):
+    for y, (x, a, b, c) in zip(found, cases, strict=True):
         agree(y, silu(x @ a) * (x @ b) @ c, mistakes)
     x, *weights = cases[0]
     z, up = (80 * x @ each for each in weights[:2])  # z is up to some hundreds
@@ -176,7 +177,9 @@ def check_3(answer, llama):
     angles = c.head_dim, T, c.rope_theta, c.scaling_factor
     freqs_cis = precompute_freqs_cis(*angles)
 
-    def run(layers, mask=causal_mask(T)):
+    causal = causal_mask(T)
+
+    def run(layers, mask=causal):
         x = llama.tok_embeddings(ids)  # (T, D)
         for layer in layers:
             x = llama.layers[layer](x, freqs_cis, mask)
