@@ -56,7 +56,7 @@ def print_final(first, *others) -> None:
     print(" " * width, " nats at the end     change, seed by seed")
     for name, losses in found.items():
         each = " ".join(f"{loss:5.2f}" for loss in losses)
-        pairs = zip(losses, found[first])
+        pairs = zip(losses, found[first], strict=True)
         change = " ".join(f"{a - b:+.2f}" for a, b in pairs)
         line = f"{name:{width}}  {each}"
         print(line if name == first else f"{line:{width + 20}}  {change}")

@@ -16,7 +16,8 @@ def compare_with_1b(config: ModelArgs, rows: dict[str, Callable]) -> None:
         (name, text_of(value(config)), text_of(value(LLAMA_1B)))
         for name, value in rows.items()
     ]
-    first, second, third = (max(map(len, each)) for each in zip(*texts))
+    columns = zip(*texts, strict=True)
+    first, second, third = (max(map(len, each)) for each in columns)
     for name, here, there in texts:
         print(f"{name:{first}}  {here:>{second}}  {there:>{third}}")
 

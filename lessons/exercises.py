@@ -24,7 +24,7 @@ def sections(file: Path) -> list[tuple[int, str, str]]:
     text = file.read_text(encoding="utf-8") if file.is_file() else ""
     parts = SECTION.split(text)
     sources = map(str.strip, parts[3::3])
-    return list(zip(map(int, parts[1::3]), parts[2::3], sources))
+    return list(zip(map(int, parts[1::3]), parts[2::3], sources, strict=True))
 
 
 def mistakes(stem: str) -> list[tuple[int, str, str]]:

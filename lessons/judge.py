@@ -129,7 +129,9 @@ class Guarded:
                 raise NotDone
             raise Wrong("your function returns None: is a return missing?")
         self.called = True
-        for name, before, after in zip(self.names(args), args, given):
+        # a function may have more arguments, with default values
+        triples = zip(self.names(args), args, given, strict=False)
+        for name, before, after in triples:
             if not is_same(before, after):
                 words = f"your function changes its argument {name}"
                 raise Wrong(f"{words}; work on a copy")
@@ -145,9 +147,10 @@ class Guarded:
             signature.bind(*args, **kwargs)
         except TypeError:
             n = len(args) + len(kwargs)
+            noun = "argument" if n == 1 else "arguments"
             raise Wrong(
                 f"your function takes {signature}, but the exercise calls it "
-                f"with {n} argument{'s' * (n != 1)}"
+                f"with {n} {noun}"
             ) from None
 
     def names(self, args) -> list[str]:
@@ -187,8 +190,7 @@ def is_same(before, after) -> bool:
     if isinstance(before, dict):
         before, after = list(before.items()), list(after.items())
     if isinstance(before, (list, tuple)):
-        pairs = zip(before, after)
-        return len(before) == len(after) and all(is_same(*p) for p in pairs)
+        return len(before) == len(after) and all(map(is_same, before, after))
     return before is after or bool(before == after)
 
 
@@ -313,11 +315,10 @@ def close(found, expected, tolerance: float) -> bool:
     if isinstance(expected, (str, bytes)) or expected is None:
         return type(found) is type(expected) and found == expected
     if isinstance(expected, (list, tuple)) and not is_numbers(expected):
-        return (
-            isinstance(found, (list, tuple))
-            and len(found) == len(expected)
-            and all(close(*pair, tolerance) for pair in zip(found, expected))
-        )
+        if not isinstance(found, (list, tuple)) or len(found) != len(expected):
+            return False
+        pairs = zip(found, expected, strict=True)
+        return all(close(*pair, tolerance) for pair in pairs)
     a, b = as_tensor(found), as_tensor(expected)
     if a is None or b is None:
         return False
