@@ -43,7 +43,7 @@ def shares(models):
     """Draw the share of each place, by model: name to (config, tied)."""
     fig, ax = canvas(0.95 + 0.45 * len(models))
     rows = range(len(models))[::-1]
-    for row, (config, tied) in zip(rows, models.values()):
+    for row, (config, tied) in zip(rows, models.values(), strict=True):
         counts = by_place(config, tied)
         left, total = 0.0, sum(counts.values())
         for place, count in counts.items():
@@ -176,7 +176,9 @@ def part_of(name: str) -> str:
 
 
 def one_digit(name: str) -> str:
-    return name[9 * name.startswith("layers.") : -7]
+    if name.startswith("layers."):
+        name = name[len("layers.0.") :]
+    return name.removesuffix(".weight")
 
 
 def count_parts(shapes, part=part_of, size=prod, add=1) -> dict:
@@ -241,7 +243,7 @@ def settings(c) -> dict:
 def check_3(answer):
     cases = list(budgets())
     right, found = [fit(*c) for c in cases], [answer(*c) for c in cases]
-    for each, expected in zip(found, right):
+    for each, expected in zip(found, right, strict=True):
         if (number := as_tensor(each)) is None or number.dim():
             agree(each, expected)
         if number < 0:
@@ -255,7 +257,7 @@ def check_3(answer):
 
 def budgets():
     """Yield (config, bytes, dtype, tied): just enough, a byte less, more."""
-    for c, tied in zip(models(), (False, True, False)):
+    for c, tied in zip(models(), (False, True, False), strict=True):
         for dtype in (torch.bfloat16, torch.float32):
             yield c, 0, dtype, tied
             for n_layers in vary((1, 2, 7, 33), (2, 5, 8, 21), (3, 1, 17, 4)):

@@ -25,7 +25,8 @@ def lookup(one_hot, table, rows):
     ]
     widths = [len(values[0]) for *_, values in parts]
     fig, axes = panels(3.6, 3, width_ratios=widths)
-    for ax, (name, down, across, values), sign in zip(axes, parts, "×= "):
+    columns = zip(axes, parts, "×= ", strict=True)
+    for ax, (name, down, across, values), sign in columns:
         n, m = array(values).shape
         ones = values is one_hot
         limit = 1.5 if ones else abs(array(table)).max()
@@ -41,15 +42,15 @@ def lookup(one_hot, table, rows):
 
 
 def norm_histogram(lengths, special, marks):
-    """Draw the lengths of rows, and ticks at marks: name to lengths."""
+    """Draw the lengths of rows, and ticks at two marks: name to lengths."""
     fig, ax = canvas(3.2)
     series = {"ordinary tokens": lengths, "special tokens": special}
     edges = np.histogram_bin_edges(np.concatenate([lengths, special]), 60)
     style = dict(fill=True, alpha=0.85)
     charts.histograms(ax, series, edges, ("residual", "plain"), **style)
     top = ax.get_ylim()[1]
-    ticks = zip(marks.items(), ("token", "probability"), (1.06, 1.18))
-    for (name, xs), tone, height in ticks:
+    looks = ("token", 1.06), ("probability", 1.18)
+    for (name, xs), (tone, height) in zip(marks.items(), looks, strict=True):
         style = dict(color=COLOURS[tone], ms=13, mew=2, label=name)
         ax.plot(array(xs), [height * top] * len(xs), "|", **style)
     label = "length of the row (square root of the sum of squares)"
@@ -68,8 +69,8 @@ def by_count(times, cosines, chance):
     style = dict(ms=3, alpha=0.5, color=COLOURS["token"], label="tokens")
     ax.plot(places, array(cosines), "o", **style)
     charts.note(ax, zero, 1, f"{never:,} tokens", 6, -3, va="top", size=9)
-    texts = "never" if never else "", *(f"{10**i:,}" for i in range(7))
-    ticks = dict(zip((zero, *(10**i for i in range(7))), texts))
+    ticks = {zero: "never" if never else ""}
+    ticks |= {10**i: f"{10**i:,}" for i in range(7)}
     charts.log_axis(ax, "x", list(ticks), ticks.get)
     labels = "times in training (log scale)", "cosine"
     return charts.finish(ax, "", *labels, legend="above")
@@ -82,9 +83,9 @@ def directions(points, axes, spread):
     ax.plot(*points.T, "o", ms=4, color=COLOURS["token"])
     far = max(points, key=lambda p: abs(p @ axes[1]))
     shadow = far @ axes[0] * axes[0]
-    ax.plot(*zip(far, shadow), ":", color="#777777")
+    ax.plot(*zip(far, shadow, strict=True), ":", color="#777777")
     charts.lines(curve, {"": spread}, [("plain", "-")], range(180))
-    for name, axis in zip(("first", "second"), axes):
+    for name, axis in zip(("first", "second"), axes, strict=True):
         reach = abs(points @ axis).max() * axis
         ends = dict(arrowprops=dict(arrowstyle="<->", lw=1.5))
         ax.annotate("", reach, -reach, **ends)
@@ -102,7 +103,7 @@ def neighbours(nearest):
     """Draw the nearest tokens of a few tokens: (text, names, cosines) each."""
     n = len(nearest[0][1])
     fig, axes = panels(0.8 + 0.26 * n, len(nearest), sharex=True)
-    for ax, (token, names, cosines) in zip(axes, nearest):
+    for ax, (token, names, cosines) in zip(axes, nearest, strict=True):
         charts.ranked_bars(ax, names, cosines, "token")
         ax.tick_params(axis="y", labelsize=8)
         name = f"nearest to {visible(token)}"
@@ -133,9 +134,10 @@ def word_map(points, words, kinds, shares):
     """Draw n words at (n, 2) points; shares: of the variance, by axis."""
     fig, ax = canvas(5.6)
     names = list(dict.fromkeys(kinds))
-    for name, tone in zip(names, GROUPS):
-        mine = [p for p, kind in zip(points, kinds) if kind == name]
-        ax.scatter(*zip(*mine), s=18, color=tone, label=name)
+    for i, name in enumerate(names):
+        pairs = zip(points, kinds, strict=True)
+        mine = array([point for point, kind in pairs if kind == name])
+        ax.scatter(*mine.T, s=18, color=GROUPS[i], label=name)
     ax.margins(0.08)
     first, second = (f"({share:.0%} of the variance)" for share in shares)
     charts.finish(ax, "", f"first axis {first}", f"second axis {second}")
@@ -153,13 +155,13 @@ def _write_beside(ax, points, texts, tones):
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in at]
     sides = [(1, 0), (-1, 0), (0, 1), (0, -1)]
     sides += [(1, 1), (1, -1), (-1, 1), (-1, -1)]
-    for own, (text, tone) in enumerate(zip(texts, tones)):
+    for own, (text, tone) in enumerate(zip(texts, tones, strict=True)):
         label = charts.write(ax, *points[own], text, 8, color=tone)
         box = label.get_window_extent()
         w, h = box.width / 2, box.height / 2
         others = taken[:own] + taken[own + 1 :]
 
-        def hits(place):
+        def hits(place, others=others):
             inside = map(ax.bbox.fully_containsx, (place.x0, place.x1))
             return place.count_overlaps(others) + 5 * (2 - sum(inside))
 
@@ -176,10 +178,10 @@ def _write_beside(ax, points, texts, tones):
 def position_table(table):
     """Draw a position embedding (T, D): sines at the left, then cosines."""
     fig, axes = panels(2.9, 2, sharey=True)
-    for ax, name, values in zip(axes, ("sines", "cosines"), (0, 1)):
-        half = array(table)[:, values::2]  # (T, D/2)
-        image = charts.heatmap(ax, half, signed=True, limit=1)
-        charts.finish(ax, name, "pair i", "" if values else "position")
+    for i, name in enumerate(("sines", "cosines")):
+        half = array(table)[:, i::2]  # (T, D/2)
+        image = charts.heatmap(axes[i], half, signed=True, limit=1)
+        charts.finish(axes[i], name, "pair i", "position" if i == 0 else "")
     fig.colorbar(image, ax=axes, label="value", pad=0.01)
     return fig
 

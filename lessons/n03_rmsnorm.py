@@ -44,7 +44,7 @@ def _norm_ticks(ax, n_layers, shift=0):
 def before_and_after(states, labels):
     """Draw values of T tokens in several states: title to (T, n) values."""
     fig, axes = panels(1.3 + 0.28 * len(labels), len(states), sharey=True)
-    for ax, (name, values) in zip(axes, states.items()):
+    for ax, (name, values) in zip(axes, states.items(), strict=True):
         limit = float(np.quantile(abs(array(values)), 0.98))
         image = charts.heatmap(ax, values, labels, signed=True, limit=limit)
         charts.finish(ax, name, f"features 0 to {values.shape[1] - 1}")
@@ -58,7 +58,7 @@ def two_norms(paths):
     fig, axes = panels(4.0, len(paths))
     angles, line = np.linspace(0, 2 * np.pi, 200), np.array([-2.6, 2.6])
     style = dict(color=COLOURS["other"], lw=1)
-    for ax, (name, moves) in zip(axes, paths.items()):
+    for ax, (name, moves) in zip(axes, paths.items(), strict=True):
         ax.plot(2**0.5 * np.cos(angles), 2**0.5 * np.sin(angles), **style)
         ax.plot(line, -line, ":", **style)
         for move in map(array, moves):

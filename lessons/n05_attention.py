@@ -33,7 +33,7 @@ def attention_map(ax, weights, labels, kv_head, most=20, size=9, width=2):
 def attention_maps_of(chosen, height=4.2, **options):
     """Draw heads' maps: (title, (T, T) weights, T tokens, KV head) each."""
     fig, axes = panels(height, len(chosen), **options)
-    for ax, (name, weights, labels, kv_head) in zip(axes, chosen):
+    for ax, (name, weights, labels, kv_head) in zip(axes, chosen, strict=True):
         im = attention_map(ax, weights, labels, kv_head)
         if len(labels) <= 12:
             rows = [row[: t + 1] for t, row in enumerate(weights.tolist())]
@@ -71,7 +71,7 @@ def sharing(n_heads, kinds):
     fig, axes = panels(1.25 * len(kinds), 1, len(kinds))
     half = min(0.4, 0.4 * 12 / n_heads)
     limits = dict(xlim=(-0.6 - half, n_heads - 0.4 + half), ylim=(-0.45, 1.45))
-    for ax, (name, KV) in zip(axes, kinds.items()):
+    for ax, (name, KV) in zip(axes, kinds.items(), strict=True):
         n_rep = n_heads // KV
         for h in range(n_heads):
             at = h // n_rep * n_rep + (n_rep - 1) / 2  # of the KV head
@@ -251,15 +251,21 @@ def online(flaw=""):
 
     def run(q, k, v, n):
         m, total, mixed = q.new_tensor(0.0 if flaw == "zero" else -INF), 0, 0
-        for k_n, v_n in zip(k.split(n), v.split(n)):
-            s = k_n @ q / (1 if flaw == "no √hd" else math.sqrt(len(q)))
+        for k_n, v_n in zip(k.split(n), v.split(n), strict=True):
+            s = k_n @ q
+            if flaw != "no √hd":
+                s = s / math.sqrt(len(q))
             new = s.max() if flaw == "own" else torch.maximum(m, s.max())
-            new = m if flaw == "first" and m > -INF else new
-            new = 0 * new if flaw == "overflow" else new
+            if flaw == "first" and m > -INF:
+                new = m
+            if flaw == "overflow":
+                new = 0 * new
             old = (new - m if flaw == "up" else m - new).exp()
             fixed = flaw in ("own", "no factor", "overflow")
-            total = total * (1 if fixed or flaw == "sum" else old)
-            mixed = mixed * (1 if fixed or flaw == "values" else old)
+            if not fixed and flaw != "sum":
+                total = total * old
+            if not fixed and flaw != "values":
+                mixed = mixed * old
             e, m = (s - new).exp(), new
             total, mixed = total + e.sum(), mixed + e @ v_n
         return mixed / total
@@ -272,11 +278,12 @@ def at_once(q, k, v, n=None):
 
 
 def kept(q, k, v, n):  # a list of the pieces holds the last, many times
-    return at_once(q, *map(torch.cat, zip(*list(overwritten(k, v, n)))))
+    pieces = zip(*overwritten(k, v, n), strict=True)
+    return at_once(q, *map(torch.cat, pieces))
 
 
 def averaged(q, k, v, n):
-    pairs = zip(k.split(n), v.split(n))
+    pairs = zip(k.split(n), v.split(n), strict=True)
     return torch.stack([at_once(q, *pair) for pair in pairs]).mean(0)
 
 

@@ -23,7 +23,7 @@ def token_probabilities(series, title=""):
     series: name to n probabilities, in the order of the text.
     """
     fig, axes = panels(0.5 + 0.85 * len(series), 1, len(series), sharex=True)
-    for ax, (name, values) in zip(axes, series.items()):
+    for ax, (name, values) in zip(axes, series.items(), strict=True):
         heights = array(values)
         ax.bar(range(len(heights)), heights, 1, color=COLOURS["probability"])
         ax.set(ylim=(0, 1), yticks=(0, 1), xlim=(-1, len(heights)))
@@ -50,12 +50,13 @@ def reshaped(llama, shapes, title="", margins=None):
 
     height, both = 1.1 + 0.25 * len(top), dict(sharex=True, sharey=True)
     fig, axes = panels(height, len(shapes), margins=margins, **both)
-    for ax, (name, probs) in zip(axes, shapes.items()):
+    for ax, (name, probs) in zip(axes, shapes.items(), strict=True):
         after, nats = bars(probs), torch.special.entr(probs).sum()
-        cut = [b if a == 0 else 0 for b, a in zip(bars(before), after)]
+        pairs = zip(bars(before), after, strict=True)
+        cut = [b if a == 0 else 0 for b, a in pairs]
         ax.barh(rows, cut, 0.7, color=COLOURS["other"], alpha=0.6)
         ax.barh(rows, after, 0.7, color=COLOURS["probability"])
-        for row, a in zip(rows, after):
+        for row, a in zip(rows, after, strict=True):
             if a >= 0.005:
                 charts.write(ax, a, row, f" {a:.2f}", 8, ha="left")
         name += f"\n{(probs > 0).sum():,} tokens, {nats:.2f} nats"
@@ -179,9 +180,9 @@ def judged_1(z: Tensor, k: int, found: Tensor | None) -> tuple:
     if found is not None and found.shape == z.shape:
         n, ids = (found > 0).sum().item(), found > 0
         right = kept > -INF
-        if torch.equal(z[ids].sort().values, z[right].sort().values):
-            if not torch.equal(ids, right):
-                mistakes["of tied logits keep the first ids"] = found
+        equal = torch.equal(z[ids].sort().values, z[right].sort().values)
+        if equal and not torch.equal(ids, right):
+            mistakes["of tied logits keep the first ids"] = found
         if n != k:
             mistakes[f"you kept {n} tokens, for k = {k}"] = found
     return kept.softmax(-1), mistakes.items()
@@ -244,7 +245,6 @@ def judged_3(z: Tensor, m: float, found: Tensor | None) -> tuple:
     zeros = "you set the others to 0: expected -inf"
     mistakes[zeros] = torch.where(stays, z, 0)
     mistakes[f"{zeros}, and logits"] = torch.where(stays, p, 0)
-    if found is not None and found.shape == z.shape:
-        if torch.equal(found.isfinite(), stays):
-            mistakes["the kept logits must stay as they are"] = found
+    if found is not None and torch.equal(found.isfinite(), stays):
+        mistakes["the kept logits must stay as they are"] = found
     return z.masked_fill(~stays, -INF), mistakes.items()

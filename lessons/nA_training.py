@@ -35,6 +35,7 @@ from .play import Play, token_texts
 from .theme import (
     COLOURS,
     alt_text,
+    array,
     canvas,
     image_tag,
     legible,
@@ -70,10 +71,10 @@ def label_rows(rows):
     T = min(14, max(len(tokens) for tokens, _ in rows))
     _, ax = canvas(0.35 + 0.85 * len(rows))
     ys = [y - 2.6 * b for b in range(len(rows)) for y in (0.5, -0.5)]
-    halves = [(each, tint) for pair in rows for each, tint in zip(pair, TINTS)]
-    for y, (texts, tint) in zip(ys, halves):
+    halves = [texts for pair in rows for texts in pair]
+    for i, (y, texts) in enumerate(zip(ys, halves, strict=True)):
         for t, text in enumerate(texts[:T]):
-            tone = "#eeeeee" if text is None else tint
+            tone = "#eeeeee" if text is None else TINTS[i % 2]
             box = dict(fc=tone, ec=COLOURS["other"], lw=0.8)
             ax.add_patch(Rectangle((t - 0.5, y - 0.5), 1, 1, **box))
             said = "–" if text is None else visible(text)
@@ -103,7 +104,8 @@ def training_curve(steps, losses, held, levels, norms, clip, sample):
     left, right = axes
     mean = "training texts: mean of 20 (grey: each)"
     _with_mean(left, *_by_step(losses), levels, mean)
-    lines(left, {"held-out texts": zip(*held)}, [(HELD, "o-")], ms=4, lw=1.5)
+    curve = {"held-out texts": array(held).T}
+    lines(left, curve, [(HELD, "o-")], ms=4, lw=1.5)
     add_legend(left, (0.3, 0.65), handlelength=0, labelcolor="linecolor")
     _with_mean(right, *_by_step(norms), {})
     mark_y(right, clip, color="black")
@@ -139,10 +141,12 @@ def overfitting(runs):
     """Draw runs: name to (losses, (step, held-out loss) each)."""
     fig, axes = panels(3.1, len(runs), sharey=True)
     looks = (LEARNED, "-"), (HELD, "o-", dict(ms=4))
-    for ax, (name, (losses, held)) in zip(axes, runs.items()):
+    for ax, (name, (losses, held)) in zip(axes, runs.items(), strict=True):
         series = {"training texts": _by_step(running_mean(losses))}
-        lines(ax, series | {"held-out texts": tuple(zip(*held))}, looks)
-        finish(ax, name, "step", legend=ax is axes[-1] and "best")
+        series["held-out texts"] = array(held).T
+        lines(ax, series, looks)
+        finish(ax, name, "step")
+    add_legend(axes[-1])
     axes[0].set(ylabel=LOSS, ylim=(0, None))
     return fig
 
@@ -189,7 +193,7 @@ def distillation(teacher_loss):
         (left, teacher, "steps"),
         (right, short, "minutes"),
     ):
-        for target, runs in zip(TARGETS, (labels, taught)):
+        for target, runs in zip(TARGETS, (labels, taught), strict=True):
             style = dict(color=COLOURS[TARGETS[target]], lw=1.2, ms=3)
             for run in runs:
                 ys = run["held_out"]  # measured at even distances
@@ -223,14 +227,16 @@ def most_kept(run, model) -> int:
     def free(place, size):
         nonlocal now
         users[place] -= 1
-        now -= 0 if users[place] else size
+        if not users[place]:
+            now -= size
 
     def pack(tensor):
         nonlocal now, most
         storage = tensor.untyped_storage()
         place, kept = storage.data_ptr(), Kept(tensor)
         if place not in weights:
-            now += 0 if users[place] else storage.nbytes()
+            if not users[place]:
+                now += storage.nbytes()
             users[place] += 1
             most = max(most, now)
             weakref.finalize(kept, free, place, storage.nbytes())
@@ -338,7 +344,7 @@ def check_2(backward_in_parts):
     g, (V, more) = draws(3), vary((50, 0), (40, 2), (60, 1), (45, 3))
     model, counts = Small(V, g), [30, 9, 0, 22]
     parts, sums, slopes = [], [], []
-    for B, n in zip((4, 3, 2, 3), counts):
+    for B, n in zip((4, 3, 2, 3), counts, strict=True):
         shape = B, 12 + more
         tokens, y = torch.randint(V, (2, *shape), generator=g)
         y.view(-1)[torch.randperm(y.numel(), generator=g)[n:]] = NONE
@@ -349,21 +355,21 @@ def check_2(backward_in_parts):
         loss.backward()
         sums.append(loss.item())
         slopes.append(model.slopes())
+    found = []
+
+    def keep(*some):
+        model.zero_grad()
+        some = [parts[i] for i in some]
+
+        def run():
+            found.append(backward_in_parts(model, some))
+
+        return most_kept(run, model)
+
     for some in ([0, 1], [3, 2], [0, 1, 2, 3]):
         n = sum(counts[i] for i in some)
         positions = sum(parts[i][1].numel() for i in some)
         full = [i for i in some if counts[i]]
-        found = []
-
-        def keep(*some):
-            model.zero_grad()
-            some = [parts[i] for i in some]
-
-            def run():
-                found.append(backward_in_parts(model, some))
-
-            return most_kept(run, model)
-
         alone = max(keep(i) for i in full)
         kept = keep(*some)
         for each, what in ((sums, None), (slopes, "the gradient")):

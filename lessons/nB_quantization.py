@@ -61,7 +61,7 @@ def values_of(codes):
     """Draw each code's values as dashes, from -1 to 1; the first on top."""
     _, ax = canvas(0.9 + 0.32 * len(codes))
     heights = range(len(codes))[::-1]
-    for y, code in zip(heights, codes.values()):
+    for y, code in zip(heights, codes.values(), strict=True):
         style = dict(color=COLOURS["query"], lw=1 if len(code) > 99 else 2)
         ax.vlines(array(code), y - 0.3, y + 0.3, **style)
     ax.set_yticks(heights, list(codes))
@@ -82,10 +82,10 @@ def loss_by_bits(points):
     them.
     """
     _, ax = canvas(4.6)
-    looks, places = zip(("plain", "query", "key"), "osD"), {}
-    named_at, bars = set(), []
-    for (how, named), (tone, mark) in zip(points.items(), looks):
-        bits, losses, errors = zip(*named.values())
+    looks = [("plain", "o"), ("query", "s"), ("key", "D")][: len(points)]
+    places, named_at, bars = {}, set(), []
+    for (how, named), (tone, mark) in zip(points.items(), looks, strict=True):
+        bits, losses, errors = zip(*named.values(), strict=True)
         style = dict(fmt=mark, color=COLOURS[tone], capsize=3, label=how)
         if mark == "D":  # hollow: it covers no other mark
             style |= dict(mfc="none", ms=8, mew=1.5)
@@ -220,7 +220,8 @@ def check_2(answer):
     right = [nearest(p) for p in bits]
     beyond = [(p & 0x7FFFFFFF) > 0x7F7F0000 for p in bits]
     infinite = [p >> 16 & 0x8000 | 0x7F80 for p in bits]
-    early = [i if b else r for i, b, r in zip(infinite, beyond, right)]
+    columns = zip(infinite, beyond, right, strict=True)
+    early = [i if b else r for i, b, r in columns]
     mistakes = [
         ("the bits are cut off, not rounded", [p >> 16 for p in bits]),
         ("less than half a step beyond the largest: expected the largest",
@@ -229,7 +230,7 @@ def check_2(answer):
         ("all ties go down: expected even", [p + 32767 >> 16 for p in bits]),
         ("these are 32 bits: return the upper 16", [r << 16 for r in right]),
         ("the mantissa must carry into the exponent",
-         [p >> 23 << 7 | r & 127 for p, r in zip(bits, right)]),
+         [p >> 23 << 7 | r & 127 for p, r in zip(bits, right, strict=True)]),
     ]  # fmt: skip
     agree([answer(p) for p in bits], right, mistakes, tolerance=0)
 

@@ -2,6 +2,7 @@
 
 import json
 from functools import lru_cache
+from operator import add
 
 import ipywidgets as ipw
 import torch
@@ -45,7 +46,7 @@ def loads_over_training(runs, steps):
     """Draw experts' shares of the choices: name to a run of (S, E)."""
     fig, axes = panels(2.6, len(runs), sharex=True, sharey=True)
     fig.subject = "Each expert's share of the choices, by step of training"
-    for ax, (name, loads) in zip(axes, runs.items()):
+    for ax, (name, loads) in zip(axes, runs.items(), strict=True):
         loads = array(loads).T  # (E, S)
         tones = expert_colours(range(len(loads)))
         ax.stackplot(steps, loads, colors=tones, lw=0)
@@ -53,7 +54,7 @@ def loads_over_training(runs, steps):
         limits = dict(xlim=(steps[0], steps[-1]), ylim=(0, 1))
         finish(ax, name, "step of training", y, **limits)
     style = dict(title="expert", reverse=True, ncols=1)
-    named = dict(zip("01234567", tones))
+    named = {str(expert): tone for expert, tone in enumerate(tones)}
     return figure_legend(fig, "outside right center", named, **style)
 
 
@@ -109,7 +110,7 @@ def exchanged(tables):
     """Draw bytes from n devices to n devices, in kB: name to (n, n)."""
     fig, axes = panels(2.9, len(tables), sharey=True)
     limit = max(float(values.max()) for values in tables.values()) / 1e3
-    for ax, (name, values) in zip(axes, tables.items()):
+    for ax, (name, values) in zip(axes, tables.items(), strict=True):
         values = array(values) / 1e3
         image = heatmap(ax, values, limit=limit)
         texts = [[f"{value:.0f}" for value in row] for row in values]
@@ -185,7 +186,7 @@ def check_1(expert_sizes):
                                 + router * E * D) for n in (E, k)]  # fmt: skip
 
     more = vary((0,) * 6, (6, 20, 1, 4, 1, 0), (2, 9, 4, 3, 2, 1))
-    cases = [tuple(map(sum, zip(c, more))) for c in CASES]
+    cases = [tuple(map(add, c, more)) for c in CASES]
     right = [sizes(*c) for c in cases]
     agree([expert_sizes(*c) for c in cases], right, [
         ("you left out the router", [sizes(*c, router=0) for c in cases]),

@@ -1,6 +1,7 @@
 """Pictures, widgets and checks of notebook D."""
 
 import math
+from operator import add
 
 import ipywidgets as ipw
 import torch
@@ -65,9 +66,9 @@ def losses_along(parts, marks, height=3.4):
     marks: (position, text) of lines, for all panels or by a panel's title.
     """
     fig, axes = panels(height, len(parts), sharey=True)
-    for ax, series in zip(axes, parts.values()):
+    for ax, series in zip(axes, parts.values(), strict=True):
         _ways(ax, series)  # all of them before the shared limits are set
-    for ax, (name, series) in zip(axes, parts.items()):
+    for ax, (name, series) in zip(axes, parts.items(), strict=True):
         right = max(float(xs[-1]) for xs, _ in series.values())
         for x, text in marks[name] if isinstance(marks, dict) else marks:
             mark_x(ax, x, text, end=x > 0.9 * right, size=8)
@@ -134,7 +135,7 @@ def _before_and_after(ax, before, after, name=""):
 def needle_maps(parts, depths, lengths, trials, trained):
     """Draw counts of right answers: title to (depths, lengths)."""
     fig, axes = panels(3.4, len(parts), sharey=True)
-    for ax, (title, counts) in zip(axes, parts.items()):
+    for ax, (title, counts) in zip(axes, parts.items(), strict=True):
         counts = array(counts)
         heatmap(ax, counts, limit=trials)
         cell_texts(ax, counts.astype(int), counts > 0.55 * trials)
@@ -153,14 +154,14 @@ def needle_maps(parts, depths, lengths, trials, trained):
 
 
 def stretched(before, after, along, marks, over):
-    """Draw hd/2 wavelengths, and losses; `marks` are ascending."""
+    """Draw hd/2 wavelengths, and losses; two `marks` are ascending."""
     margins = 0.08, 0.25, 0.985, 0.88, 0.2
     fig, axes = panels(3.7, 2, margins=margins, width_ratios=[1, 1.25])
     left, right = axes
     _before_and_after(left, before, after)
     _ways(right, along)
     end = max(float(xs[-1]) for xs, _ in along.values())
-    for (text, value), dy in zip(marks, (-2, 2)):
+    for (text, value), dy in zip(marks, (-2, 2), strict=True):
         mark_y(left, value, text, end=True, dy=dy, size=8)
         if value <= end:
             mark_x(right, value, text, size=8)
@@ -211,7 +212,7 @@ def check_1(interpolated):
     """Two longer texts, then a shorter one."""
     more = vary((0,) * 4, (4, 3, 50.0, 1), (8, 1, 900.0, 2))
     for case in ((8, 12, 100.0, 4), (16, 40, 5e5, 16), (8, 5, 100.0, 8)):
-        case = hd, n, theta, original = [*map(sum, zip(case, more))]
+        case = hd, n, theta, original = [*map(add, case, more)]
         at, freqs, s = torch.arange(n), frequencies(hd, theta), n / original
         at, s = at.double(), max(s, 1)
         kinds = {

@@ -22,8 +22,10 @@ MATRICES += [f"feed_forward.w{i}" for i in (1, 3, 2)]
 def memory_by_devices(sizes, weights, caches):
     """Draw bytes on a device; weights, caches: model to bytes by size."""
     fig, ax = canvas(4.2)
-    for tone, name in zip(TONES, weights):
-        with_cache = [a + b for a, b in zip(weights[name], caches[name])]
+    for i, name in enumerate(weights):
+        tone = TONES[i]
+        pairs = zip(weights[name], caches[name], strict=True)
+        with_cache = [a + b for a, b in pairs]
         series = {name: weights[name], f"{name} and cache": with_cache}
         looks = [(tone, "o-"), (tone, "o:", dict(mfc="white"))]
         charts.lines(ax, series, looks, sizes, ms=4, lw=1.5)
@@ -112,8 +114,8 @@ def check_1(partial_result):
     what = "with other numbers in process 0's columns, process 1's result"
     agree(partial_result(other, W, b, 1, 2), parts[1], what=what)
     for n, parts in every.items():
-        pairs = zip(h.chunk(n, 1), W.chunk(n, 1))
-        for r, (part, (x, w)) in enumerate(zip(parts, pairs)):
+        pairs = zip(h.chunk(n, 1), W.chunk(n, 1), strict=True)
+        for r, (part, (x, w)) in enumerate(zip(parts, pairs, strict=True)):
             rest = as_tensor(part) - x @ w.T  # its share of b, in each row
             if not close(rest, rest[:1].expand_as(rest), 1e-4):
                 what = f"process {r} of {n} must return its columns' product"

@@ -20,7 +20,7 @@ def head_maps(tables, label, least=None):
     least: the smallest number that is written into its cell; None: none is.
     """
     fig, axes = panels(3.0, len(tables), sharey=True)
-    for ax, (name, values) in zip(axes, tables.items()):
+    for ax, (name, values) in zip(axes, tables.items(), strict=True):
         image = charts.heatmap(ax, values, limit=1.0)
         ax.invert_yaxis()  # layer 0 at the bottom
         charts.finish(ax, name, "head", "layer" if ax is axes[0] else "")
@@ -29,8 +29,9 @@ def head_maps(tables, label, least=None):
                 [f"{x:.2f}" if x >= least else "" for x in v] for v in values
             ]
             charts.cell_texts(ax, texts, values > 0.55, 7)
-        for axis, count in zip((ax.yaxis, ax.xaxis), values.shape):
-            axis.set_ticks(spaced(count, 8))
+        n_layers, n_heads = values.shape
+        ax.set_yticks(spaced(n_layers, 8))
+        ax.set_xticks(spaced(n_heads, 8))
     fig.colorbar(image, ax=axes, label=label, pad=0.02)
     return fig
 
@@ -38,7 +39,7 @@ def head_maps(tables, label, least=None):
 def patch_maps(tables, labels, blocks):
     """Draw how far each patch moved the answer: title to (blocks, T)."""
     fig, axes = panels(1.4 + 0.28 * len(blocks), len(tables), sharey=True)
-    for ax, (name, values) in zip(axes, tables.items()):
+    for ax, (name, values) in zip(axes, tables.items(), strict=True):
         image = charts.heatmap(ax, values, (), labels, limit=1.0)
         ax.invert_yaxis()
         ax.set_yticks(range(len(blocks)), blocks)
@@ -53,7 +54,7 @@ def patch_maps(tables, labels, blocks):
 def stream_parts(sums):
     """Draw what 2L + 1 parts give to each sum: (title, label) to parts."""
     fig, axes = panels(3.1, len(sums))
-    for ax, ((name, label), parts) in zip(axes, sums.items()):
+    for ax, ((name, label), parts) in zip(axes, sums.items(), strict=True):
         first, *rest = array(parts)
         kinds = {"attention": rest[::2], "feed-forward": rest[1::2]}
         charts.grouped_bars(ax, kinds, list(kinds))
@@ -62,7 +63,7 @@ def stream_parts(sums):
         ax.set_xticks([-1.5, *ticks], ["emb.", *ticks])
         ax.axhline(0, color=COLOURS["other"], lw=0.8)
         charts.finish(ax, name, "layer", label)
-    low, high = zip(*(ax.get_ylim() for ax in axes))
+    low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
     for ax in axes:  # one scale for all
         ax.set_ylim(min(low), max(high))
     return charts.figure_legend(fig, "outside lower center")
@@ -90,7 +91,9 @@ def neuron_on_text(labels, activation, gate, name, top=5):
     tones = [COLOURS["feed-forward" if g > 0 else "other"] for g in gate]
     ax.vlines(range(T), 0, activation, colors=tones, lw=440 / T)
     ax.axhline(0, color=COLOURS["other"], lw=0.8)
-    size = 8 if T <= 60 else 7 if T <= 90 else 5
+    size = 8 if T <= 60 else 7
+    if T > 90:
+        size = 5
     style = dict(rotation=90, va="top", transform=ax.get_xaxis_transform())
     for t, word in enumerate(names):
         charts.write(ax, t, -0.03, word, size, **style)

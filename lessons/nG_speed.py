@@ -30,11 +30,12 @@ def roofline(counts, measured, memory, arithmetic):
     fig, ax = canvas(3.6)
     crossing = counts[0] * arithmetic / memory[0]  # tokens
     roof = [min(line, arithmetic) for line in memory]
-    corner = sorted([*zip(counts, roof), (crossing, arithmetic)])
+    corner = sorted([*zip(counts, roof, strict=True), (crossing, arithmetic)])
     limits = {"limit of the memory": memory}
     limits["limit of the arithmetic"] = [arithmetic] * len(counts)
     wide = dict(lw=7, alpha=0.6)
-    charts.lines(ax, {"the roof": zip(*corner)}, [("other", "-", wide)])
+    shape = {"the roof": zip(*corner, strict=True)}
+    charts.lines(ax, shape, [("other", "-", wide)])
     looks = ("residual", "-"), ("token", "--"), ("plain", "o-", dict(lw=1))
     charts.lines(ax, limits | {"measured": measured}, looks, counts)
     text = f"both limits, at {crossing:.1f} tokens"
@@ -75,11 +76,13 @@ def bound(llama):
         style = dict(options=options, value=value, description=text)
         return ipw.SelectionSlider(**style)
 
-    names = "bytes per weight", "GB/s of the memory", "texts", "positions each"
-    chosen = zip((SIZES.items(), SPEEDS, TEXTS, CONTEXTS), (2, 100, 8, 4096))
-    controls = [choose(*each, n) for each, n in zip(chosen, names)]
-    keys = "size", "bandwidth", "batch", "context"
-    return Play(draw, **dict(zip(keys, controls)))
+    return Play(
+        draw,
+        size=choose(SIZES.items(), 2, "bytes per weight"),
+        bandwidth=choose(SPEEDS, 100, "GB/s of the memory"),
+        batch=choose(TEXTS, 8, "texts"),
+        context=choose(CONTEXTS, 4096, "positions each"),
+    )
 
 
 # -- the checks of the exercises --

@@ -17,7 +17,8 @@ def rotated(pair, degrees, right: bool):
     """Return a rotated pair; not `right`: as document 000 prints it."""
     swapped = (-pair[1], pair[0]) if right else (-pair[0], pair[1])
     cos, sin = np.cos(np.radians(degrees)), np.sin(np.radians(degrees))
-    return np.array([a * cos + b * sin for a, b in zip(pair, swapped)])
+    pairs = zip(pair, swapped, strict=True)
+    return np.array([a * cos + b * sin for a, b in pairs])
 
 
 def last_pair(pair=(3.0, 4.0)) -> Play:
@@ -27,11 +28,12 @@ def last_pair(pair=(3.0, 4.0)) -> Play:
 
     def draw(degrees):
         fig, (plane, curve) = panels(3.4, 2, width_ratios=[1, 1.4])
-        plane.plot(*zip((0, 0), pair), color=COLOURS["other"], lw=2)
+        x, y = pair
+        plane.plot((0, x), (0, y), color=COLOURS["other"], lw=2)
         for name, role, style, right in ways:
-            tip = rotated(pair, degrees, right)
+            x, y = tip = rotated(pair, degrees, right)
             look = [(role, style)]
-            lines(plane, {name: zip(*((0, 0), tip))}, look, marker="o")
+            lines(plane, {name: ((0, x), (0, y))}, look, marker="o")
             lengths = np.hypot(*rotated(pair, along, right))
             lines(curve, {name: lengths}, look, along)
             curve.plot(degrees, np.hypot(*tip), "o", color=COLOURS[role])
