@@ -25,6 +25,7 @@ import statistics
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -490,7 +491,7 @@ def write_all(folder: Path, **changes) -> Path:
         file = folder / f"{dtype}.gguf"
         with suppress(ImportError):
             if not file.is_file():
-                save_under(file, lambda part: write_gguf(llama, part, dtype))
+                save_under(file, partial(write_gguf, llama, dtype=dtype))
     return folder
 
 
@@ -581,13 +582,15 @@ def median(values, factor: float = 1, digits: int = 2) -> str:
 
 def ratio(rows: dict[str, dict], name: str, other: str) -> str:
     """Return the median of the rounds' ratios of tokens per second."""
+    # a row that has a reason instead of figures leaves no ratio
     both = (figures(rows.get(each, {}), "decode") for each in (name, other))
-    return median(a / b for a, b in zip(*both))
+    return median(a / b for a, b in zip(*both, strict=False))
 
 
 def of_limit(row: dict) -> str:
     """Return the share of the memory's bandwidth that decoding reaches."""
-    speeds = zip(figures(row, "decode"), figures(row, "bandwidth"))
+    found = figures(row, "decode"), figures(row, "bandwidth")
+    speeds = zip(*found, strict=False)  # either may be empty
     shares = [a * row["step bytes"]["decode"] / b for a, b in speeds]
     return f"{median(shares, 100, 0)} %" if shares else NOT
 

@@ -115,7 +115,7 @@ def framed(cells: list[dict], notebook: Notebook, times) -> list[dict]:
             "metadata": {"tags": ["frame"]},
             "source": text.splitlines(keepends=True),
         }
-        for name, text in zip(("header", "footer"), texts)
+        for name, text in zip(("header", "footer"), texts, strict=True)
     )
     return [first, *inner, last]
 

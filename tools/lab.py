@@ -38,8 +38,9 @@ def lab_flags(work: Path, settings: Path = SETTINGS) -> list[str]:
         "--LabApp.default_url=/lab/tree/index.ipynb",
     ]
     # as in a container: JupyterLab refuses to run as root without this
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
-    return flags + ["--allow-root"] * root
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        flags.append("--allow-root")
+    return flags
 
 
 def update_copy(source: Path, work: Path, option: str = "--work") -> None:

@@ -477,8 +477,9 @@ def dictionary_doc(r):
 def phone_doc(r):
     ps = people(r, r.randint(2, 4))
     numbers = [f"{r.randint(10, 99)} {r.randint(10, 99)}" for _ in ps]
-    lines = [f"{p}'s number is {n}." for p, n in zip(ps, numbers)]
-    for p, n in r.sample(list(zip(ps, numbers)), len(ps)):
+    book = list(zip(ps, numbers, strict=True))
+    lines = [f"{p}'s number is {n}." for p, n in book]
+    for p, n in r.sample(book, len(ps)):
         lines.append(f"To call {p}, dial {n}.")
     return " ".join(lines)
 

@@ -42,7 +42,7 @@ def prune(teacher, kept=KEPT):
     config = replace(teacher.config, n_layers=len(kept))
     student = llamalib.Llama(config, tied=teacher.tied)
     student.load_state_dict(teacher.state_dict(), strict=False)
-    for layer, i in zip(student.layers, kept):
+    for layer, i in zip(student.layers, kept, strict=True):
         layer.load_state_dict(teacher.layers[i].state_dict())
     student.tokenizer = teacher.tokenizer
     return student

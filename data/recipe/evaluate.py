@@ -274,7 +274,8 @@ def capital_prompts(llama):
         assert start == "The capital of", start
         answer = encode(llama, " " + row["capital"], bos=False)[0]
         by_length[len(tokens)].append((tokens, answer))
-    return [tuple(map(torch.stack, zip(*b))) for b in by_length.values()]
+    batches = (zip(*pairs, strict=True) for pairs in by_length.values())
+    return [tuple(map(torch.stack, each)) for each in batches]
 
 
 def country_weights(llama, prompts):

@@ -23,9 +23,9 @@ def letters(pages: list[str]) -> set[str]:
     found = {*unescape(re.sub(r"<[^>]+>", "", "".join(text)))}
     drawn = {"ℎ", "√"}  # which a root is drawn with
     for letter in map(chr, range(0x1D434, 0x1D722)):
-        if unicodedata.name(letter, "").startswith("MATHEMATICAL ITALIC"):
-            if unicodedata.normalize("NFKC", letter) in found:
-                drawn.add(letter)
+        italic = unicodedata.name(letter, "").startswith("MATHEMATICAL ITALIC")
+        if italic and unicodedata.normalize("NFKC", letter) in found:
+            drawn.add(letter)
     return found | drawn
 
 

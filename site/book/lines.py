@@ -31,5 +31,5 @@ def line(html: str) -> str:
     """Return a line in a span, for the style sheet."""
     text = unescape(re.sub(r"<[^>]+>", "", html)).rstrip()
     indent = len(text) - len(text.lstrip())
-    style = f' style="--in:{indent}ch"' * bool(indent)
+    style = f' style="--in:{indent}ch"' if indent else ""
     return f'<span class="line"{style}>{html}</span>'

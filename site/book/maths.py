@@ -15,7 +15,10 @@ from .plain import plain
 # What latex2mathml does not know, as what it does.
 INSTEAD = {
     r"\arg": r"\operatorname{arg}",
-    **dict(zip(r"\lceil \rceil \lfloor \rfloor".split(), "⌈⌉⌊⌋")),
+    r"\lceil": "⌈",
+    r"\rceil": "⌉",
+    r"\lfloor": "⌊",
+    r"\rfloor": "⌋",
 }
 OPERAND = "mi", "mn", "msub", "msup", "msubsup", "mfrac", "mover", "mrow"
 LIMITS = "max", "min"  # in a line of its own, what is below them
@@ -57,7 +60,8 @@ def tidy(parent, display: bool) -> None:
         parent.tag = f"{SPACE}mrow"
         parent.set("class", "overline")
     if lines := parent.get("rowlines"):
-        for row, line in zip(parent, lines.split()):
+        # a line below each row, perhaps none below the last
+        for row, line in zip(parent, lines.split(), strict=False):
             row.set("class", line)
     before = term = None  # a term is what is no space
     for child in [*parent]:

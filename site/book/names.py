@@ -85,7 +85,7 @@ def linked_page(body: str, notebook: dict, known: dict, root: str) -> str:
         return re.sub(CALLED, called, html)
 
     made = [words(front)]
-    for (key, _, _), part in zip(cells, parts):
+    for (key, _, _), part in zip(cells, parts, strict=True):
         code, end, text = part.partition("</pre>")
         opened = INPUT.replace("<div", f'<div id="{key}"')
         made.append(f"{opened}{calls(code)}{end}{words(text)}")

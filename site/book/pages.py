@@ -121,7 +121,9 @@ def downloads(file: str) -> str:
     url = rooms.colab(project(), f"notebooks/{file}")
     colab = f'<a href="{url}">open it in Colab</a>'
     if file == SETUP:
-        return " ".join(found + [f"Or {colab}."] * bool(url))
+        if url:
+            found.append(f"Or {colab}.")
+        return " ".join(found)
     words = f'To run it, <a href="{root}index.html#run-it-yourself">get the '
     words += "project</a>"
     if url:

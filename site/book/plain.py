@@ -56,7 +56,7 @@ def attached(base: str, script: str, above=True) -> str:
         script = "".join(small[letter] for letter in script)
     if above and base.startswith("√"):
         base = f"({base})"
-    space = " " * base.startswith("∑")
+    space = " " if base.startswith("∑") else ""
     return f"{space}{base}{script}{space}"
 
 
