@@ -5,6 +5,7 @@ The tests and the benchmarks compare with what other libraries make of them.
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def write_shards(source, folder, n: int) -> Path:
     for file, part in zip(files, shards_of(weights(llama), n)):
         if llama.tied:  # once in the file
             part["output.weight"] = part["tok_embeddings.weight"]
-        save_under(file, lambda where: torch.save(part, where))
+        save_under(file, partial(torch.save, part))
     return folder
 
 

@@ -86,14 +86,15 @@ def driver(tmp_path):
 
 def click_menu(driver, menu, entry):
     """Click a menu at the top, then its entry."""
-    for selector, text in (
-        (".lm-MenuBar-itemLabel", menu),
-        (".lm-Menu-itemLabel", entry),
-    ):
+
+    def click(selector, text):
         wait_for(
             f"the menu entry {text}",
             lambda: [e for e in elements(driver, selector) if e.text == text],
         )[0].click()
+
+    click(".lm-MenuBar-itemLabel", menu)
+    click(".lm-Menu-itemLabel", entry)
 
 
 PICTURE = """

@@ -8,6 +8,8 @@ import math
 import os
 import pickle
 import re
+from functools import partial
+from operator import ne
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -254,7 +256,7 @@ def test_003_with_its_changes_is_our_model(pocket, pocket_folder):
         left_out = dict(change=lambda n: True, imports=others)
         assert run_003(*given, **left_out)[0] == "NameError"
     for left, (_, change, _, without) in enumerate(changes):
-        found, names = run_003(*given, change=lambda n: n != left)
+        found, names = run_003(*given, change=partial(ne, left))
         if "map_location" in change:
             assert found == words or torch.cuda.is_available()
         else:
@@ -278,7 +280,7 @@ def test_in_float32_003_differs_by_rounding(
     )
     given = pocket_folder, pocket.tokenizer.bos_id, "float32"
     for left_out, low, high in ((None, 0, 2e-6), (8, 2e-5, 1e-2)):
-        words, names = run_003(*given, change=lambda n: n != left_out)
+        words, names = run_003(*given, change=partial(ne, left_out))
         ours = pocket(names["tokens"].cpu())[-1]
         gap = (names["logits"].cpu() - ours).abs().max() / ours.abs().max()
         assert words == "prints ' Paris'" and low <= gap < high

@@ -60,9 +60,9 @@ def bound(node):
     place = node
     while isinstance(place, (ast.Attribute, ast.Subscript)):
         place = place.value
-    if isinstance(getattr(node, "ctx", None), ast.Store):
-        if isinstance(place, ast.Name):
-            yield place.id
+    is_stored = isinstance(getattr(node, "ctx", None), ast.Store)
+    if is_stored and isinstance(place, ast.Name):
+        yield place.id
     if not isinstance(node, (ast.Lambda, ast.ListComp, ast.GeneratorExp)):
         for each in ast.iter_child_nodes(node):
             yield from bound(each)
@@ -115,9 +115,9 @@ def namespace(stem):
     names = {"__name__": "__main__", "display": lambda *_: None}
     for source in needed(PATHS[stem]):
         # what needs a cell that is left out, such as a long one
-        with contextlib.redirect_stdout(io.StringIO()):
-            with contextlib.suppress(Exception):
-                exec(source, names)
+        unseen = contextlib.redirect_stdout(io.StringIO())
+        with unseen, contextlib.suppress(Exception):
+            exec(source, names)
     return names
 
 

@@ -399,7 +399,7 @@ def check_logits(tables, x, t):
 def check_sample(tables, x, t):
     probs = next_token_probs(x.seen["logits"][t], 1.3, 8, 0.95)
     *rows, others = tables[0]
-    kept = sorted((number(r[2]) for r in rows if r[2] != "cut off"))
+    kept = sorted(number(r[2]) for r in rows if r[2] != "cut off")
     expected = probs[probs > 0].sort().values
     assert len(kept) == len(expected)
     for shown, p in zip(kept, expected, strict=True):

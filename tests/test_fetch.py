@@ -164,7 +164,9 @@ def test_a_disk_that_refuses(url, tmp_path, monkeypatch, code):
 def test_the_command(tmp_path, monkeypatch, capsys):
     """It says what to set, if a notebook does not find the folder."""
     for folder in (tmp_path, ROOT / REAL):
-        monkeypatch.setattr("llamalib.__main__.fetch", lambda model: folder)
+        monkeypatch.setattr(
+            "llamalib.__main__.fetch", lambda model, folder=folder: folder
+        )
         assert main(["fetch", REPO]) == 0
         asks = f"set LLAMA_DIR to {folder}" in capsys.readouterr().out
         assert asks == (folder == tmp_path)

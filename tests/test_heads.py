@@ -120,7 +120,9 @@ def test_a_patch_of_heads_changes_their_columns_at_the_end(runs, zero):
     assert found[:, 2].tolist() == pytest.approx([0, 0], abs=1e-5)
     for i, heads in enumerate(groups[:2]):
         wo, kept = llama.layers[heads[0][0]].attention.wo, []
-        hook = wo.register_forward_pre_hook(lambda _, args: kept.append(args))
+        hook = wo.register_forward_pre_hook(
+            lambda _, args, kept=kept: kept.append(args)
+        )
         llama(donor)
         hook.remove()
         given = 0 * kept[0][0] if zero else kept[0][0]
