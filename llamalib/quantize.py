@@ -20,6 +20,7 @@ __all__ = [
     "unpack_nibbles",
     "GROUP",
     "FEW",
+    "PART",
     "QuantizedLinear",
     "QuantizedEmbedding",
     "quantize_model",
@@ -72,7 +73,8 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
 
 
 GROUP = 32  # numbers that share a scale, in 4 bits
-FEW = 16  # rows of x: for more, the weights are converted first
+FEW = {8: 16, 4: 96}  # rows of x, by bits: for more, weights are converted
+PART = 1024  # rows of the weights that a CPU converts at a time
 
 
 class QuantizedLinear(nn.Module):
@@ -102,27 +104,38 @@ class QuantizedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # (..., K) -> (..., M)
         rows = x.reshape(-1, self.in_features)  # (n, K)
+        M = self.out_features
         if self.has_kernel(rows):
             out = self.kernel(rows)
-        elif self.bits == 8:  # the scales come last
-            out = F.linear(rows, self.numbers.type_as(x)) * self.scale
+        elif rows.device.type == "cpu" and not torch.compiler.is_compiling():
+            # a part stays in the processor's cache, a whole matrix does not
+            parts = [slice(m, m + PART) for m in range(0, M, PART)]
+            out = torch.cat([self.product(rows, part) for part in parts], -1)
         else:
-            out = F.linear(rows, self.dequantize())
-        return out.view(*x.shape[:-1], self.out_features)
+            out = self.product(rows)
+        return out.view(*x.shape[:-1], M)
 
-    def dequantize(self) -> Tensor:
-        """Return the weights as floats, (M, K)."""
+    def product(self, rows: Tensor, part: slice = slice(None)) -> Tensor:
+        """Convert the weights, or some of their rows, and multiply."""
+        if self.bits == 8:  # the scales come last
+            numbers = self.numbers[part].type_as(rows)
+            return F.linear(rows, numbers) * self.scale[part]
+        return F.linear(rows, self.dequantize(part))
+
+    def dequantize(self, part: slice = slice(None)) -> Tensor:
+        """Return the weights as floats, (M, K), or some of their rows."""
+        numbers, scale = self.numbers[part], self.scale[part]
         if self.bits == 8:
-            return self.numbers * self.scale[:, None]
-        groups = unpack_nibbles(self.numbers).unflatten(-1, (-1, GROUP))
-        return (groups * self.scale[..., None]).flatten(-2)
+            return numbers * scale[:, None]
+        groups = unpack_nibbles(numbers).unflatten(-1, (-1, GROUP))
+        return (groups * scale[..., None]).flatten(-2)
 
     def has_kernel(self, rows: Tensor) -> bool:
         """Return whether PyTorch has a fast kernel for this product."""
         fits = self.out_features % 16 == 0 and self.in_features % 32 == 0
         learns = rows.requires_grad and torch.is_grad_enabled()
         is_bfloat16 = rows.dtype == self.scale.dtype == torch.bfloat16
-        few = rows.device.type == "cpu" and 0 < len(rows) <= FEW
+        few = rows.device.type == "cpu" and 0 < len(rows) <= FEW[self.bits]
         return few and is_bfloat16 and fits and not learns
 
     def kernel(self, rows: Tensor) -> Tensor:

@@ -11,6 +11,8 @@ from lessons.bandwidth import bytes_per_step
 from lessons.texts import STORY, held_out_texts
 from llamalib.load import describe
 from llamalib.quantize import (
+    FEW,
+    PART,
     QuantizedEmbedding,
     QuantizedLinear,
     pack_nibbles,
@@ -21,6 +23,7 @@ from llamalib.quantize import (
 )
 from tests.helpers import random_llama, small_config, write_checkpoint
 from tests.taught import taught
+from tests.test_gqa import Sizes
 
 dequantize_rows, dequantize_groups = taught(
     "B_quantization", "dequantize_rows", "dequantize_groups"
@@ -248,10 +251,21 @@ class TestLinear:
 def test_the_kernel_is_taken_for_few_rows(bits):
     """And only where no gradient is asked for: it has none."""
     layer = QuantizedLinear(some(320, 128, dtype=torch.bfloat16), bits)
-    x = some(17, 128, dtype=torch.bfloat16)
-    taken = [layer.has_kernel(x[:n]) for n in (0, 1, 16, 17)]
+    few = FEW[bits]
+    x = some(few + 1, 128, dtype=torch.bfloat16)
+    taken = [layer.has_kernel(x[:n]) for n in (0, 1, few, few + 1)]
     assert taken == [False, True, True, False]
     assert not layer.has_kernel(x[:1].clone().requires_grad_())
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_large_matrix_is_converted_in_parts(bits):
+    layer = QuantizedLinear(some(2 * PART + 50, 64), bits)
+    x = some(3, 64, seed=1)
+    with Sizes() as sizes:
+        found = layer(x)
+    assert max(sizes.found) == PART * 64
+    assert torch.allclose(found, x @ layer.dequantize().T, atol=1e-4)
 
 
 @pytest.mark.parametrize("bits", [8, 4])
