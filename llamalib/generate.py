@@ -14,7 +14,7 @@ from .checks import check_generate
 from .model import Llama
 from .sampling import make_sampler
 
-CHUNK = 512  # maximum tokens per pass; limits the mask to (512, S)
+CHUNK = 1024  # maximum tokens per pass; limits the mask to (1024, S)
 
 
 def prefill(
