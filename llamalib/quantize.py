@@ -7,6 +7,8 @@ dimensions. In code, `F` is torch.nn.functional. A matrix (out, in) maps x to
 x @ w.T.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -88,6 +90,9 @@ class QuantizedLinear(nn.Module):
     Whoever changes them in place must set `packed`, a copy, to None.
     """
 
+    packed: Any  # for PyTorch's 4-bit kernel: a tensor, or None
+    scales: Any
+
     def __init__(self, weight: Tensor, bits: int = 8):
         super().__init__()
         self.out_features, self.in_features = weight.shape
@@ -99,7 +104,7 @@ class QuantizedLinear(nn.Module):
         numbers = numbers if self.bits == 8 else pack_nibbles(numbers)
         self.numbers = nn.Parameter(numbers, requires_grad=False)
         self.scale = nn.Parameter(scale, requires_grad=False)
-        for name in ("packed", "scales"):  # for PyTorch's 4-bit kernel
+        for name in ("packed", "scales"):
             self.register_buffer(name, None, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:  # (..., K) -> (..., M)
@@ -191,9 +196,10 @@ def quantize_model(llama: Llama, kind: str) -> Llama:
     tied, embedding = llama.tied, llama.tok_embeddings.weight
     for name in names:
         bits = 4 if kind == "int4" and name != "output" else 8
-        linear = QuantizedLinear(llama.get_submodule(name).weight, bits)
+        linear = QuantizedLinear(llama.get_parameter(f"{name}.weight"), bits)
         parent, _, own_name = name.rpartition(".")
         setattr(llama.get_submodule(parent), own_name, linear)
-    rows = llama.output if tied else QuantizedLinear(embedding)
-    llama.tok_embeddings = QuantizedEmbedding(rows)
+    # the last one was the output's
+    rows = linear if tied else QuantizedLinear(embedding)
+    llama.add_module("tok_embeddings", QuantizedEmbedding(rows))
     return llama

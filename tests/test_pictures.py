@@ -1,6 +1,7 @@
 """All pictures: their fingerprints, texts, the map, colours, and Play."""
 
 import base64
+import builtins
 import io
 import re
 import warnings
@@ -204,8 +205,15 @@ def image_of(page):
     return Image.open(io.BytesIO(base64.b64decode(encoded)))
 
 
-def test_a_picture_has_words_twice_the_pixels_and_few_colours():
-    get_ipython()  # which displays it
+@pytest.fixture
+def shell():
+    """Start IPython, which displays pictures, and takes `exit` away."""
+    kept = vars(builtins).copy()
+    yield get_ipython()
+    vars(builtins).update(kept)
+
+
+def test_a_picture_has_words_twice_the_pixels_and_few_colours(shell):
     fig, ax = theme.canvas(2)
     charts.lines(ax, {"a < b": [1, 2]}, [("query", "-")], [0, 1])
     charts.finish(ax, "Cost in $", "positions", "bytes", legend="right")

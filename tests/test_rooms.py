@@ -207,7 +207,8 @@ def test_the_address_is_written(tmp_path, monkeypatch):
     for address in (ADDRESS, ""):
         urls = f'[project.urls]\nRepository = "{address}"\n' * bool(address)
         (tmp_path / "pyproject.toml").write_text(f"[project]\n{urls}")
-        rooms.write_address()
+        for file, text in rooms.addressed().items():
+            file.write_text(text, encoding="utf-8")
         text = (tmp_path / "README.md").read_text()
         clone = f"`git clone {address or 'ADDRESS'} y`"
         assert text.startswith(f"{clone}\n{rooms.BEGIN}\n\n")
