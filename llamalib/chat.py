@@ -126,7 +126,7 @@ class Chat:
                 f"holds {S}: the message is left out; /new begins a new one"
             )
         kept = 0  # ids whose keys and values stay in the cache
-        for old, new in zip(self.ids, ids[:-1]):
+        for old, new in zip(self.ids, ids[:-1], strict=False):
             if old != new:
                 break
             kept += 1

@@ -235,7 +235,7 @@ def join(name: str, parts: list[Tensor], device, dtype) -> Tensor:
         shape[axis] = sum(sizes)
         # torch.cat would make one more copy, in the file's dtype
         whole = torch.empty(shape, device=device, dtype=dtype)
-        for target, part in zip(whole.split(sizes, axis), parts):
+        for target, part in zip(whole.split(sizes, axis), parts, strict=True):
             target.copy_(part)
         return whole
     except RuntimeError as error:

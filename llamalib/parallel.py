@@ -62,7 +62,9 @@ class Processes:
         own = F.pad(x, (0, max(sizes) - x.shape[-1])).contiguous()
         found = [torch.empty_like(own) for _ in sizes]
         dist.all_gather(found, own)
-        return torch.cat([x[..., :n] for x, n in zip(found, sizes)], dim=-1)
+        return torch.cat(
+            [x[..., :n] for x, n in zip(found, sizes, strict=True)], dim=-1
+        )
 
     def gather(self, fact) -> list:
         """Return what each process has, in the order of ranks, sent as JSON."""

@@ -100,7 +100,7 @@ class QuantizedLinear(nn.Module):
         quantize = quantize_rows if self.bits == 8 else quantize_groups
         # some rows at a time: they are float32 in between
         parts = [quantize(rows) for rows in weight.detach().split(4096)]
-        numbers, scale = map(torch.cat, zip(*parts))
+        numbers, scale = map(torch.cat, zip(*parts, strict=True))
         numbers = numbers if self.bits == 8 else pack_nibbles(numbers)
         self.numbers = nn.Parameter(numbers, requires_grad=False)
         self.scale = nn.Parameter(scale, requires_grad=False)
