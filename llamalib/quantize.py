@@ -76,7 +76,7 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
 
 GROUP = 32  # numbers that share a scale, in 4 bits
 FEW = {8: 16, 4: 96}  # rows of x, by bits: for more, weights are converted
-PART = 1024  # rows of the weights that a CPU converts at a time
+PART = {8: 4096, 4: 1024}  # rows of weights that a CPU converts at a time
 
 
 class QuantizedLinear(nn.Module):
@@ -113,8 +113,9 @@ class QuantizedLinear(nn.Module):
         if self.has_kernel(rows):
             out = self.kernel(rows)
         elif rows.device.type == "cpu" and not torch.compiler.is_compiling():
-            # a part stays in the processor's cache, a whole matrix does not
-            parts = [slice(m, m + PART) for m in range(0, M, PART)]
+            # floats of a whole matrix would need new memory in each call
+            n = PART[self.bits]
+            parts = [slice(m, m + n) for m in range(0, M, n)]
             out = torch.cat([self.product(rows, part) for part in parts], -1)
         else:
             out = self.product(rows)

@@ -260,11 +260,12 @@ def test_the_kernel_is_taken_for_few_rows(bits):
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_a_large_matrix_is_converted_in_parts(bits):
-    layer = QuantizedLinear(some(2 * PART + 50, 64), bits)
+    part = PART[bits]
+    layer = QuantizedLinear(some(2 * part + 50, 64), bits)
     x = some(3, 64, seed=1)
     with Sizes() as sizes:
         found = layer(x)
-    assert max(sizes.found) == PART * 64
+    assert max(sizes.found) == part * 64
     assert torch.allclose(found, x @ layer.dequantize().T, atol=1e-4)
 
 
