@@ -75,7 +75,7 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
 
 
 GROUP = 32  # numbers that share a scale, in 4 bits
-FEW = {8: 16, 4: 96}  # rows of x, by bits: for more, weights are converted
+FEW = {8: 20, 4: 112}  # rows of x, by bits: for more, weights are converted
 PART = {8: 4096, 4: 1024}  # rows of weights that a CPU converts at a time
 
 
