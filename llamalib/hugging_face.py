@@ -51,7 +51,7 @@ def read_checkpoint(folder: Path, check: bool = False) -> Checkpoint:
     tokenizer = read_tokenizer(folder, config.vocab_size)
     tensors, tied = read_tensors(folder, config)
 
-    def parts(name: str) -> list[Tensor]:
+    def parts(name: str, dtype) -> list[Tensor]:
         if name.endswith((".wq.weight", ".wk.weight")):
             return [to_meta_layout(tensors[name], config.head_dim)]
         return [tensors[name]]
@@ -389,17 +389,8 @@ class HuggingFaceTokenizer:
         eos: bool,
         allowed_special: Collection[str] = (),
     ) -> list[int]:
-        r"""Return the token ids of a text; see `Tokenizer.encode`.
-
-        Raises ValueError for a byte without a token: some vocabularies lack
-        rare bytes, and the library would leave them out.
-        """
-        check_text(s)
-        if self._missing and (lost := self._missing.intersection(s.encode())):
-            raise ValueError(
-                f"the tokenizer has no token for the byte 0x{min(lost):02X}, "
-                f"which is in {s!r:.80}"
-            )
+        """Return the token ids of a text; see `Tokenizer.encode`."""
+        check_text(s, self._missing)
         allowed = check_special(allowed_special, self.special_tokens)
         longest_first = sorted(allowed, key=len, reverse=True)
         names = "|".join(map(re.escape, longest_first)) or "(?!)"
@@ -451,9 +442,15 @@ class HuggingFaceTokenizer:
 
 
 def read_tokenizer_json(path) -> Tokenizer | HuggingFaceTokenizer:
-    """Return Llama 3's tokenizer, with its ranks, or any other model's."""
-    path = Path(path)
-    data = read_json(path)
+    """Return the tokenizer in a file; see `tokenizer_of`."""
+    return tokenizer_of(read_json(Path(path)), path)
+
+
+def tokenizer_of(data: dict, file) -> Tokenizer | HuggingFaceTokenizer:
+    """Return Llama 3's tokenizer, with its ranks, or any other model's.
+
+    data: in the form of tokenizer.json.  file: what to name in errors.
+    """
     try:
         found = llama3_ranks(data)
     except (KeyError, TypeError, AttributeError, ValueError):
@@ -463,7 +460,7 @@ def read_tokenizer_json(path) -> Tokenizer | HuggingFaceTokenizer:
     import tokenizers  # only if needed: the import takes a while
 
     try:
-        library = tokenizers.Tokenizer.from_file(str(path))
+        library = tokenizers.Tokenizer.from_str(json.dumps(data))
         if not library.get_vocab(with_added_tokens=True):
             raise ValueError("it has no tokens")
         tokenizer = HuggingFaceTokenizer(library, data)
@@ -472,7 +469,7 @@ def read_tokenizer_json(path) -> Tokenizer | HuggingFaceTokenizer:
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # PanicException is not an Exception
-        raise damaged(path, error) from None
+        raise damaged(file, error) from None
 
 
 def check_vocabulary(library, data: dict) -> None:

@@ -1,9 +1,10 @@
 r"""Open a model: find its folder, read it in its format, fill a Llama.
 
-A format has a module, a door: `meta`, `hugging_face`. It has `SETTINGS`, the
-name of the file with the settings; `read_config(folder)`, which returns a
-`ModelArgs`; and `read_checkpoint(folder, check)`, which returns a
-`tensors.Checkpoint`: config, tokenizer, and each tensor by Meta's name.
+A format has a module, a door: `meta`, `hugging_face`, `gguf`. It has
+`read_config(folder)`, which returns a `ModelArgs`; and
+`read_checkpoint(folder, check)`, which returns a `tensors.Checkpoint`: config,
+tokenizer, and each tensor by Meta's name. A folder of the first two has
+`SETTINGS`, the file with the settings; for `gguf` the folder is a file.
 
 `llamalib.load` is the function, not this module: write `from llamalib.load
 import …` for the other names.
@@ -22,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from . import hugging_face, meta
 from .checks import listing, require, require_file
 from .model import Llama, ModelArgs
-from .tensors import DTYPES, Checkpoint, shard_axis
+from .tensors import DTYPES, Checkpoint, check_numbers, shard_axis
 
 ROOT = Path(__file__).resolve().parents[1]  # the project's folder
 POCKET = Path("data", "pocket-llama")  # the checkpoint that ships
@@ -36,9 +37,9 @@ OTHER_WAYS: list[Callable[..., Llama | None]] = []
 def load(
     path=None, *, device=None, dtype=None, quantize=None, check=False
 ) -> Llama:
-    r"""Open a checkpoint folder as a model that is ready to run.
+    r"""Open a checkpoint as a model that is ready to run.
 
-    path: a folder; None: see `find_checkpoint`.
+    path: a folder or a GGUF file; None: see `find_checkpoint`.
     device: "cuda", "mps", "cpu"…; None: $LLAMA_DEVICE, or the first there is.
     dtype: torch.bfloat16, float16 or float32; None keeps the file's dtype,
     or float16 if the GPU lacks bfloat16. See `choose_dtype`.
@@ -72,7 +73,7 @@ def build(checkpoint: Checkpoint, device, dtype, quantize) -> Llama:
     llama = empty_llama(checkpoint.config, checkpoint.tied)
     place = torch.device("cpu") if quantize else device  # quantized first
     for name in checkpoint.names():  # one by one: never two copies of all
-        weight = join(name, checkpoint.parts(name), place, dtype)
+        weight = join(checkpoint, name, place, dtype)
         holder = llama.get_submodule(name.removesuffix(".weight"))
         holder.weight = nn.Parameter(weight, requires_grad=False)
     if checkpoint.tied:  # one parameter with two names
@@ -81,10 +82,17 @@ def build(checkpoint: Checkpoint, device, dtype, quantize) -> Llama:
         from .quantize import quantize_model
 
         llama = quantize_model(llama, quantize).to(device)
-    whole = Path(os.path.realpath(checkpoint.folder))
-    llama.name = (whole.parent if whole.name == "original" else whole).name
+    llama.name = checkpoint.name or name_of(checkpoint.folder)
     llama.tokenizer, llama.note = checkpoint.tokenizer, note
     return llama.requires_grad_(False).eval()
+
+
+def name_of(folder: Path) -> str:
+    """Return the name of a checkpoint's folder, or its file without .gguf."""
+    whole = Path(os.path.realpath(folder))
+    if whole.name == "original":
+        return whole.parent.name
+    return whole.name.removesuffix(".gguf")
 
 
 def describe(llama: Llama) -> str:
@@ -108,7 +116,9 @@ def describe(llama: Llama) -> str:
 
 
 def find_checkpoint(path=None, *, metas: bool = False) -> Path:
-    r"""Return a checkpoint's folder, with `params.json` or `config.json`.
+    r"""Return a checkpoint's folder, or its GGUF file.
+
+    A folder has `params.json` or `config.json`, or else one file of GGUF.
 
     This is `path`, else `$LLAMA_DIR`, else the real 1B in
     `data/Llama-3.2-1B/original`, else the pocket Llama in
@@ -122,11 +132,13 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     is_path = isinstance(path, (str, os.PathLike)) and path != ""
     require(
         path is None or is_path,
-        f"path must be a folder or None, got {path!r:.80}",
+        f"path must be a folder, a file or None, got {path!r:.80}",
     )
     variable = os.environ.get("LLAMA_DIR")
     of = " (LLAMA_DIR names this folder)" if variable and not path else ""
     folder = Path(os.path.expanduser(path or variable or usual_folder()))
+    if folder.suffix == ".gguf" and folder.is_file():
+        return metas_only(folder) if metas else folder
     try:
         names = sorted(os.listdir(folder))
         os.lstat(os.path.join(folder, "."))  # fails if files cannot be opened
@@ -148,17 +160,23 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     if not found:
         raise FileNotFoundError(
             f"{folder} has neither Meta's params.json nor Hugging Face's "
-            f"config.json (found: {listing(folder)}){of}"
+            f"config.json nor a GGUF file (found: {listing(folder)}){of}"
         )
     several = " or ".join(str(p) for p in found[:3])
     require(not found[1:], f"{folder} has several checkpoints: name {several}")
+    return metas_only(found[0]) if metas else found[0]
+
+
+def metas_only(folder: Path) -> Path:
+    """Return a checkpoint's folder, or raise ValueError if not Meta's."""
+    form = "a GGUF file" if folder.is_file() else "in Hugging Face's format"
     require(
-        not metas or door_of(found[0]) is meta,
-        f"{found[0]} is in Hugging Face's format, Meta's is needed: run "
-        f"`python -m llamalib convert {found[0]} data/{found[0].name}-original"
-        "` and name that folder",
+        is_in(folder, meta),
+        f"{folder} is {form}, Meta's is needed: run `python -m llamalib "
+        f"convert {folder} data/{name_of(folder)}-original` and name that "
+        "folder",
     )
-    return found[0]
+    return folder
 
 
 def usual_folder() -> Path:
@@ -177,7 +195,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder and in its `original/`."""
     metas = [p for p in (folder, folder / "original") if is_in(p, meta)]
     if not is_in(folder, hugging_face):
-        return metas
+        return metas or sorted(folder.glob("*.gguf"))
     require(
         folder not in metas,
         f"{folder} has both Meta's params.json and Hugging Face's "
@@ -197,6 +215,10 @@ def is_in(folder: Path, door) -> bool:
 
 def door_of(folder: Path):
     """Return the module that reads the format of a checkpoint's folder."""
+    if folder.is_file():  # imported only now: ggml's package takes a while
+        from . import gguf
+
+        return gguf
     return meta if is_in(folder, meta) else hugging_face
 
 
@@ -209,7 +231,7 @@ def read_checkpoint(folder: Path, check: bool = False) -> Checkpoint:
     """Open a folder in any format; see `load` for check."""
     checkpoint = door_of(folder).read_checkpoint(folder, check)
     for name in checkpoint.names() if check else []:
-        parts = checkpoint.parts(name)
+        parts = checkpoint.parts(name, checkpoint.dtype)
         bad = sum(int((~part.isfinite()).sum()) for part in parts)
         require(not bad, f"{folder}: {name} has {bad} NaN or infinite numbers")
     return checkpoint
@@ -218,16 +240,13 @@ def read_checkpoint(folder: Path, check: bool = False) -> Checkpoint:
 # -- tensors -----------------------------------------------------------------
 
 
-def join(name: str, parts: list[Tensor], device, dtype) -> Tensor:
+def join(checkpoint: Checkpoint, name: str, device, dtype) -> Tensor:
     """Return one tensor from the parts that the shards hold of it."""
-    if dtype == torch.float16 != parts[0].dtype:
-        largest = max(abs(x.item()) for part in parts for x in part.aminmax())
-        require(
-            not largest > 65_504,
-            f"{name} has a number of {largest:.6g}, and float16 ends at "
-            "65,504: choose another dtype",
-        )
     try:
+        parts = checkpoint.parts(name, dtype)
+        if dtype == torch.float16 != parts[0].dtype:
+            for part in parts:
+                check_numbers(part, dtype, name)
         if len(parts) == 1:
             return parts[0].to(device, dtype).contiguous()
         axis, shape = shard_axis(name) or 0, list(parts[0].shape)

@@ -41,7 +41,7 @@ def read_checkpoint(folder: Path, check: bool = False) -> Checkpoint:
     dtype = shards[0]["tok_embeddings.weight"].dtype
     tied = all(map(is_tied, shards))
 
-    def parts(name: str) -> list[Tensor]:
+    def parts(name: str, dtype) -> list[Tensor]:
         found = [shard[name] for shard in shards]
         return found[:1] if shard_axis(name) is None else found
 

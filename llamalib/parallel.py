@@ -214,8 +214,8 @@ def own_part(checkpoint: Checkpoint, rank: int, n: int) -> Checkpoint:
     """Return a checkpoint whose tensors are the parts that a rank holds."""
     config, shapes = checkpoint.config, tensor_shapes(checkpoint.config)
 
-    def parts(name: str) -> list[Tensor]:
-        found = checkpoint.parts(name)
+    def parts(name: str, dtype: torch.dtype) -> list[Tensor]:
+        found = checkpoint.parts(name, dtype)
         cut = part(config, name, shapes[name], rank=rank, n=n)
         # a copy: a view would keep the whole tensor in memory
         return [x.clone() for x in slices(found, *cut)] if cut else found

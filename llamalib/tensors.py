@@ -1,5 +1,6 @@
 r"""The tensors of a checkpoint: their names, shapes and shards."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,14 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 class Checkpoint:
     r"""What `read_checkpoint` of a format's module finds in a folder.
 
+    folder: the folder, or the file.
     dtype: that of the matrices.
     tied: whether the output matrix is the embedding.
-    parts: called with Meta's name of a tensor, it returns what each shard
-    holds of it, in Meta's layout. Parts are mapped from a file, or made anew
-    in each call, so that a model is never in memory twice.
+    parts: called with Meta's name of a tensor, and the dtype that it is for,
+    it returns what each shard holds of it, in Meta's layout. Parts are mapped
+    from a file, in the file's dtype, or made anew in each call, so that a
+    model is never in memory twice.
+    name: the model's; None: that of the folder.
     """
 
     folder: Path
@@ -29,7 +33,8 @@ class Checkpoint:
     tokenizer: object
     dtype: torch.dtype
     tied: bool
-    parts: Callable[[str], list[Tensor]]
+    parts: Callable[[str, torch.dtype], list[Tensor]]
+    name: str | None = None
 
     def names(self) -> list[str]:
         """Return the tensors to read: a tied output is the embedding."""
@@ -133,3 +138,17 @@ def is_tied(tensors: dict[str, Tensor]) -> bool:
 def are_equal(a: Tensor, b: Tensor) -> bool:
     """Return whether two matrices are equal; the first row is read first."""
     return torch.equal(a[0], b[0]) and torch.equal(a, b)
+
+
+def check_numbers(part: Tensor, dtype: torch.dtype, place) -> None:
+    """Raise ValueError for NaN, infinity, or what a dtype cannot hold."""
+    low, high = (x.item() for x in part.aminmax())  # NaN, if one is
+    require(
+        math.isfinite(high - low),
+        f"{place} has NaN or infinite numbers: download it again",
+    )
+    require(
+        dtype != torch.float16 or max(high, -low) <= 65_504,
+        f"{place} has a number of {max(high, -low):.6g}, and float16 ends at "
+        "65,504: choose another dtype",
+    )

@@ -90,15 +90,23 @@ def write_ranks(path, ranks: dict[bytes, int]) -> None:
 
 
 class Tokenizer:
-    r"""Llama 3's tokenizer.
+    r"""Llama 3's tokenizer, or another that tiktoken can run.
 
-    ranks: token bytes to rank, 0 … n-1; all 256 single bytes among them.
+    ranks: token bytes to rank, which is the token's id.
     special_tokens: name to id; None: `SPECIAL_TOKENS` after the ranks.
+    pattern: the regular expression that splits a text into pre-tokens.
     n_words: ranks and special tokens.  stop_tokens: ids that end a generation.
+    bos_id, eos_id, eot_id, eom_id: None if there is no such token.
     vocab_size: rows of the embedding; ids from n_words on decode to nothing.
     """
 
-    def __init__(self, ranks: dict[bytes, int], special_tokens=None):
+    def __init__(
+        self,
+        ranks: dict[bytes, int],
+        special_tokens: dict[str, int] | None = None,
+        *,
+        pattern: str = SPLIT_PATTERN,
+    ):
         self.ranks, n = ranks, len(ranks)
         self.special_tokens = special_tokens or {
             name: n + i for i, name in enumerate(SPECIAL_TOKENS)
@@ -106,12 +114,13 @@ class Tokenizer:
         self.vocab_size = self.n_words = n + len(self.special_tokens)
         self._encoding = tiktoken.Encoding(
             "llama3",
-            pat_str=SPLIT_PATTERN,
+            pat_str=pattern,
             mergeable_ranks=ranks,
             special_tokens=self.special_tokens,
         )
-        self.bos_id = self.special_tokens["<|begin_of_text|>"]
-        self.eos_id = self.special_tokens["<|end_of_text|>"]
+        self._missing = {b for b in range(256) if bytes([b]) not in ranks}
+        self.bos_id = self.special_tokens.get("<|begin_of_text|>")
+        self.eos_id = self.special_tokens.get("<|end_of_text|>")
         self.eot_id = self.special_tokens.get("<|eot_id|>")
         self.eom_id = self.special_tokens.get("<|eom_id|>")
         ends = {self.eos_id, self.eot_id, self.eom_id}
@@ -132,20 +141,21 @@ class Tokenizer:
     ) -> list[int]:
         r"""Return the token ids of a text.
 
-        bos, eos: whether to add `<|begin_of_text|>`, `<|end_of_text|>`.
+        bos, eos: whether to add `<|begin_of_text|>`, `<|end_of_text|>`, if
+        texts of this model begin or end with them.
         allowed_special: names in `s` to encode as special tokens, or "all".
         Any other name is plain text, so that a user cannot end the turn.
         Raises TypeError if `s` is not a str, ValueError if UTF-8 cannot hold
-        it or a name is not a special token.
+        it, a name is not a special token or a byte has no token.
         """
-        check_text(s)
+        check_text(s, self._missing)
         allowed = check_special(allowed_special, self.special_tokens)
-        ids = [self.bos_id] if bos else []
+        ids = [self.bos_id] if bos and self.bos_id is not None else []
         for part in split_long_runs(s, LONGEST_RUN):
             ids += self._encoding.encode(
                 part, allowed_special=allowed, disallowed_special=()
             )
-        return ids + [self.eos_id] if eos else ids
+        return ids + [self.eos_id] if eos and self.eos_id is not None else ids
 
     def encode_chat(self, messages: Iterable[Mapping]) -> list[int]:
         r"""Return the ids of a dialogue in an Instruct model's format.
@@ -220,11 +230,21 @@ def checked_messages(messages) -> Iterator[tuple[str, str]]:
         yield role, content
 
 
-def check_text(s) -> None:
-    """Raise TypeError unless s is a str, ValueError if UTF-8 cannot hold it."""
+def check_text(s, missing: set[int] | frozenset[int] = frozenset()) -> None:
+    r"""Raise an error for a text that cannot be encoded.
+
+    TypeError unless s is a str, ValueError if UTF-8 cannot hold it, or for a
+    byte without a token: some vocabularies lack rare bytes, and a library
+    would leave them out.
+    """
     if not isinstance(s, str):
         raise TypeError(f"encode expects a str, got {type(s).__name__}")
-    s.encode("utf-8")  # a lone surrogate: UnicodeEncodeError, a ValueError
+    data = s.encode("utf-8")  # a lone surrogate: UnicodeEncodeError
+    if missing and (lost := missing.intersection(data)):
+        raise ValueError(
+            f"the tokenizer has no token for the byte 0x{min(lost):02X}, "
+            f"which is in {s!r:.80}"
+        )
 
 
 def check_special(allowed, special_tokens) -> set[str]:
