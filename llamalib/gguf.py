@@ -290,15 +290,19 @@ def read_tokenizer(facts: dict, V: int, file: Path):
     )
     try:
         check_tokens(fact, V)
-        if split == "smollm":
-            tokenizer = smollm_tokenizer(fact)
-        else:
-            tokenizer = tokenizer_of(tokenizer_json(fact, SPLITS[split]), file)
+        tokenizer = tokenizer_of_facts(fact, str(split), file)
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(file, error) from None
     set_ends(tokenizer, fact)
     tokenizer.vocab_size = V
     return tokenizer
+
+
+def tokenizer_of_facts(fact: dict, split: str, file: Path):
+    """Return a tokenizer that splits texts as llama.cpp's name says."""
+    if split == "smollm":
+        return smollm_tokenizer(fact)
+    return tokenizer_of(tokenizer_json(fact, SPLITS[split]), file)
 
 
 def check_tokens(fact: dict, V: int) -> None:

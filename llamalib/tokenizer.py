@@ -150,12 +150,16 @@ class Tokenizer:
         """
         check_text(s, self._missing)
         allowed = check_special(allowed_special, self.special_tokens)
-        ids = [self.bos_id] if bos and self.bos_id is not None else []
+        ids: list[int] = []
+        if bos and self.bos_id is not None:
+            ids.append(self.bos_id)
         for part in split_long_runs(s, LONGEST_RUN):
             ids += self._encoding.encode(
                 part, allowed_special=allowed, disallowed_special=()
             )
-        return ids + [self.eos_id] if eos and self.eos_id is not None else ids
+        if eos and self.eos_id is not None:
+            ids.append(self.eos_id)
+        return ids
 
     def encode_chat(self, messages: Iterable[Mapping]) -> list[int]:
         r"""Return the ids of a dialogue in an Instruct model's format.
