@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from .save import save
 
 PROMPT = "The capital of France is"
 REAL = "meta-llama/Llama-3.2-1B"
+LONGEST = 100  # new tokens, if the sentence does not end before
+ENDS = (".", "!", "?", "…", "。", "！", "？")
 FOUND = ROOT / "data" / "Llama-3.2-1B" / "original"  # `load` looks there
 
 
@@ -109,9 +112,10 @@ def parser() -> Parser:
     how = dict(nargs="?", default=suppress, metavar='"TEXT"')
     prompt("prompt", **how, help=f"in quotes (default: {PROMPT!r})")
     prompt("--prompt", help="the same (default: $LLAMA_PROMPT)")
+    prompt("--tokens", type=int, help="how many, past the end of a sentence")
     talk = later("llamalib.chat.talk")
     chat = add("chat", talk, "talk to an Instruct model")
-    chat("folder", nargs="?", help="default: $LLAMA_DIR, or the 1B in data/")
+    chat("folder", nargs="?", help="default: as `load` finds it")
     chat("--system", default="", help="what the model is told before you ask")
     chat("--date", help="for Meta's template (default: today; '': no dates)")
     chat("--temperature", type=float, default=0.6, help="0: greedy")
@@ -129,8 +133,11 @@ def parser() -> Parser:
     return whole
 
 
-def run(prompt: str | None = None) -> None:
-    """Continue a prompt greedily, and say how long a token takes."""
+def run(prompt: str | None = None, tokens: int | None = None) -> None:
+    """Continue a prompt greedily, and say how long a token takes.
+
+    tokens: the most new ones; None: up to the end of the sentence or line.
+    """
     if prompt is None:
         prompt = os.environ.get("LLAMA_PROMPT", PROMPT)
     llama = load()
@@ -138,16 +145,38 @@ def run(prompt: str | None = None) -> None:
     if processes and processes.rank > 0:
         sys.stdout = open(os.devnull, "w")
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
-    new_ids = generate(llama, ids, max_new_tokens=40)
+    n = LONGEST if tokens is None else tokens
+    pieces = llama.tokenizer.decode_stream(
+        generate(llama, ids, max_new_tokens=n)
+    )
     print(f"{describe(llama)}\n\n{prompt}", end="", flush=True)
     times = []
-    for piece in llama.tokenizer.decode_stream(new_ids):
+    for piece in pieces if tokens else one_sentence(pieces):
         times.append(time.perf_counter())
         print(printable(piece), end="", flush=True)
     print()
+    if not times:
+        print(
+            f"\n{llama.name} ends the text here. To ask an Instruct model, "
+            "use `python -m llamalib chat`"
+        )
     if len(times) > 1:  # the first one reads the prompt
         mean = (times[-1] - times[0]) / (len(times) - 1)
         print(f"\n{1000 * mean:.1f} ms per token")
+
+
+def one_sentence(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the pieces of a text up to the end of its sentence or line."""
+    said = ""
+    for piece in pieces:
+        if piece[:1].isspace() and said.rstrip("\"')*_").endswith(ENDS):
+            return
+        line, newline, _ = piece.partition("\n")
+        if newline and (said + line).strip():
+            yield line
+            return
+        yield piece
+        said += piece
 
 
 def fetch_model(model: str | None) -> None:

@@ -6,13 +6,12 @@ import torch
 
 from .cache import KVCache
 from .checks import check_sampling, check_seed, is_count, printable, require
+from .dialogues import header, is_chatml, message_ids, opening_ids
 from .generate import decode_one, prefill
 from .load import describe, load
 from .sampling import make_sampler
 
 HELP = "/new begins a new conversation, /bye or Ctrl-D ends, Ctrl-C interrupts"
-# Meta's template puts these lines first, from Llama 3.1 on.
-DATES = "Cutting Knowledge Date: December 2023\nToday Date: {}\n\n"
 
 
 def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
@@ -21,7 +20,8 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     check_seed(seed)
     llama = load(folder)
     check_trained(llama)
-    if date is None and llama.config.use_scaled_rope:  # Llama 3.1 or later
+    # from Llama 3.1 on, Meta's template has dates
+    if date is None and llama.config.use_scaled_rope:
         date = f"{datetime.date.today():%d %b %Y}"
     # 0.9: as in the generation_config.json of Meta's Instruct models
     choose = make_sampler(llama.device, seed, top_p=0.9, **sampling)
@@ -47,39 +47,27 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
 
 
 def check_trained(llama) -> None:
-    """Raise ValueError if a model does not know Llama 3's conversations.
+    """Raise ValueError if a model was not trained for dialogues.
 
-    Embeddings of tokens that no text held stay close together (seen in the
-    pocket Llama, reported of Llama 3, not verified on 3.2).
+    In Llama 3's base model <|eot_id|> is a stop token, too. But embeddings of
+    tokens that no text held stay close together (seen in the pocket Llama,
+    reported of Llama 3, not verified on 3.2).
     """
     t, why = llama.tokenizer, ""
-    if t.eot_id not in t.stop_tokens:  # or None: another family's tokenizer
-        why = "<|eot_id|> is not among its stop tokens"
+    chatml = is_chatml(t)
+    if t.eot_id not in t.stop_tokens:
+        why = "the token that ends a message is not among its stop tokens"
     elif unused := [i for n, i in t.special_tokens.items() if "reserved" in n]:
         rows = llama.tok_embeddings.weight[[t.eot_id, *unused]].float()
         far = (rows - rows[1:].mean(0)).norm(dim=-1)
-        if far[0] <= 2 * far[1:].median():
+        if not chatml and far[0] <= 2 * far[1:].median():
             why = "the embedding of <|eot_id|> is that of an unused token"
     require(
         not why,
-        f"{llama.name} was not trained for Llama 3's conversations ({why}): "
-        "name the folder of an Instruct model, or continue a text with "
+        f"{llama.name} was not trained for dialogues ({why}): name an "
+        "Instruct model, or continue a text with "
         '`python -m llamalib run "…"`',
     )
-
-
-def opening_ids(tokenizer, system: str, date: str | None) -> list[int]:
-    """Return the ids before the first message; without a date, no DATES."""
-    text = system.strip()
-    if date:
-        text = DATES.format(date) + text
-    if not text:
-        return [tokenizer.bos_id]
-    empty = tokenizer.encode_chat([{"role": "system", "content": ""}])
-    header = empty[: empty.index(tokenizer.eot_id)]
-    # encode_chat would strip the line breaks after the dates
-    body = tokenizer.encode(text, bos=False, eos=False)
-    return [*header, *body, tokenizer.eot_id]
 
 
 class Chat:
@@ -119,12 +107,7 @@ class Chat:
     def run(self, question: dict):
         """Yield the answer's ids, up to its stop token; set `note`."""
         t, S = self.llama.tokenizer, self.cache.max_seq_len
-        ids = self.opening + t.encode_chat([*self.messages, question])[1:]
-        if len(ids) >= S:
-            raise ValueError(
-                f"the conversation would have {len(ids)} tokens, the context "
-                f"holds {S}: the message is left out; /new begins a new one"
-            )
+        ids = self.fitting_ids(question)
         kept = 0  # ids whose keys and values stay in the cache
         for old, new in zip(self.ids, ids[:-1], strict=False):
             if old != new:
@@ -144,3 +127,37 @@ class Chat:
             logits = decode_one(self.llama, token, self.cache)  # (1, V)
             self.ids.append(i)
         self.note = f" [stopped after {n} tokens]"
+
+    def fitting_ids(self, question: dict) -> list[int]:
+        """Return the ids of the dialogue; forget what has no room, and say so.
+
+        Of the context a quarter is left for the answer.
+        """
+        S, before = self.cache.max_seq_len, self.messages
+        while True:
+            ids = self.ids_of([*before, question])
+            if len(ids) <= S - min(self.most, S // 4):
+                break
+            if not before:
+                require(len(ids) < S, too_long(len(ids), S))
+                break
+            before = before[2:]  # a question and its answer
+        if forgotten := len(self.messages) - len(before):
+            print(f"[the context is full: {forgotten} messages are forgotten]")
+            self.messages = before
+        return ids
+
+    def ids_of(self, messages: list[dict]) -> list[int]:
+        """Return the ids of a dialogue, up to the header of the answer."""
+        t, ids = self.llama.tokenizer, list(self.opening)
+        for message in messages:
+            ids += message_ids(t, message["role"], message["content"])
+        return ids + header(t, "assistant")
+
+
+def too_long(n: int, S: int) -> str:
+    """Return the sentence for a message that the context does not hold."""
+    return (
+        f"the message has {n} tokens with its frame, the context holds {S}: "
+        "the message is left out"
+    )

@@ -99,6 +99,15 @@ def check_generate(
     return prompts, seed, check_stop(llama, stop)
 
 
+def check_logits(logits) -> None:
+    """Raise ValueError for NaN, which sampling would turn into the token 0."""
+    if logits.isnan().any():
+        raise ValueError(
+            "the model's logits are NaN: a weight is NaN or infinite (see "
+            "load(check=True)), or its numbers exceed the dtype: take float32"
+        )
+
+
 def check_seed(seed) -> None:
     """Raise ValueError unless PyTorch's generators take the seed."""
     if seed is not None and not (is_whole(seed) and 0 <= seed < 2**63):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .checks import damaged, reject_lookalikes, require, shown
 from .config import config_of, published
+from .dialogues import usual_system
 from .hugging_face import (
     BYTE_LEVEL,
     SPLIT,
@@ -294,6 +295,8 @@ def read_tokenizer(facts: dict, V: int, file: Path):
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(file, error) from None
     set_ends(tokenizer, fact)
+    template = facts.get("tokenizer.chat_template")
+    tokenizer.system = usual_system(str(template))
     tokenizer.vocab_size = V
     return tokenizer
 

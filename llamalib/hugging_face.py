@@ -24,6 +24,7 @@ from .checks import (
     shown,
 )
 from .config import config_of
+from .dialogues import dialogue_ids, usual_system
 from .model import (
     HIGH_FREQ_FACTOR,
     LLAMA_1B,
@@ -320,6 +321,7 @@ def read_tokenizer(folder: Path, V: int):
         f"vocab_size in config.json is {V}",
     )
     tokenizer.vocab_size = V
+    tokenizer.system = usual_system(read_template(folder))
     if tokenizer.bos_id is None:
         tokenizer.bos_id = next(
             iter(token_ids(folder, "bos_token_id", V)), None
@@ -328,6 +330,17 @@ def read_tokenizer(folder: Path, V: int):
         # further training may have changed them
         tokenizer.eos_id, tokenizer.stop_tokens = ends[0], frozenset(ends)
     return tokenizer
+
+
+def read_template(folder: Path) -> str:
+    """Return the template of dialogues, in either of its places, or ""."""
+    file, settings = folder / "chat_template.jinja", "tokenizer_config.json"
+    if file.is_file():
+        return file.read_text(encoding="utf-8", errors="replace")
+    if not (folder / settings).is_file():
+        return ""
+    found = read_json(folder / settings).get("chat_template")
+    return found if isinstance(found, str) else ""
 
 
 def token_ids(folder: Path, key: str, V: int) -> list[int]:
@@ -356,10 +369,12 @@ class HuggingFaceTokenizer:
     `load` then takes the config's, but `encode` still puts none there.
     eos_id, stop_tokens: None and empty; `load` takes them from the configs.
     vocab_size: rows of the embedding; ids without a token decode to nothing.
-    It has no ranks and no format for dialogues.
+    system: the system message of ChatML's dialogues without one.
+    It has no ranks.
     """
 
-    eos_id = eot_id = eom_id = None
+    system = ""
+    eos_id = eom_id = None
     stop_tokens: frozenset[int] = frozenset()
 
     def __init__(self, library, data: dict):
@@ -374,6 +389,8 @@ class HuggingFaceTokenizer:
         added = data.get("added_tokens") or []
         special = [token for token in added if token.get("special")]
         self.special_tokens = {t["content"]: t["id"] for t in special}
+        ends = map(self.special_tokens.get, ("<|eot_id|>", "<|im_end|>"))
+        self.eot_id = next((i for i in ends if i is not None), None)
         self._missing = missing_bytes(data)
         plain = library.encode("a", add_special_tokens=False).ids
         whole = library.encode("a", add_special_tokens=True).ids
@@ -403,11 +420,8 @@ class HuggingFaceTokenizer:
         return ids + [self.eos_id] if eos and self.eos_id is not None else ids
 
     def encode_chat(self, messages) -> list[int]:
-        """Raise ValueError: the format of its dialogues is not known."""
-        raise ValueError(
-            "this tokenizer is not Llama 3's, and the format of its dialogues "
-            "is not known: encode a plain text"
-        )
+        """Return the ids of a dialogue; see `Tokenizer.encode_chat`."""
+        return dialogue_ids(self, messages)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the tokens; half an emoji becomes U+FFFD."""

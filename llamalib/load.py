@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from . import hugging_face, meta
-from .checks import listing, require, require_file
+from .checks import listing, require, require_file, shown
 from .model import Llama, ModelArgs
 from .tensors import DTYPES, Checkpoint, check_numbers, shard_axis
 
@@ -106,7 +106,7 @@ def describe(llama: Llama) -> str:
     if llama.note and llama.dtype.itemsize == 2:  # not after .float()
         dtype = f"{dtype} ({llama.note})"
     return (
-        f"{llama.name or 'random weights'}: L={c.n_layers}, D={c.dim}, "
+        f"{shown(llama.name or 'random weights')}: L={c.n_layers}, D={c.dim}, "
         f"H={n * c.n_heads}, KV={n * c.n_kv_heads}, F={c.hidden_dim}, "
         f"V={c.vocab_size}, {dtype}, {llama.device}"
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import tiktoken
 
-from .checks import check_ids, reject_lookalikes, require
+from .checks import check_ids, reject_lookalikes
+from .dialogues import dialogue_ids
 
 # Regex that splits text into pre-tokens: contractions; a word with at most one
 # leading non-letter; up to 3 digits; punctuation; line breaks; space.
@@ -33,7 +34,6 @@ SPECIAL_TOKENS = (  # names of the 256 special tokens, in the order of ids
     + ["<|python_tag|>"]
     + _RESERVED[3:]
 )
-ROLES = ("system", "user", "assistant", "ipython")  # ipython: a tool's answer
 # A run of a million spaces overflows the stack of tiktoken's regular
 # expressions, so longer runs are cut (Meta's code cuts them at 25,000).
 LONGEST_RUN = 200_000
@@ -98,7 +98,10 @@ class Tokenizer:
     n_words: ranks and special tokens.  stop_tokens: ids that end a generation.
     bos_id, eos_id, eot_id, eom_id: None if there is no such token.
     vocab_size: rows of the embedding; ids from n_words on decode to nothing.
+    system: the system message of ChatML's dialogues without one.
     """
+
+    system = ""
 
     def __init__(
         self,
@@ -124,7 +127,9 @@ class Tokenizer:
         self.eot_id = self.special_tokens.get("<|eot_id|>")
         self.eom_id = self.special_tokens.get("<|eom_id|>")
         ends = {self.eos_id, self.eot_id, self.eom_id}
-        self.stop_tokens = frozenset(ends - {None})
+        self.stop_tokens = frozenset(i for i in ends if i is not None)
+        if self.eot_id is None:  # ends a text only if the model's files say so
+            self.eot_id = self.special_tokens.get("<|im_end|>")
 
     @classmethod
     def from_file(cls, path) -> "Tokenizer":
@@ -164,27 +169,16 @@ class Tokenizer:
     def encode_chat(self, messages: Iterable[Mapping]) -> list[int]:
         r"""Return the ids of a dialogue in an Instruct model's format.
 
-        Each message is a header with its role, the content and `<|eot_id|>`;
-        the header of the answer comes last. Control tokens come from this
-        format alone: in a message their names are plain text.
+        In Llama 3's, each message is a header with its role, the content and
+        `<|eot_id|>`; the header of the answer comes last. `dialogues` has
+        ChatML, too. Control tokens come from the format alone: in a message
+        their names are plain text.
 
         messages: each with "role", one of `ROLES`, and "content", a text.
+        Raises ValueError for messages or a tokenizer that do not fit.
         Source: Meta's published prompt format of Llama 3.
         """
-        if self.eot_id is None:
-            raise ValueError(
-                "this tokenizer has no <|eot_id|>: it is not made for dialogues"
-            )
-        ids = [self.bos_id]
-        for role, content in checked_messages(messages):
-            ids += self._header(role)
-            ids += self.encode(content.strip(), bos=False, eos=False)
-            ids.append(self.eot_id)
-        return ids + self._header("assistant")
-
-    def _header(self, role: str) -> list[int]:
-        text = f"<|start_header_id|>{role}<|end_header_id|>\n\n"
-        return self.encode(text, bos=False, eos=False, allowed_special="all")
+        return dialogue_ids(self, messages)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Return the bytes of the tokens, concatenated."""
@@ -203,35 +197,6 @@ class Tokenizer:
             yield decoder.decode(self.decode_bytes([i]))
         if rest := decoder.decode(b"", final=True):
             yield rest
-
-
-def checked_messages(messages) -> Iterator[tuple[str, str]]:
-    """Yield roles and contents, or raise ValueError."""
-    form = '{"role": "user", "content": "Hello"}'
-    require(
-        isinstance(messages, Iterable)
-        and not isinstance(messages, (str, Mapping)),
-        f"messages must be a list like [{form}], got {messages!r:.80}",
-    )
-    messages = list(messages)
-    require(messages, f"messages must be a list like [{form}], got none")
-    for i, message in enumerate(messages):
-        require(
-            isinstance(message, Mapping)
-            and set(message) == {"role", "content"},
-            f"messages[{i}] must be a dict like {form}, got {message!r:.80}",
-        )
-        role, content = message["role"], message["content"]
-        require(
-            role in ROLES,
-            f"messages[{i}]: role must be one of {', '.join(ROLES)}, got "
-            f"{role!r:.80}",
-        )
-        require(
-            isinstance(content, str),
-            f"messages[{i}]: content must be a str, got {content!r:.80}",
-        )
-        yield role, content
 
 
 def check_text(s, missing: set[int] | frozenset[int] = frozenset()) -> None:

@@ -1,5 +1,7 @@
 """GGUF files of our models, as llama.cpp's own converter would write them."""
 
+import json
+
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFWriter, quantize
@@ -70,6 +72,24 @@ def tokenizer_facts(tokenizer) -> dict:
         "tokenizer.ggml.merges": merges_of(ids),
         "tokenizer.ggml.bos_token_id": tokenizer.bos_id,
         "tokenizer.ggml.eos_token_id": tokenizer.eos_id,
+    }
+
+
+def gpt2_facts(library, split: str = "smollm") -> dict:
+    """Return a tokenizer of the `tokenizers` library by GGUF's names."""
+    data = json.loads(library.to_str())
+    ids = library.get_vocab(with_added_tokens=True)
+    special = {token["id"] for token in data["added_tokens"]}
+    merges = data["model"]["merges"]
+    return {
+        "tokenizer.ggml.pre": split,
+        "tokenizer.ggml.tokens": sorted(ids, key=ids.get),
+        "tokenizer.ggml.token_type": [
+            CONTROL if i in special else NORMAL for i in sorted(ids.values())
+        ],
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in merges],
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 1,
     }
 
 

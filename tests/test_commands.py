@@ -46,8 +46,8 @@ def test_a_wrong_command_is_told_the_right_one(package, word, said, capsys):
 @pytest.mark.parametrize(
     "package, words, usage, unused",
     [
-        (library, "run --prmpt x", '[--prompt PROMPT] ["TEXT"]', "--prmpt"),
-        (library, "run a b", 'llamalib run [-h] [--prompt PROMPT] ["', "b"),
+        (library, "run --prmpt x", '[--tokens TOKENS] ["TEXT"]', "--prmpt"),
+        (library, "run a b", "llamalib run [-h] [--prompt PROMPT] [--t", "b"),
         (library, "--seed", "llamalib [-h] COMMAND ...", "--seed"),
         (tools, "lab --no-browser", "[--copy] [flags ...]", "--no-browser"),
     ],
@@ -69,7 +69,7 @@ NASTY = 'A "quoted" $HOME $\\foo$ \\ prompt'
 
 def test_run_prints_what_the_readmes_code_prints(capsys):
     """The model in a line, the text, the time per token."""
-    assert library.main(["run"]) == 0
+    assert library.main(["run", "--tokens", "40"]) == 0
     model, _, text, _, speed = capsys.readouterr().out.splitlines()
     assert model == library.describe(library.load())
     assert "bfloat16" in model  # the file's
@@ -99,9 +99,50 @@ def test_run_escapes_control_characters(monkeypatch, capsys):
         return llama.tokenizer.encode("\x1b[2Jé\n\x9b", bos=False, eos=False)
 
     monkeypatch.setattr(library, "generate", generate)
-    assert library.main(["run", "One"]) == 0
+    assert library.main(["run", "One", "--tokens", "9"]) == 0
     out = capsys.readouterr().out
     assert out.rpartition("\n\n")[0].endswith("One\\x1b[2Jé\n\\x9b")
+
+
+@pytest.mark.parametrize(
+    "pieces, sentence",
+    [
+        ([" Paris", ".", " The", " end", "."], " Paris."),
+        ([" 3", ".", "14", " is", " pi", '."', "\n\nNo"], ' 3.14 is pi."'),
+        (["\n", "Why", "?!", "\n"], "\nWhy?!"),
+        ([" a", " list:\n- b"], " a list:"),
+        ([" no", " end"], " no end"),
+        ([], ""),
+    ],
+)
+def test_run_ends_with_a_sentence_or_line(pieces, sentence, capsys):
+    assert "".join(library.one_sentence(iter(pieces))) == sentence
+
+
+def test_run_asks_for_no_more_than_it_needs(monkeypatch, capsys):
+    """One token after the sentence, to know that it has ended."""
+    asked = []
+
+    def generate(llama, ids, max_new_tokens):
+        for i in llama.tokenizer.encode(" A. B. C.", bos=False, eos=False):
+            asked.append(i)
+            yield i
+
+    monkeypatch.setattr(library, "generate", generate)
+    assert library.main(["run", "One"]) == 0
+    assert "\n\nOne A.\n" in capsys.readouterr().out
+    tokenizer = library.load().tokenizer
+    assert tokenizer.decode(asked) in (" A. B", " A. ")
+
+
+def test_run_of_a_text_that_ends_at_once(monkeypatch, capsys):
+    monkeypatch.setattr(library, "generate", lambda llama, ids, **n: iter(()))
+    assert library.main(["run", "Who are you?"]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith(
+        "\n\nWho are you?\n\npocket-llama ends the text here. To ask an "
+        "Instruct model, use `python -m llamalib chat`\n"
+    )
 
 
 def test_a_failure_is_one_line(capsys, monkeypatch):
