@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 
-from .checks import printable
+from .checks import check_first_pass, printable
 from .fetch import fetch
 from .generate import generate
 from .load import ROOT, describe, load
@@ -145,6 +145,7 @@ def run(prompt: str | None = None, tokens: int | None = None) -> None:
     if processes and processes.rank > 0:
         sys.stdout = open(os.devnull, "w")
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    check_first_pass(llama)
     n = LONGEST if tokens is None else tokens
     pieces = llama.tokenizer.decode_stream(
         generate(llama, ids, max_new_tokens=n)

@@ -5,7 +5,14 @@ import datetime
 import torch
 
 from .cache import KVCache
-from .checks import check_sampling, check_seed, is_count, printable, require
+from .checks import (
+    check_first_pass,
+    check_sampling,
+    check_seed,
+    is_count,
+    printable,
+    require,
+)
 from .dialogues import header, is_chatml, message_ids, opening_ids
 from .generate import decode_one, prefill
 from .load import describe, load
@@ -20,6 +27,7 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     check_seed(seed)
     llama = load(folder)
     check_trained(llama)
+    check_first_pass(llama)
     # from Llama 3.1 on, Meta's template has dates
     if date is None and llama.config.use_scaled_rope:
         date = f"{datetime.date.today():%d %b %Y}"

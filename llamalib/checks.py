@@ -99,13 +99,22 @@ def check_generate(
     return prompts, seed, check_stop(llama, stop)
 
 
-def check_logits(logits) -> None:
-    """Raise ValueError for NaN, which sampling would turn into the token 0."""
-    if logits.isnan().any():
-        raise ValueError(
-            "the model's logits are NaN: a weight is NaN or infinite (see "
-            "load(check=True)), or its numbers exceed the dtype: take float32"
-        )
+def check_first_pass(llama) -> None:
+    """Let a model's next pass raise ValueError if its logits are NaN.
+
+    A sampler would turn them into the token 0, again and again.
+    """
+
+    def check(module, args, logits):
+        hook.remove()
+        if logits.isnan().any():
+            raise ValueError(
+                f"the logits of {llama.name} are NaN: a weight is NaN or "
+                "infinite (`load(…, check=True)` says which), or a number "
+                "exceeds the dtype: take float32"
+            )
+
+    hook = llama.register_forward_hook(check)
 
 
 def check_seed(seed) -> None:

@@ -1,5 +1,6 @@
 """The commands of `python -m llamalib` and `python -m tools`."""
 
+import copy
 import os
 import re
 import subprocess
@@ -143,6 +144,17 @@ def test_run_of_a_text_that_ends_at_once(monkeypatch, capsys):
         "\n\nWho are you?\n\npocket-llama ends the text here. To ask an "
         "Instruct model, use `python -m llamalib chat`\n"
     )
+
+
+def test_run_of_a_model_with_nan(monkeypatch, capsys, pocket):
+    """The first pass says so, in one line; the next is not looked at."""
+    broken = copy.deepcopy(pocket)
+    broken.layers[0].attention.wq.weight[0] = float("nan")
+    monkeypatch.setattr(library, "load", lambda: broken)
+    assert library.main(["run"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("ValueError: the logits of pocket-llama are NaN: ")
+    assert err.count("\n") == 1 and not broken._forward_hooks
 
 
 def test_a_failure_is_one_line(capsys, monkeypatch):
