@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from .checks import check_first_pass, printable
-from .fetch import fetch
+from .fetch import PACKED, fetch
 from .generate import generate
 from .load import ROOT, describe, load
 from .save import save
@@ -123,7 +123,8 @@ def parser() -> Parser:
     chat("--max-new-tokens", type=int, default=512, help="per answer")
     chat("--context", type=int, help="tokens it remembers (default: 4096)")
     model = add("fetch", fetch_model, "download a model")
-    model("model", nargs="?", help=f"OWNER/NAME, as in {REAL}")
+    names = ", ".join(PACKED)
+    model("model", nargs="?", help=f"{names} or OWNER/NAME, as in {REAL}")
     convert = add("convert", convert_folder, "write Meta's format")
     convert("source", type=Path, help="a folder in Hugging Face's format")
     convert("target", type=Path, help="a new folder")
@@ -186,11 +187,11 @@ def fetch_model(model: str | None) -> None:
         sys.exit(
             f"name a model: `python -m llamalib fetch {REAL}` needs an "
             "account that accepted its licence; `python -m llamalib fetch "
-            "HuggingFaceTB/SmolLM2-135M` needs no account"
+            "SmolLM2-135M-Instruct` needs no account"
         )
     folder = fetch(model)
     print(f"\nready: {folder}")
-    if folder != FOUND:
+    if folder != FOUND and model not in PACKED:
         print(f"for the notebooks, set LLAMA_DIR to {folder}")
 
 

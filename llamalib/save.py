@@ -4,8 +4,11 @@
 """
 
 import errno
+import glob
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 
 import torch
@@ -89,6 +92,8 @@ def write_files(folder: Path, files: dict) -> None:
     file, older = folder, folder / f"older{ending}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for file in [*parts, folder / "older"]:
+            sweep(file)
         for file, part in parts.items():
             files[file.name](part)
         if file.is_file():  # the last: params.json
@@ -107,3 +112,22 @@ def write_files(folder: Path, files: dict) -> None:
     finally:
         for part in [*parts.values(), older]:
             part.unlink(missing_ok=True)
+
+
+def sweep(file: Path) -> None:
+    """Remove what killed processes left of a file or a folder: .part<PID>."""
+    for left in file.parent.glob(f"{glob.escape(file.name)}.part*"):
+        pid = left.name.removeprefix(f"{file.name}.part")
+        if not re.fullmatch(r"\d{1,9}", pid, re.ASCII) or is_alive(int(pid)):
+            continue
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process lives, and is not this one."""
+    import psutil  # only if there are leftovers
+
+    return pid != os.getpid() and psutil.pid_exists(pid)

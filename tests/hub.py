@@ -10,8 +10,20 @@ from urllib.parse import unquote, urlsplit
 SHA = "0123456789abcdef0123456789abcdef01234567"
 
 
+LARGE = ".pth", ".safetensors", ".gguf", ".model"
+
+
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def checksum(name: str, data: bytes) -> dict:
+    """Return what a hub tells of a file: small ones are git's own."""
+    if name.endswith(LARGE):
+        lfs = dict(sha256=digest(data), size=len(data), pointerSize=134)
+        return dict(blobId="0" * 40, lfs=lfs)
+    blob = f"blob {len(data)}\0".encode() + data
+    return dict(blobId=hashlib.sha1(blob).hexdigest())
 
 
 class Hub:
@@ -23,6 +35,8 @@ class Hub:
         login: None, or a key of REFUSALS.
         breaks: the number of downloads still to break off in the middle.
         status: the answer to every request, or None.
+        sha: the only revision.
+        altered: files of which a bit changes on the way.
         asked: the path of every request.
     """
 
@@ -30,6 +44,7 @@ class Hub:
         self.repo, self.files = repo, files
         self.login = self.status = None
         self.breaks, self.asked = 0, []
+        self.sha, self.altered = SHA, set()
         self.license = "llama3.2"
 
     def tree(self) -> list[dict]:
@@ -39,13 +54,16 @@ class Hub:
             for name, data in self.files.items()
         ]
 
-    def info(self) -> dict:
-        """Return what the page says."""
+    def info(self, blobs: bool) -> dict:
+        """Return what the page says; with the files' checksums, if asked."""
         return dict(
             _id="1",
             id=self.repo,
-            sha=SHA,
-            siblings=[dict(rfilename=name) for name in self.files],
+            sha=self.sha,
+            siblings=[
+                dict(rfilename=name) | (checksum(name, data) if blobs else {})
+                for name, data in self.files.items()
+            ],
             cardData={"license": self.license},
         )
 
@@ -76,22 +94,26 @@ class Handler(BaseHTTPRequestHandler):
         if hub.status:
             return self.send(hub.status, b"a fault", with_body)
         page = f"/api/models/{hub.repo}"
-        if path in (page, f"{page}/tree/{SHA}") and hub.login != "absent":
-            found = hub.info() if path == page else hub.tree()
+        tree, revision = f"{page}/tree/{hub.sha}", f"{page}/revision/{hub.sha}"
+        if path in (page, tree, revision) and hub.login != "absent":
+            blobs = "blobs=true" in self.path
+            found = hub.tree() if path == tree else hub.info(blobs)
             data = json.dumps(found).encode()
             return self.send(200, data, with_body)
-        name = path.removeprefix(f"/{hub.repo}/resolve/{SHA}/")
+        name = path.removeprefix(f"/{hub.repo}/resolve/{hub.sha}/")
         if hub.login or name not in hub.files:
             status, code, said = REFUSALS[hub.login or "absent"]
             headers = {"X-Error-Code": code, "X-Error-Message": said}
             return self.send(status, b"", with_body, headers)
         data, status = hub.files[name], 200
-        headers = {"X-Repo-Commit": SHA, "ETag": f'"{digest(data)}"'}
+        headers = {"X-Repo-Commit": hub.sha, "ETag": f'"{digest(data)}"'}
         if ranged := self.headers.get("Range"):  # the rest of a file
             start = int(ranged.removeprefix("bytes=").split("-")[0])
             end = f"{len(data) - 1}/{len(data)}"
             headers["Content-Range"] = f"bytes {start}-{end}"
             status, data = 206, data[start:]
+        if name in hub.altered:
+            data = data[:-1] + bytes([data[-1] ^ 1])
         broken = with_body and hub.breaks > 0
         hub.breaks -= broken
         self.send(status, data, with_body, headers, broken)

@@ -193,7 +193,7 @@ def test_a_bare_fetch_says_what_to_type():
         library.main(["fetch"])
     said = ended.value.code
     assert "`python -m llamalib fetch meta-llama/Llama-3.2-1B`" in said
-    assert "fetch HuggingFaceTB/SmolLM2-135M` needs no account" in said
+    assert "fetch SmolLM2-135M-Instruct` needs no account" in said
 
 
 @pytest.mark.parametrize("offline", ["0", "1"])
