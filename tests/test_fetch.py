@@ -1,9 +1,12 @@
 """Downloads from a hub on this machine, by huggingface_hub."""
 
 import errno
+import json
 import os
+import re
 import time
 
+import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import constants
@@ -12,7 +15,7 @@ import llamalib
 from llamalib.__main__ import main
 from llamalib.fetch import fetch, licence
 from llamalib.load import REAL, ROOT
-from tests.helpers import random_ids, write_checkpoint
+from tests.helpers import dead_process, random_ids, write_checkpoint
 from tests.hub import Hub, serving
 from tests.test_huggingface import change_tokenizer, write_folder
 
@@ -135,6 +138,122 @@ def test_a_hub_that_refuses(url, hub, tmp_path, login, status, raised, said):
         fetch(data=tmp_path, endpoint=url)
     assert "\n" not in str(error.value) and len(str(error.value)) < 400
     assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", METAS)
+def test_a_file_that_changes_on_its_way(url, hub, tmp_path, name):
+    """One bit; neither the file nor the settings stay."""
+    hub.altered = {name}
+    with pytest.raises(ValueError, match="checksum: try again"):
+        fetch(data=tmp_path, endpoint=url)
+    found = files_in(tmp_path / "Llama-3.2-1B")
+    assert name not in found and METAS[1] not in found
+    hub.altered = set()
+    fetch(data=tmp_path, endpoint=url)
+    assert files_in(tmp_path / "Llama-3.2-1B") == METAS
+
+
+def test_a_file_that_changes_on_the_disk(url, hub, tmp_path):
+    folder = fetch(data=tmp_path, endpoint=url)
+    for name in METAS:
+        file = tmp_path / "Llama-3.2-1B" / name
+        data = file.read_bytes()
+        kept = file.stat()
+        file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        os.utime(file, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+        fetch(data=tmp_path, endpoint=url)
+        assert file.read_bytes() == data
+    assert llamalib.load(folder, device="cpu", check=True)
+
+
+@pytest.mark.parametrize("n_files", [0, 1, 2])
+def test_an_update_that_stops_opens_as_neither(
+    url, hub, page, tmp_path, monkeypatch, n_files
+):
+    """After some of its files; the next call brings the rest."""
+    del page
+    data = json.loads(hub.files["tokenizer.json"])
+    data["model"]["merges"].pop()  # then there is no original/
+    hub.files["tokenizer.json"] = json.dumps(data).encode()
+    hub.files["generation_config.json"] = b'{"eos_token_id": 5}'
+    target = fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert llamalib.load(target, device="cpu").tokenizer.eos_id == 5
+    weights, config = hub.files["model.safetensors"], hub.files["config.json"]
+    hub.files["model.safetensors"] = weights[:-1] + bytes([weights[-1] ^ 1])
+    hub.files["config.json"] = config + b"\n"
+    hub.files["tokenizer.json"] += b"\n"
+    del hub.files["generation_config.json"]
+    names = ["tokenizer.json", "model.safetensors"][:n_files]
+    real = huggingface_hub.snapshot_download
+
+    def stops(*args, allow_patterns, **options):
+        if allow_patterns != ["config.json"]:
+            real(*args, allow_patterns=names, **options)
+            raise KeyboardInterrupt
+        return real(*args, allow_patterns=allow_patterns, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(huggingface_hub, "snapshot_download", stops)
+        with pytest.raises(KeyboardInterrupt):
+            fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    with pytest.raises(FileNotFoundError, match="nor Hugging Face's config"):
+        llamalib.load(target, device="cpu")
+    fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert {n: (target / n).read_bytes() for n in files_in(target)} == {
+        n: hub.files[n] for n in THEIRS
+    }
+    assert llamalib.load(target, device="cpu")
+
+
+def test_another_architecture_is_refused_before_its_weights(
+    url, hub, page, tmp_path, capsys
+):
+    del page
+    hub.files["config.json"] = b'{"model_type": "gpt2"}'
+    address = re.escape(f"{url}/someone/Small-Llama/config.json")
+    said = f"^{address}: model_type must be llama, got 'gpt2'"
+    with pytest.raises(ValueError, match=said):
+        fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert files_in(tmp_path / "data") == []
+    assert not [path for path in hub.asked if "safetensors" in path]
+    assert "ready" not in capsys.readouterr().out
+
+
+def test_weights_that_are_no_llamas_are_not_ready(
+    url, hub, page, tmp_path, capsys
+):
+    del page
+    hub.files["model.safetensors"] = b"x" * 99
+    with pytest.raises(ValueError, match="model.safetensors is damaged"):
+        fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert "ready" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["model/../../x", "model\x1b", "model a"])
+def test_a_name_that_no_file_of_a_llama_has(url, hub, page, tmp_path, name):
+    del page
+    hub.files[f"{name}.safetensors"] = b"x"
+    with pytest.raises(ValueError, match="lists model.*an invalid name") as e:
+        fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    assert str(e.value).isprintable() and files_in(tmp_path / "data") == []
+
+
+def test_a_page_without_checksums(url, hub, tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.hub.checksum", lambda name, data: {})
+    with pytest.raises(ValueError, match="lists original/.* no checksum"):
+        fetch(data=tmp_path, endpoint=url)
+
+
+def test_what_a_killed_download_left_is_removed(url, hub, tmp_path):
+    """Not that of a process that lives, nor a file with such a name."""
+    left = tmp_path / f"Llama-3.2-1B.part{dead_process()}"
+    names = f"Llama-3.2-1B.part{os.getppid()}", "x.part2", "Llama-3.2-1B.part"
+    others = [tmp_path / name for name in names]
+    for folder in (left, *others):
+        folder.mkdir()
+        (folder / "some").write_bytes(b"x")
+    fetch(data=tmp_path, endpoint=url)
+    assert not left.exists() and all(each.exists() for each in others)
 
 
 def test_no_model_of_that_name(url, tmp_path):

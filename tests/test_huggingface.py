@@ -24,7 +24,6 @@ from llamalib.__main__ import main
 from llamalib.hugging_face import HuggingFaceTokenizer, read_tokenizer_json
 from llamalib.load import ROOT
 from llamalib.tokenizer import SPECIAL_TOKENS
-from tests.conftest import published
 from tests.helpers import (
     random_ids,
     random_llama,
@@ -363,11 +362,11 @@ def same_ids(ours, library):
 
 
 @pytest.mark.parametrize("source", ["the pocket's", "the published"])
-def test_llama_3s_tokenizer_is_rebuilt(tmp_path, source):
+def test_llama_3s_tokenizer_is_rebuilt(tmp_path, request, source):
     if source == "the pocket's":
         file = ROOT / "data" / "pocket-llama" / "tokenizer.model"
     else:
-        file = published("LLAMA3_TOKENIZER")
+        file = request.getfixturevalue("llama3_file")
     path = tokenizer_json(file, tmp_path / TOKENIZER)
     ours = read_tokenizer_json(path)
     assert type(ours) is Tokenizer

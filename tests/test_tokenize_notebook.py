@@ -91,8 +91,8 @@ def test_llama_3(llama3_tokenizer, languages):
     assert t.n_words == LLAMA_1B.vocab_size == 128_256
 
 
-def test_llama_3_encoded_by_hand(llama3_tokenizer, languages):
-    ranks = read_ranks(published("LLAMA3_TOKENIZER"))
+def test_llama_3_encoded_by_hand(llama3_tokenizer, llama3_file, languages):
+    ranks = read_ranks(llama3_file)
     names = names_of("def lowest_pair")
     exec(source_of("def naive_encode").split("\n\n\n")[0], names)
     texts = [text for text, _, _ in languages.values()]

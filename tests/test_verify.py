@@ -17,7 +17,6 @@ from llamalib.config import config_of
 from llamalib.load import ROOT, read_config
 from llamalib.tokenizer import read_ranks, write_ranks
 from llamalib.verify import FAILED, PASSED, UNKNOWN, verify
-from tests.conftest import published
 from tests.reference import transformers_config, write_transformers
 from tests.test_huggingface import tokenizer_json
 
@@ -169,8 +168,10 @@ def test_the_published_facts_are_whole(name, tmp_path):
     assert row.result == PASSED
 
 
-def test_the_published_tokenizer_gives_the_published_ids(llama3_tokenizer):
-    data = published("LLAMA3_TOKENIZER").read_bytes()
+def test_the_published_tokenizer_gives_the_published_ids(
+    llama3_tokenizer, llama3_file
+):
+    data = llama3_file.read_bytes()
     sha256 = hashlib.sha256(data).hexdigest()
     for name in FACTS.keys() - {POCKET}:
         facts = FACTS[name]
