@@ -98,6 +98,8 @@ LLAMA3_SCALING: dict[str, list] = {
     "high_freq_factor": [HIGH_FREQ_FACTOR],
     "original_max_position_embeddings": [ORIGINAL_CONTEXT],
 }
+ROPE_KEYS = {"rope_theta", "rope_type", "type", "partial_rotary_factor"}
+LLAMA3_KEYS = {"factor"} | LLAMA3_SCALING.keys()
 # multiple_of and ffn_dim_multiplier of the published models
 PUBLISHED_FFN = [(256, 1.5), (256, 1.0), (4096, 1.3), (4096, 1.2), (1024, 1.3)]
 
@@ -148,13 +150,15 @@ def ffn_fields(dim: int, hidden: int) -> dict[str, Any]:
 def rope_fields(settings: dict, where) -> dict:
     """Return rope_theta and its scaling, of an old config or a new one."""
     # transformers 5 writes rope_parameters; earlier ones rope_scaling or null
+    for name in ("rope_parameters", "rope_scaling"):
+        found = settings.get(name)
+        kind = type(found).__name__
+        require(
+            found is None or isinstance(found, dict),
+            f"{where}: {name} must be an object, got {kind}",
+        )
     old = settings.get("rope_scaling") or None
     scaling = settings.get("rope_parameters") or old or {}
-    kind = type(scaling).__name__
-    require(
-        isinstance(scaling, dict),
-        f"{where}: rope_parameters must be an object, got {kind}",
-    )
     require(
         old in (scaling, None),
         f"{where}: rope_scaling and rope_parameters differ",
@@ -168,12 +172,26 @@ def rope_fields(settings: dict, where) -> dict:
     )
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if kind == "default":
+        check_rope(scaling, kind, ROPE_KEYS, where)
         return dict(rope_theta=base)
     check_values(scaling | {"rope_type": kind}, LLAMA3_SCALING, where)
+    check_rope(scaling, kind, ROPE_KEYS | LLAMA3_KEYS, where)
     factor = scaling.get("factor") or 0  # 0 is refused
     return dict(
         rope_theta=base, use_scaled_rope=True, rope_scaling_factor=factor
     )
+
+
+def check_rope(scaling: dict, kind, keys: set[str], where) -> None:
+    """Raise ValueError for a key that would change what llamalib computes."""
+    same = {"type": [kind, None], "partial_rotary_factor": [1, None]}
+    check_values(scaling, same, where)
+    for key, value in scaling.items():
+        require(
+            key in keys or value is None,
+            f"{where}: {shown(key)} is {value!r:.80}, which RoPE of the type "
+            f"{kind!r:.80} has not: llamalib runs Llamas only",
+        )
 
 
 # -- tensors -----------------------------------------------------------------

@@ -190,6 +190,8 @@ LLAMA3 = dict(
     high_freq_factor=4.0,
     original_max_position_embeddings=8192,
 )
+YARN = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32}
+PARTIAL = {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}
 
 
 def test_older_configs(folder):
@@ -198,6 +200,9 @@ def test_older_configs(folder):
     change_json(folder / CONFIG, **plain, rope_scaling=LLAMA3)
     found = llamalib.load(folder, **PLAIN).config
     assert found.rope_theta == 12345 and found.scaling_factor == 8
+    both = LLAMA3 | {"type": "llama3", "attention_factor": None}
+    change_json(folder / CONFIG, rope_scaling=both)
+    assert llamalib.load(folder, **PLAIN).config.scaling_factor == 8
     change_json(folder / CONFIG, rope_scaling=None, head_dim=...)
     found = llamalib.load(folder, **PLAIN).config
     assert found.rope_theta == 12345 and not found.use_scaled_rope
@@ -253,7 +258,18 @@ def test_a_download_of_a_whole_page(tmp_path):
         ("hidden_act must be silu, got 'gelu'", dict(hidden_act="gelu")),
         ("auto_map", dict(auto_map={"AutoModel": "code.Mine"})),
         ("rope_type", dict(rope_parameters={"rope_type": "yarn"})),
+        ("rope_type", dict(rope_parameters=YARN)),
         ("rope_scaling and rope_parameters differ", dict(rope_scaling=LLAMA3)),
+        ("a is 1, which RoPE .*'default'", dict(rope_parameters={"a": 1})),
+        ("factor is 8.0, which", dict(rope_parameters={"factor": 8.0})),
+        ("beta_fast is 32", dict(rope_parameters=LLAMA3 | {"beta_fast": 32})),
+        ("type must be llama3", dict(rope_parameters=LLAMA3 | {"type": "x"})),
+        ("partial_rotary_factor", dict(rope_parameters=PARTIAL)),
+        *(
+            (f"{name} must be an object", {name: value})
+            for name in ("rope_parameters", "rope_scaling")
+            for value in (False, 0, "", [])
+        ),
         ("low_freq_factor", dict(rope_parameters={"rope_type": "llama3"})),
         ("hidden_size must be a whole .* got None", dict(hidden_size=...)),
         (r"weight has the shape \(556, 64\)", dict(vocab_size=557)),
