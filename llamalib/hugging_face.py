@@ -32,7 +32,7 @@ from .model import (
     ORIGINAL_CONTEXT,
     ModelArgs,
 )
-from .tensors import Checkpoint, check_tensors, is_tied
+from .tensors import Checkpoint, check_finite, check_tensors, is_tied
 from .tokenizer import (
     SPLIT_PATTERN,
     Tokenizer,
@@ -230,6 +230,7 @@ def read_tensors(folder: Path, config: ModelArgs):
                 held = {n: opened.get_tensor(n) for n in opened.keys()}
         except Exception as error:  # its type depends on the damage
             raise damaged(file, error) from None
+        check_finite(held, file)
         for name, tensor in held.items():
             if name.endswith("rotary_emb.inv_freq"):
                 continue  # in older files; the config has it

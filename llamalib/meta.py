@@ -20,11 +20,18 @@ from .checks import (
 )
 from .config import config_of
 from .model import ModelArgs
-from .tensors import Checkpoint, are_equal, check_tensors, is_tied, shard_axis
+from .tensors import (
+    SMALL,
+    Checkpoint,
+    are_equal,
+    check_finite,
+    check_tensors,
+    is_tied,
+    shard_axis,
+)
 from .tokenizer import Tokenizer
 
 SETTINGS = "params.json"
-SMALL = 100_000_000  # bytes of a file whose checksums are always compared
 
 
 def read_config(folder: Path) -> ModelArgs:
@@ -66,6 +73,7 @@ def read_shards(folder: Path, config: ModelArgs, check: bool) -> list[dict]:
         shard = open_shard(file, check)
         shard.pop("rope.freqs", None)  # in older files; the config has it
         check_tensors(shard, config, folder / SETTINGS, {"": file}, n)
+        check_finite(shard, file)
         check_fits(shard, shards, file)
         shards[file.name] = shard
     return list(shards.values())

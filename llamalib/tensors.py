@@ -12,6 +12,7 @@ from .checks import require, shown
 from .model import ModelArgs
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+SMALL = 100_000_000  # bytes of a file that is always read whole
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,24 @@ def check_tensors(
     dtypes = {str(t.dtype) for t in tensors.values() if t.dim() == 2}
     found = " and ".join(sorted(dtypes))
     require(len(dtypes) == 1, f"{file} has matrices of {found}: expected one")
+
+
+def check_finite(tensors: dict[str, Tensor], file: Path) -> None:
+    """Raise ValueError for NaN or infinity in a small file.
+
+    A large one is only mapped here: `load(check=True)` reads it.
+    """
+    small = file.stat().st_size <= SMALL
+    for name, tensor in tensors.items() if small else ():
+        if tensor.dtype not in DTYPES or not tensor.numel():
+            continue  # refused elsewhere
+        extremes = torch.stack(tensor.aminmax())  # NaN, if one is
+        if not extremes.isfinite().all():
+            n = int((~tensor.isfinite()).sum())
+            raise ValueError(
+                f"{file}: {shown(name)} has {n} NaN or infinite numbers: "
+                "download it again"
+            )
 
 
 def is_tied(tensors: dict[str, Tensor]) -> bool:

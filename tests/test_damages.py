@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 import llamalib
 from llamalib.meta import open_shard
@@ -28,6 +29,7 @@ MODULE = sys.modules["llamalib.meta"]
 PTH, PARAMS = "consolidated.00.pth", "params.json"
 TOKENIZER = "tokenizer.model"
 ALL = PTH, PARAMS, TOKENIZER
+LAST = "consolidated.03.pth"
 LFS = b"version https://git-lfs.github.com/spec/v1\nsize 2471645608\n"
 PAGE = b"\r\n<!DOCTYPE html>\n<html><title>Sign in</title></html>"
 WQ = "layers.1.attention.wq.weight"
@@ -106,6 +108,14 @@ def wq(change):
 
 def in_float32(found):
     found.update({n: found[n].float() for n in found if "norm" not in n})
+
+
+def nan_in_safetensors(folder):
+    file = folder / "model.safetensors"
+    found = load_file(file)
+    name = "model.layers.1.self_attn.q_proj.weight"
+    found[name][0, 5:7] = torch.nan
+    save_file(found, file, metadata={"format": "pt"})
 
 
 def flipped(data):
@@ -188,9 +198,17 @@ TABLE = {
     "whole numbers": (wq(lambda w: w.to(torch.int8)), "floats .*torch.int8"),
     "fewer numbers": (wq(lambda w: w[:1].expand(64, 64)), "contiguous floats"),
     "two dtypes": (wq(lambda w: w.float()), "of torch.bfloat16 and torch.flo"),
-    "check: not a number": (
+    "not a number": (
         tensors(lambda t: t[WQ][0, 5:7].fill_(torch.nan)),
-        f"{WQ} has 2 NaN or infinite",
+        f"00.pth: {WQ} has 2 NaN or infinite numbers: download it again",
+    ),
+    "infinite, in a shard": (
+        tensors(lambda t: t[WQ][0, 5].fill_(-torch.inf), LAST),
+        f"03.pth: {WQ} has 1 NaN or infinite",
+    ),
+    "not a number, in a shard's norm": (
+        tensors(lambda t: t["norm.weight"][5].fill_(torch.nan), LAST),
+        "03.pth: norm.weight has 1 NaN or infinite",
     ),
     "not JSON": (holds(PARAMS, b"{dim: 64}"), "is not JSON: .*line 1 column"),
     "no dim": (
@@ -252,7 +270,7 @@ def test_a_damage_that_people_meet(valid, tmp_path, name):
     before = contents(tmp_path)
     kinds = FileNotFoundError, ValueError
     with pytest.raises(kinds, match=f"(?s){said}") as error:
-        llamalib.load(folder, device="cpu", check="check" in name)
+        llamalib.load(folder, device="cpu")
     assert str(folder) in str(error.value)
     assert len(str(error.value)) < 700 and "weights_only" not in str(error)
     assert contents(tmp_path) == before
@@ -341,6 +359,24 @@ def test_a_damaged_header_never_gives_other_numbers(
     assert 0 < opened < len(data) - len(numbers)
 
 
+def test_not_a_number_in_a_large_file(valid, tmp_path, monkeypatch):
+    """It is not read when it is opened, unless `check` asks for it."""
+    monkeypatch.setattr("llamalib.tensors.SMALL", 0)
+    for kind, name, wrong in (
+        ("one", PTH, tensors(lambda t: t[WQ][0, 5:7].fill_(torch.nan))),
+        ("hugging face", "model.safetensors", nan_in_safetensors),
+    ):
+        folder = shutil.copytree(valid / kind, tmp_path / name)
+        wrong(folder)
+        assert llamalib.load(folder, device="cpu")
+        with pytest.raises(ValueError, match=f"{WQ} has 2 NaN or infinite nu"):
+            llamalib.load(folder, device="cpu", check=True)
+        monkeypatch.setattr("llamalib.tensors.SMALL", 10**8)
+        with pytest.raises(ValueError, match=f"{name}: .* has 2 NaN or infin"):
+            llamalib.load(folder, device="cpu")
+        monkeypatch.setattr("llamalib.tensors.SMALL", 0)
+
+
 # -- any damage --------------------------------------------------------------
 
 STRANGE = [b"", b"\0", b"\xff" * 9, b"null", b"{}", b"[]", b"NaN", b"1e999"]
@@ -426,7 +462,7 @@ def test_any_damage_has_a_clear_error(valid, tmp_path, how):
             found = {n: tuple(w.shape) for n, w in llama.state_dict().items()}
             assert found == shapes
             # nothing is beyond the file's end
-            assert all(w.float().sum() is not None for w in llama.parameters())
+            assert all(w.isfinite().all() for w in llama.parameters())
         assert file.read_bytes() == data
 
     check()
