@@ -4,8 +4,15 @@ import re
 
 from matplotlib.patches import FancyBboxPatch
 
+from llamalib.load import SMOL, USUAL
+
 from .charts import write
 from .theme import COLOURS, canvas, colour, plain
+
+# The outputs in the notebooks, which all open with this map, are the pocket
+# Llama's: they run on SmolLM2 only if LLAMA_DIR names it.
+if SMOL in USUAL:
+    USUAL.remove(SMOL)
 
 # Each part of the model: its label, left end, height and width.
 BOXES = {

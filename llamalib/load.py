@@ -28,6 +28,8 @@ from .tensors import DTYPES, Checkpoint, check_numbers, shard_axis
 ROOT = Path(__file__).resolve().parents[1]  # the project's folder
 POCKET = Path("data", "pocket-llama")  # the checkpoint that ships
 REAL = Path("data", "Llama-3.2-1B", "original")
+SMOL = Path("data", "SmolLM2-135M-Instruct")
+USUAL = [REAL, SMOL, POCKET]  # `load()` opens the first that is there
 DOORS = (meta, hugging_face)
 # Functions that may open a model in another way. Each gets `load`'s arguments
 # and returns a model, or None if this is not its case.
@@ -120,11 +122,12 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
 
     A folder has `params.json` or `config.json`, or else one file of GGUF.
 
-    This is `path`, else `$LLAMA_DIR`, else the real 1B in
-    `data/Llama-3.2-1B/original`, else the pocket Llama in
-    `data/pocket-llama`; `data` is next to this package, or in the current
-    folder or a parent. The checkpoint may be in a subfolder of the one that
-    is named, such as `original/`.
+    This is `path`, else `$LLAMA_DIR`, else the first of `USUAL` that is
+    there: the real 1B in `data/Llama-3.2-1B/original`, SmolLM2 in
+    `data/SmolLM2-135M-Instruct`, the pocket Llama in `data/pocket-llama`;
+    `data` is next to this package, or in the current folder or a parent. The
+    checkpoint may be in a subfolder of the one that is named, such as
+    `original/`.
     metas: whether only Meta's format will do.
     Raises FileNotFoundError or PermissionError for a folder or checkpoint,
     ValueError for several checkpoints, or one in the wrong format.
@@ -180,11 +183,11 @@ def metas_only(folder: Path) -> Path:
 
 
 def usual_folder() -> Path:
-    """Return the real 1B's folder, else the pocket Llama's."""
+    """Return the first folder of `USUAL` that has a checkpoint."""
     for root in (ROOT, Path.cwd(), *Path.cwd().parents):
-        for folder in (root / REAL, root / POCKET):
-            if is_in(folder, meta):
-                return folder
+        for folder in USUAL:
+            if checkpoints_in(root / folder):
+                return root / folder
     raise FileNotFoundError(
         f"{ROOT / POCKET} has no checkpoint: make it with `make pocket`, or "
         "set LLAMA_DIR to a folder that has one"

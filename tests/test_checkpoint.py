@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import llamalib
-from llamalib.load import POCKET, REAL, ROOT
+from llamalib.load import POCKET, REAL, ROOT, SMOL
 from tests.helpers import (
     random_ids,
     random_llama,
@@ -47,6 +47,8 @@ def test_order_of_search(tmp_path, monkeypatch):
     root, below = tmp_path / "root", tmp_path / "elsewhere" / "below"
     below.mkdir(parents=True)
     monkeypatch.setattr(MODULE, "ROOT", root)
+    # the notebooks' map, which another test may have loaded, takes SMOL out
+    monkeypatch.setattr(MODULE, "USUAL", [REAL, SMOL, POCKET])
     monkeypatch.chdir(below)
     monkeypatch.delenv("LLAMA_DIR")
     with pytest.raises(FileNotFoundError, match="make pocket"):
@@ -55,6 +57,7 @@ def test_order_of_search(tmp_path, monkeypatch):
         tmp_path / "elsewhere" / POCKET,
         below / POCKET,
         root / POCKET,
+        root / SMOL,
         root / REAL,
     ):
         write_checkpoint(place)
@@ -63,6 +66,21 @@ def test_order_of_search(tmp_path, monkeypatch):
     monkeypatch.setenv("LLAMA_DIR", str(named))
     assert llamalib.find_checkpoint() == named
     assert llamalib.find_checkpoint(root / POCKET) == root / POCKET
+
+
+USUALLY = """
+from llamalib.load import POCKET, REAL, SMOL, USUAL
+assert USUAL == [REAL, SMOL, POCKET]
+from lessons import {lesson} as lesson
+assert USUAL == [REAL, POCKET]
+"""
+
+
+@pytest.mark.parametrize("lesson", ["n00_initialization", "nH_documents"])
+def test_the_notebooks_do_not_open_smollm2_unasked(lesson):
+    """Their outputs are the pocket Llama's."""
+    command = [sys.executable, "-c", USUALLY.format(lesson=lesson)]
+    subprocess.run(command, cwd=ROOT, check=True)
 
 
 @pytest.mark.parametrize("tied", [True, False])
