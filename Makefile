@@ -17,6 +17,9 @@ SPREAD = -n auto --maxprocesses 8 --dist loadfile
 PYTEST = $(PY) -m pytest
 FILES = $(wildcard notebooks/index.ipynb notebooks/[0-9]*.ipynb \
   notebooks/appendix/*.ipynb)
+# A real English model, and Llama 3's tokenizer.
+SMOLLM2 = data/SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf
+LLAMA3 = data/Llama-3-tokenizer/tokenizer.model
 # Make expands what it exports: a prompt with $(shell …) would be run. And it
 # hands its variables on a second time: a long prompt would not fit.
 unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
@@ -31,16 +34,16 @@ help: ## print this list
 
 # `value` keeps a dollar sign in a prompt.
 run: export LLAMA_PROMPT := $(value PROMPT)
-run: $(VENV)/base.done ## continue a prompt: make run PROMPT="…"
+run: $(VENV)/base.done $(SMOLLM2) ## continue a prompt: make run PROMPT="…"
 	$(PY) -m llamalib run
 
-lab: $(VENV)/base.done ## open the series in JupyterLab, in your own copy: make lab LAB_FLAGS=--no-browser
+lab: $(VENV)/base.done $(SMOLLM2) ## open the series in JupyterLab, in your own copy: make lab LAB_FLAGS=--no-browser
 	$(PY) -m tools lab --work '$(WORK)' -- $(LAB_FLAGS)
 
 course: $(VENV)/base.done ## write the assignments of a course, for students and teachers
 	$(PY) -m tools course
 
-test: $(VENV)/dev.done ## run all tests, then compare all notebooks' outputs
+test: $(VENV)/dev.done $(SMOLLM2) $(LLAMA3) ## run all tests, then compare all notebooks' outputs
 	$(PYTEST) $(SPREAD) tests
 	$(PYTEST) $(SPREAD) --nbval notebooks
 
@@ -83,6 +86,10 @@ verify: $(VENV)/base.done ## compare a checkpoint with what was published: make 
 
 clean: ## remove .venv and what was built, but not work/ or build/course
 	rm -rf .venv data/build build/site
+
+# Downloaded once. Without a network the rest goes on, but not in CI.
+$(SMOLLM2) $(LLAMA3): | $(VENV)/base.done
+	$(PY) -m llamalib fetch $(notdir $(@D)) || [ "$$CI" != true ]
 
 # Installed once, and again when the lists of packages change.
 INSTALL = $(PY) -m pip install --quiet -c constraints.txt -e

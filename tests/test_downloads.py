@@ -12,6 +12,7 @@ from huggingface_hub import constants
 import llamalib.fetch as module
 from llamalib.__main__ import main
 from llamalib.fetch import PACKED, fetch
+from llamalib.load import ROOT
 from tests.conftest import fetched
 from tests.helpers import dead_process
 from tests.hub import Hub, serving
@@ -181,3 +182,14 @@ def test_the_published_files(name):
     file = folder / PACKED[name].member.rpartition("/")[2]
     assert sha256(file.read_bytes()) == PACKED[name].sha256
     assert (folder / "ABOUT.txt").is_file()
+
+
+def test_ci_caches_them_by_their_checksums():
+    text = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
+    steps = [
+        step for step in text.split("- uses: ") if "actions/cache" in step
+    ]
+    assert len(steps) == 2
+    for step in steps:
+        for name, packed in PACKED.items():
+            assert f"data/{name}\n" in step and packed.sha256 in step

@@ -9,6 +9,7 @@ import sys
 import nbformat
 import pytest
 
+from llamalib.fetch import PACKED
 from llamalib.load import ROOT
 
 PLACE = "Ünï cödé 羊", "ll ama"
@@ -26,6 +27,10 @@ needs_make = pytest.mark.skipif(
 )
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TASKS = re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.M)
+SMOLLM2, LLAMA3 = (
+    re.search(rf"^{name} = (.*)", MAKEFILE, re.M)[1]
+    for name in ("SMOLLM2", "LLAMA3")
+)
 
 
 def make(*arguments, cwd=ROOT, **how):
@@ -57,6 +62,41 @@ def test_make_installs_once(makes, task):
     assert done.stdout.endswith(again.stdout)
 
 
+def test_make_and_fetch_name_the_same_files():
+    files = [
+        f"data/{name}/{packed.member.rpartition('/')[2]}"
+        for name, packed in PACKED.items()
+    ]
+    assert [SMOLLM2, LLAMA3] == files
+
+
+@needs_make
+@pytest.mark.parametrize(
+    "task, files", [("run", 1), ("lab", 1), ("test", 2), ("format", 0)]
+)
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_make_fetches_once(makes, task, files, ci):
+    """Without a network it goes on, but not in CI."""
+    done = make(task, "PYTHON=true", cwd=makes, env=os.environ | {"CI": ci})
+    assert done.stdout.count("llamalib\nfetch\n") == files
+    python = makes / ".venv" / "bin" / "python"
+    python.write_text(
+        '#!/bin/sh\n[ "$3" = fetch ] && echo "no network" >&2 && exit 1\n'
+        'printf "%s\\n" "$@"\n'
+    )
+    done = make(task, cwd=makes, env=os.environ | {"CI": ci})
+    fails = bool(ci and files)
+    assert bool(done.returncode) == fails, done
+    assert bool(done.stdout) != fails
+    if not fails:
+        assert done.stderr == "no network\n" * files
+    for name in (SMOLLM2, LLAMA3):
+        (makes / name).parent.mkdir(parents=True)
+        (makes / name).touch()
+    done = make(task, cwd=makes, env=os.environ | {"CI": ci})
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout
+
+
 @needs_make
 def test_make_lists_its_targets():
     said = make().stdout
@@ -72,6 +112,8 @@ def test_make_hands_words_on(makes):
     show = "include Makefile\nrun: ; @printenv LLAMA_PROMPT\n"
     (makes / "show").write_text(show)
     (makes / ".venv" / "base.done").touch()  # newer than the lists
+    (makes / SMOLLM2).parent.mkdir(parents=True)
+    (makes / SMOLLM2).touch()
 
     def prompted(*given, **variables):
         how = dict(cwd=makes, env=os.environ | variables)
@@ -109,7 +151,7 @@ def test_make_clean_keeps_what_is_yours(makes):
 def clone(tmp_path_factory):
     """Return a copy of the project; its path is a difficult one."""
     folder = tmp_path_factory.mktemp(PLACE[0]) / PLACE[1]
-    names = ".git .[!cg]* __pycache__ work build Llama-* *.egg-info"
+    names = ".git .[!cg]* __pycache__ work build Llama-* SmolLM2-* *.egg-info"
     ignore = shutil.ignore_patterns(*names.split())
     return shutil.copytree(ROOT, folder, ignore=ignore)
 

@@ -60,6 +60,7 @@ NO_NETWORK = """
 import json, socket, subprocess
 socket.socket.connect = None
 subprocess.check_call = lambda command: print("pip:", json.dumps(command[4:]))
+subprocess.call = lambda command: print(*command[1:])
 """
 
 
@@ -90,8 +91,9 @@ def test_the_setup_cell_runs(tmp_path, archive):
     cell = with_address(first, archive)
     done = run_cells(tmp_path / "content", cell, cell, second, SHOW)
     assert done.returncode == 0, done.stderr
-    pip, again, said, file = done.stdout.splitlines()[:4]
-    assert pip == again and said.startswith(" Paris")
+    pip, fetch, *again, said, file = done.stdout.splitlines()[:6]
+    assert again == [pip, fetch] and said.startswith(" Paris")
+    assert fetch == "-m llamalib fetch SmolLM2-135M-Instruct"
     assert "content" in file and str(ROOT / "llamalib") not in file
     assert pip.startswith("pip: ")
     asked = json.loads(pip.removeprefix("pip: "))
