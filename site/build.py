@@ -46,7 +46,9 @@ def build_site(out: Path) -> int:
             (made / pages.SETUP).write_text(setup, encoding="utf-8")
             shutil.rmtree(out, ignore_errors=True)
             made.rename(out)
-            print(f"to read it: python -m http.server -d {out} 8000")
+            # without --bind it would serve the whole network
+            serve = "python -m http.server --bind 127.0.0.1 -d"
+            print(f"to read it: {serve} {out} 8000")
             print("then open http://localhost:8000")
     return status
 

@@ -509,7 +509,7 @@ async function fetch_and_read(name, read, progress) {
 }
 async function fetch_bytes(name, progress) {
   if (location.protocol === "file:") throw new UserError("A page opened as a file cannot read " +
-    "the model. In its folder, run `python -m http.server`, then open http://localhost:8000.");
+    "the model. In its folder, run `python -m http.server --bind 127.0.0.1`, then open http://localhost:8000.");
   let problem = "gave no answer";
   try {
     // never the browser's copy without asking: files of two versions do not fit together

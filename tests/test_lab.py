@@ -1,5 +1,8 @@
 """The learner's copy of the notebooks: nothing that was typed is lost."""
 
+import errno
+import os
+import re
 from pathlib import Path
 
 import nbformat
@@ -167,6 +170,23 @@ def test_a_place_that_is_taken(tmp_path, name):
         (copy.work / name).touch()
     with pytest.raises(OSError, match=rf"{name}.*: move it away, or"):
         copy.update()
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    """Nothing of a file stays, and the sentence names the folder."""
+    copy = Copy(tmp_path)
+
+    def refuses(path, content):
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", refuses)
+        said = f"make room for {re.escape(str(copy.work))}, or take --work"
+        with pytest.raises(OSError, match=said):
+            copy.update()
+    assert list(copy.work.rglob("*")) == []
+    copy.update()
 
 
 def test_the_command_opens_the_index(tmp_path, monkeypatch):

@@ -51,6 +51,13 @@ def test_commands_exist(paper):
         assert found <= set(commands), (start, found - set(commands))
 
 
+def test_no_command_serves_the_whole_network():
+    texts = [read(name) for name in (*PAPERS, "site/llama.js")]
+    texts += [p.read_text("utf-8") for p in (ROOT / "site").glob("*.py")]
+    served = re.findall(r"-m http\.server(.{17})", "".join(texts))
+    assert len(served) == 3 and set(served) == {" --bind 127.0.0.1"}
+
+
 def test_the_files_that_contributing_names_exist():
     text = read("CONTRIBUTING.md")
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)

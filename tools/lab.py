@@ -5,6 +5,7 @@ digests by file: of what was typed in it and of all its bytes when it was
 copied, and of the project's file that was last offered.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -63,9 +64,9 @@ def update_copy(source: Path, work: Path, option: str = "--work") -> None:
         if state != read_state(work / STATE):  # work may be read-only
             write(work / STATE, json.dumps(state, indent=1).encode())
     except OSError as error:
-        raise OSError(
-            f"{error}: move it away, or take {option} mine"
-        ) from None
+        full = error.errno == errno.ENOSPC
+        advice = f"make room for {work}" if full else "move it away"
+        raise OSError(f"{error}: {advice}, or take {option} mine") from None
 
 
 def update_file(file: Path, name: str, work: Path, state: dict) -> None:

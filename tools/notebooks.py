@@ -18,8 +18,11 @@ def write(file: Path, content: bytes) -> None:
     """Write a file at once: a run that is killed leaves no half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    part.write_bytes(content)
-    part.replace(file)
+    try:
+        part.write_bytes(content)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)  # of a disk that is full
 
 
 def read_notebook(path: Path):
