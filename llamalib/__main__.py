@@ -14,7 +14,7 @@ from .checks import check_first_pass, printable
 from .fetch import PACKED, fetch
 from .generate import generate
 from .load import ROOT, describe, load
-from .save import save
+from .save import save, sweep_parts
 
 PROMPT = "The capital of France is"
 REAL = "meta-llama/Llama-3.2-1B"
@@ -197,6 +197,7 @@ def fetch_model(model: str | None) -> None:
 
 def convert_folder(source: Path, target: Path) -> None:
     """Write the checkpoint `source` in Meta's format to a new folder."""
+    sweep_parts(target)
     if target.exists() and any(target.iterdir()):
         raise ValueError(
             f"{target} is not empty: name a new folder, nothing is overwritten"

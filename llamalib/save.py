@@ -92,8 +92,7 @@ def write_files(folder: Path, files: dict) -> None:
     file, older = folder, folder / f"older{ending}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file in [*parts, folder / "older"]:
-            sweep(file)
+        sweep_parts(folder)
         for file, part in parts.items():
             files[file.name](part)
         if file.is_file():  # the last: params.json
@@ -112,6 +111,14 @@ def write_files(folder: Path, files: dict) -> None:
     finally:
         for part in [*parts.values(), older]:
             part.unlink(missing_ok=True)
+
+
+def sweep_parts(folder: Path) -> None:
+    """Remove what killed calls of `save` left in a folder."""
+    for (
+        name
+    ) in "consolidated.00.pth tokenizer.model params.json older".split():
+        sweep(folder / name)
 
 
 def sweep(file: Path) -> None:

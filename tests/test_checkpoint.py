@@ -3,6 +3,7 @@
 Damaged folders are in tests/test_damages.py.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,10 @@ import torch
 from torch import nn
 
 import llamalib
+from llamalib.__main__ import main
 from llamalib.load import POCKET, REAL, ROOT, SMOL
 from tests.helpers import (
+    dead_process,
     random_ids,
     random_llama,
     small_config,
@@ -267,6 +270,30 @@ def test_a_save_that_is_killed(folder, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(FileNotFoundError, match="neither Meta's params.json"):
         llamalib.load(folder)
+
+
+def test_what_killed_saves_left_is_removed(folder, tmp_path):
+    """Not what a process that lives writes, nor a file of another name."""
+    names = PTH, PARAMS, "tokenizer.model", "older"
+    gone = dead_process()
+    left = [tmp_path / "new" / f"{name}.part{gone}" for name in names]
+    others = [tmp_path / "new" / f"{PTH}.part{os.getppid()}"]
+    others += [tmp_path / "new" / name for name in ("x.part2", f"{PTH}.part")]
+    (tmp_path / "new").mkdir()
+    for file in (*left, *others):
+        file.write_bytes(b"half")
+    llamalib.save(llamalib.load(folder, **PLAIN), tmp_path / "new")
+    assert not any(file.exists() for file in left)
+    assert all(file.exists() for file in others)
+
+
+def test_convert_after_a_killed_one(folder, tmp_path, capsys):
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / f"{PTH}.part{dead_process()}").touch()
+    command = ["convert", str(folder), str(tmp_path / "new")]
+    assert main(command) == 0
+    assert main(command) == 1
+    assert "is not empty" in capsys.readouterr().err
 
 
 ANOTHER = "place for the special tokens .* or the ids that end its texts"
