@@ -5,6 +5,7 @@ import re
 from matplotlib.patches import FancyBboxPatch
 
 from llamalib.load import SMOL, USUAL
+from llamalib.threads import choose_threads
 
 from .charts import write
 from .theme import COLOURS, canvas, colour, plain
@@ -60,7 +61,11 @@ PARTS = {
 
 
 def strip(part: str, llama, T: int | None = None):
-    """Draw the model's map with a part lit; `T` is the length of a prompt."""
+    """Draw the model's map with a part lit; `T` is the length of a prompt.
+
+    Every notebook begins with it: it also sets the threads for the model.
+    """
+    choose_threads(llama)
     lit, before, after = PARTS[part]
     c = llama.config
     numbers = dict(D=c.dim, H=c.n_heads, KV=c.n_kv_heads, hd=c.head_dim)

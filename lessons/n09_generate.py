@@ -16,6 +16,7 @@ import torch.nn.functional as F
 
 from llamalib.generate import generate
 from llamalib.model import LLAMA_1B
+from llamalib.threads import choose_threads
 
 from . import charts
 from .judge import Wrong, agree, exercise, vary
@@ -89,6 +90,7 @@ class Stream(Lesson):
     def __init__(
         self, llama, prompt="The capital of France is", max_new_tokens=120
     ):
+        choose_threads(llama)  # the index begins with this widget
         self.llama, self.max_new_tokens = llama, max_new_tokens
         style = dict(description="prompt", continuous_update=False)
         self.prompt = ipw.Text(prompt, **style)

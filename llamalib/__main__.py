@@ -15,6 +15,7 @@ from .fetch import PACKED, fetch
 from .generate import generate
 from .load import ROOT, describe, load
 from .save import save, sweep_parts
+from .threads import choose_threads
 
 PROMPT = "The capital of France is"
 REAL = "meta-llama/Llama-3.2-1B"
@@ -142,6 +143,7 @@ def run(prompt: str | None = None, tokens: int | None = None) -> None:
     if prompt is None:
         prompt = os.environ.get("LLAMA_PROMPT", PROMPT)
     llama = load()
+    choose_threads(llama)
     processes = getattr(llama, "processes", None)  # if torchrun started us
     if processes and processes.rank > 0:
         sys.stdout = open(os.devnull, "w")

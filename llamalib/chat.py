@@ -17,6 +17,7 @@ from .dialogues import header, is_chatml, message_ids, opening_ids
 from .generate import decode_one, prefill
 from .load import describe, load
 from .sampling import make_sampler
+from .threads import choose_threads
 
 HELP = "/new begins a new conversation, /bye or Ctrl-D ends, Ctrl-C interrupts"
 
@@ -26,6 +27,7 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     check_sampling(**sampling)
     check_seed(seed)
     llama = load(folder)
+    choose_threads(llama)
     check_trained(llama)
     check_first_pass(llama)
     # from Llama 3.1 on, Meta's template has dates

@@ -17,6 +17,7 @@ import torch
 from .checks import read_json
 from .config import ModelArgs, config_of
 from .load import find_checkpoint, load
+from .threads import choose_threads
 
 PUBLISHED = Path(__file__).with_name("published.json")
 PASSED, FAILED, UNKNOWN = "passed", "failed", "not known"
@@ -62,6 +63,7 @@ def verify(folder=None) -> Iterator[Row]:
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
         yield Row(FAILED, "content", str(error))
         return
+    choose_threads(llama)
     yield Row(PASSED, "content", "the model opens, all tensors are there")
     if not facts:
         return
