@@ -111,12 +111,17 @@ def loss_by_gap(gaps, means, errors, waves, alone):
 
 
 def scores_by_distance(series, trained):
-    """Draw mean scores at distances 0 to n - 1: name to (n, heads)."""
+    """Draw mean scores at distances 0 to n - 1: name to (n, heads).
+
+    trained: the trained length; it is marked if it is among the distances.
+    """
     _, ax = canvas(3.3)
     means = {name: array(each.mean(1)) for name, each in series.items()}
     looks = [WAYS["as it is"], WAYS["by wavelength"], WAYS["last keys only"]]
-    lines(ax, means, looks, range(len(next(iter(means.values())))))
-    mark_x(ax, trained, f"trained length: {trained:,}")
+    n = len(next(iter(means.values())))
+    lines(ax, means, looks, range(n))
+    if trained < n:
+        mark_x(ax, trained, f"trained length: {trained:,}")
     title = "Mean score of a query and a key, over all heads"
     x = "distance m − n, in positions"
     return figure_legend(finish(ax, title, x, "score"), "outside lower center")
