@@ -7,6 +7,7 @@ from . import charts
 from .judge import alike, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
+from .texts import begin_and_text
 from .theme import canvas
 
 
@@ -36,14 +37,14 @@ def next_token(llama, prompt: str = "The capital of France is") -> Play:
     """Return a prompt box with the next tokens; it reads a prompt's end."""
 
     def draw(prompt, bars):
-        ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
+        start, ids = begin_and_text(llama.tokenizer, prompt)
         name = f"{prompt} …" if len(prompt) < 60 else f"… {prompt[-40:]} …"
-        if len(ids) > LONGEST_PROMPT:
-            most, n = LONGEST_PROMPT - 1, len(ids) - 1
-            name += f" (its last {most} of {n} tokens)"
-            ids = ids[:1] + ids[-most:]
+        most = LONGEST_PROMPT - len(start)
+        if len(ids) > most:
+            name += f" (its last {most} of {len(ids)} tokens)"
+        text = torch.tensor(start + ids[-most:])
         with torch.inference_mode():
-            logits = llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
+            logits = llama(text, last_only=True)[-1]  # (V,)
         top = logits.softmax(-1).topk(min(bars, len(logits)))
         labels = token_texts(llama, top.indices.tolist())
         return next_token_bars(labels, top.values.tolist(), name)

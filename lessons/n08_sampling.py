@@ -14,6 +14,7 @@ from . import charts
 from .judge import agree, as_tensor, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
+from .texts import begin_and_text
 from .theme import COLOURS, array, canvas, heading, panels, plain, visible
 
 
@@ -104,8 +105,8 @@ def sampling(llama, text: str) -> Play:
 
     @lru_cache(maxsize=1)
     def last_logits(text):
-        ids = llama.tokenizer.encode(text, bos=True, eos=False)
-        ids = ids[:1] + ids[1:][-63:]  # so that an answer takes under 200 ms
+        start, ids = begin_and_text(llama.tokenizer, text)
+        ids = start + ids[-63:]  # so that an answer takes under 200 ms
         with torch.inference_mode():
             return llama(torch.tensor(ids), last_only=True)[-1]  # (V,)
 

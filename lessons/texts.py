@@ -123,6 +123,12 @@ def own_documents(n: int, kinds=None, seed="appendix") -> list[str]:
     return list(corpus.documents(seed, n, chosen))
 
 
+def begin_and_text(tokenizer, text: str) -> tuple[list[int], list[int]]:
+    """Return a begin token's ids, none in some families, and the text's."""
+    begin = tokenizer.encode("", bos=True, eos=False)
+    return begin, tokenizer.encode(text, bos=False, eos=False)
+
+
 def pack_rows(documents, tokenizer, n: int, length: int) -> Tensor:
     r"""Return n rows of ids, (n, length + 1): one document after another.
 
