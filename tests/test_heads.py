@@ -74,6 +74,9 @@ def test_moved_as_on_the_page():
     z = torch.tensor([[1.0, 8, 0], [9.0, 2, 0], [4.5, 4, 5]])
     share, is_b = moved(z)
     assert share[0] == pytest.approx(0.46, abs=0.005) and is_b[0] == 0
+    # both runs have one answer: 0, not 0/0
+    z = torch.tensor([[9.0, 1], [9.0, 2], [9.0, 3]])
+    assert moved(z).tolist() == [[0], [0]]
 
 
 def test_a_patch_before_block_0_exchanges_a_token(runs):

@@ -327,6 +327,8 @@ def test_scores_are_means_over_heads_with_the_trained_length_marked():
     assert found["random"] == [0, 0, 0]
     marked = [line for line in ax.lines if list(line.get_xdata()) == [1, 1]]
     assert len(marked) == 1 and "trained length: 1" in texts(ax.texts)[0]
+    (ax,) = nbD.scores_by_distance(series, 3).axes  # not among 0 to 2
+    assert not ax.texts and len(ax.lines) == 3
 
 
 # -- E ----------------------------------------------------------------------

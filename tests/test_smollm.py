@@ -6,17 +6,21 @@ notebooks on both.
 
 import json
 import os
+import random
 import re
 
 import pytest
 import torch
+import torch.nn.functional as F
+from matplotlib import pyplot as plt
 
 import llamalib
+from lessons.texts import SENTENCES, held_out_texts
 from llamalib.hugging_face import HuggingFaceTokenizer
 from llamalib.load import describe
 from tests.helpers import code_cells, executed
 from tests.test_huggingface import gpt2_kind, same_ids, stream
-from tests.test_notebooks import run_twice
+from tests.test_notebooks import MAIN, run_twice
 from tools.notebooks import all_notebooks
 
 # https://huggingface.co/HuggingFaceTB/SmolLM2-135M, its config.json
@@ -134,13 +138,26 @@ def test_full_shapes(full):
     assert difference < 1e-5, difference
 
 
+@pytest.fixture
+def opened(small, monkeypatch):
+    """Let notebooks open the small model, as if its file were a GGUF."""
+    load = llamalib.load
+
+    def without_bos(*args, **options):
+        llama = load(*args, **options)
+        llama.tokenizer.bos_id = None  # a folder has the config's
+        return llama
+
+    monkeypatch.setattr(llamalib, "load", without_bos)
+    monkeypatch.setenv("LLAMA_DIR", str(small[0]))
+
+
 @pytest.mark.parametrize(
     "number",
     [*FIRST, *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)],
 )
-def test_the_main_road_runs(small, monkeypatch, number):
+def test_the_main_road_runs(opened, number):
     """Each cell can be run twice; those tagged `long` are left out."""
-    monkeypatch.setenv("LLAMA_DIR", str(small[0]))
     printed, changed = run_twice(code_cells(PATHS[number]))
     assert "SmolLM2-135M" in printed and changed == []
 
@@ -159,3 +176,146 @@ def test_the_main_road_at_its_shapes(full, monkeypatch, number):
     monkeypatch.setenv("LLAMA_DIR", str(full))
     cells = executed(PATHS[number]).cells
     assert all(c.execution_count for c in cells if c.cell_type == "code")
+
+
+# -- texts without a begin token ---------------------------------------------
+
+
+def run_cells(number, *starts, **names):
+    """Run a notebook's first cell and those that begin so; return all names."""
+    first, *rest = (source for _, source in code_cells(PATHS[number]))
+    cells = [[s for s in rest if s.startswith(start)] for start in starts]
+    names = MAIN | names
+    for (source,) in ([first], *cells):
+        exec(compile(source, "cell", "exec"), names)
+        plt.close("all")
+    return names
+
+
+def plain(names, text):
+    return names["llama"].tokenizer.encode(text, bos=False, eos=False)
+
+
+def test_02_marks_only_the_end_token(opened):
+    assert run_cells("02", "W = w[", "lengths = W")["ends"] == [0]
+
+
+def test_06_draws_ordinary_ids(opened):
+    seen = dict.fromkeys(["layers.0.in", "layers.0.out"], torch.zeros(1))
+    names = run_cells(
+        "06",
+        "from llamalib import replaced",
+        L=1,
+        fresh=None,
+        record=lambda model, rows: seen,
+        position_r2=lambda stream: 0.0,
+    )
+    drawn = set(names["no_start"].flatten().tolist())
+    n = names["llama"].tokenizer.n_words  # the first three are special
+    assert drawn <= {*range(3, n)} and len(drawn) > 0.9 * n
+    first = plain(names, names["prompt"])[0]
+    assert names["rows"][:, 0].eq(first).all()
+
+
+def test_07_gives_each_sentence_its_own_surprisals(opened):
+    names = run_cells(
+        "07", "from lessons.texts import held", "import json\nimport re", F=F
+    )
+    right = []  # of first sentences; a text's first token has none
+    for text, nats in zip(names["texts"], names["nats"], strict=True):
+        n = len(plain(names, re.split(SENTENCES, text)[0]))
+        right.append(nats[: n - 1])
+    parts = names["parts"].items()
+    found = [x for name, found in parts if "first" in name for x in found]
+    assert_same(found, right)
+    assert_same([x for _, found in parts for x in found], names["nats"])
+
+
+def assert_same(a, b):
+    """Assert that two lists of tensors have the same numbers in any order."""
+    a, b = (torch.cat(each).sort().values for each in (a, b))
+    assert torch.equal(a, b)
+
+
+def test_08_keeps_the_first_word_and_the_stop_token(opened, capsys):
+    texts = held_out_texts(llamalib.load(device="cpu"))
+    names = run_cells(
+        "08",
+        "def word",
+        "def token_probs",
+        "probs, random",
+        "def naive_generate",
+        "from lessons.compare",
+        Random=random.Random,
+        sample=llamalib.sample,
+        held_out_texts=lambda llama: texts[:9],
+        start_ids=[[3, 4]],
+        written={"greedy": [[5, 6]], "temperature 1": [[7, 8]]},
+    )
+    decode = names["llama"].tokenizer.decode
+    whole = {f" {s}" for text in texts for s in re.split(r"(?<=\.) ", text)}
+    assert names["sentences"] and {*map(decode, names["sentences"])} <= whole
+    starts, rest = names["scored"]["held-out texts"]
+    joined = [decode(a + b) for a, b in zip(starts, rest, strict=True)]
+    assert joined == texts[:9] and {*map(len, starts)} == {1}
+    printed = capsys.readouterr().out
+    assert "nan" not in printed
+    assert re.search(r"stop tokens +0  128001 128008 128009\n", printed)
+
+
+def test_d_begins_a_text_with_its_first_needle(opened):
+    names = run_cells(
+        "D", "from lessons.texts", "def insert", "import random", "def tele"
+    )
+    text, asked = names["telephone_text"](random.Random(0), 200)
+    longest = max(len(question + number) for question, number in asked)
+    assert 150 < len(text) <= 200 - longest
+    decoded = names["llama"].tokenizer.decode(text)
+    assert re.match(r" \w+'s number is \d\d \d\d\. ", decoded)
+
+
+def test_d_does_not_name_the_pockets_trained_length(opened):
+    names = run_cells(
+        "D",
+        "two = ranges",
+        ranges={"a quarter to 1": torch.ones(8)},
+        mean_scores=lambda n, edit=None: torch.zeros(n, 2),
+        trained=8192,
+        W=256,
+    )
+    (ax,) = names["fig"].axes
+    assert not ax.texts and ax.get_xlim()[1] < 1100
+
+
+def test_f_copies_random_tokens_where_nothing_is_before(opened):
+    names = run_cells("F", "def encode", "start = ", "n = 40")
+    n, row = names["n"], names["said_twice"](torch.Generator())
+    assert row.tolist() == row[:n].tolist() * 2
+    bytes_end, n_words = 3 + 256, names["llama"].tokenizer.n_words
+    assert names["ordinary"].tolist() == [*range(bytes_end, n_words)]
+    maps = torch.zeros(1, 1, 2 * n, 2 * n)
+    t = torch.arange(n, 2 * n - 1)  # the token after the one at t - n
+    maps[..., t, t - n + 1] = 1
+    assert names["induction"](maps) == 1
+
+
+def test_f_says_that_one_answer_cannot_move(opened, capsys):
+    """The small model's weights are random: each prompt has one answer."""
+    names = run_cells(
+        "F",
+        "def encode",
+        "FACTS",
+        "def moved",
+        "CONTINENT",
+        "blocks",
+        "for (name, each)",
+        "def patch_heads",
+        "half =",
+    )
+    assert names["TRAVEL"].startswith("Q: ")
+    for table in (*names["means"].values(), *names["by_head"].values()):
+        assert table.eq(0).all()  # not nan
+    printed = capsys.readouterr().out
+    assert printed.count("two of these countries the same answer") == 1
+    assert printed.count("answers both prompts alike: nothing can move") == 2
+    assert "nan" not in printed and "change all answers: (" not in printed
