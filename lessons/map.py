@@ -4,7 +4,7 @@ import re
 
 from matplotlib.patches import FancyBboxPatch
 
-from llamalib.load import SMOL, USUAL
+from llamalib.load import POCKET, ROOT, SMOL, USUAL
 from llamalib.threads import choose_threads
 
 from .charts import write
@@ -63,7 +63,8 @@ PARTS = {
 def strip(part: str, llama, T: int | None = None):
     """Draw the model's map with a part lit; `T` is the length of a prompt.
 
-    Every notebook begins with it: it also sets the threads for the model.
+    Every notebook begins with it: it also sets the threads for the model, and
+    says whose text the notebook has.
     """
     choose_threads(llama)
     lit, before, after = PARTS[part]
@@ -81,6 +82,11 @@ def strip(part: str, llama, T: int | None = None):
     write(ax, 0, 2.2, plain(f"{llama.name}:  {sizes}"), ha="left")
     shapes = [_numbered(each, numbers, T) for each in (before, after)]
     write(ax, 0, -0.4, "in: {}   →   out: {}".format(*shapes), ha="left")
+    if llama.name != POCKET.name:
+        print(
+            f"The text below is about {POCKET.name}; to open it, run "
+            f"%env LLAMA_DIR={ROOT / POCKET} and then this cell again."
+        )
     return fig
 
 

@@ -160,6 +160,9 @@ def test_the_main_road_runs(opened, number):
     """Each cell can be run twice; those tagged `long` are left out."""
     printed, changed = run_twice(code_cells(PATHS[number]))
     assert "SmolLM2-135M" in printed and changed == []
+    said = r"The text below is about (.+); to .+ %env LLAMA_DIR=(.+) and then"
+    (name, folder), *more = re.findall(said, printed)
+    assert llamalib.load(folder).name == name and not more
 
 
 @pytest.mark.parametrize("number", ["01", "A", "H"])
