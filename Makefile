@@ -25,7 +25,7 @@ LLAMA3 = data/Llama-3-tokenizer/tokenizer.model
 unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
 
 .DEFAULT_GOAL := help
-.PHONY: help run lab course site picture test test-slow test-browser notebooks \
+.PHONY: help run chat lab course site picture test test-slow test-browser notebooks \
   pocket bench bench-gpu weights verify format clean
 
 help: ## print this list
@@ -36,6 +36,9 @@ help: ## print this list
 run: export LLAMA_PROMPT := $(value PROMPT)
 run: $(VENV)/base.done $(SMOLLM2) ## continue a prompt: make run PROMPT="…"
 	$(PY) -m llamalib run
+
+chat: $(VENV)/base.done $(SMOLLM2) ## talk with a model: make chat FOLDER=…
+	$(PY) -m llamalib chat $(if $(FOLDER),'$(FOLDER)')
 
 lab: $(VENV)/base.done $(SMOLLM2) ## open the series in JupyterLab, in your own copy: make lab LAB_FLAGS=--no-browser
 	$(PY) -m tools lab --work '$(WORK)' -- $(LAB_FLAGS)
