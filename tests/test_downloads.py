@@ -184,6 +184,20 @@ def test_the_published_files(name):
     assert (folder / "ABOUT.txt").is_file()
 
 
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_what_a_test_does_without_a_network(monkeypatch, ci):
+    """It is skipped, but not in CI."""
+
+    def no_network(name):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr("tests.conftest.fetch", no_network)
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(ConnectionError if ci else pytest.skip.Exception) as e:
+        fetched(NAME)
+    assert "no network" in str(e.value)
+
+
 def test_ci_caches_them_by_their_checksums():
     text = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
     steps = [

@@ -130,6 +130,7 @@ def test_a_connection_that_stays_broken(url, hub, tmp_path):
         (None, 401, ValueError, "hf auth login"),  # an expired login
         (None, 403, PermissionError, "hf auth login"),
         (None, 500, ConnectionError, "cannot be reached .*try again later"),
+        (None, 200, ValueError, "gives what is no model's page"),  # a portal
     ],
 )
 def test_a_hub_that_refuses(url, hub, tmp_path, login, status, raised, said):
