@@ -44,7 +44,15 @@ def machine(root, groups, **files):
     return cpu_quota(root)
 
 
-V1 = "4:memory:/a\n3:cpuset:/a\n2:cpu,cpuacct:/docker/a\n0::/\n"
+V1 = "4:memory:/b\n3:cpuset:/b\n2:cpu,cpuacct:/docker/a\n0::/\n"
+
+
+def v1(quota, group="cpu/"):
+    """Return the files of version 1 for a group."""
+    return {
+        f"{group}cpu.cfs_quota_us": f"{quota}\n",
+        f"{group}cpu.cfs_period_us": "100000\n",
+    }
 
 
 @pytest.mark.parametrize(
@@ -66,23 +74,9 @@ V1 = "4:memory:/a\n3:cpuset:/a\n2:cpu,cpuacct:/docker/a\n0::/\n"
             1.0,
         ),
         # version 1; a container sees its own group as the root
-        (
-            V1,
-            {
-                "cpu/cpu.cfs_quota_us": "400000\n",
-                "cpu/cpu.cfs_period_us": "100000\n",
-            },
-            4.0,
-        ),
-        (
-            V1,
-            {
-                "cpu/cpu.cfs_quota_us": "-1\n",
-                "cpu/cpu.cfs_period_us": "100000\n",
-            },
-            None,
-        ),
-        ("1:cpuset:/\n", {"cpu.max": "100000 100000\n"}, None),  # not its own
+        (V1, v1("400000"), 4.0),
+        (V1, v1("-1"), None),
+        (V1, v1("400000", "cpu/b/"), None),  # another resource's group
     ],
 )
 def test_limit_is_read_from_linux(tmp_path, groups, files, expected):
