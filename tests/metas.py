@@ -97,5 +97,5 @@ def importable(wheel: Path):
             yield lambda name: import_module(f"{PACKAGE}.llama3.{name}")
         finally:
             for name in list(sys.modules):
-                if name.partition(".")[0] == PACKAGE and name not in modules:
+                if name.partition(".")[0] == PACKAGE:
                     del sys.modules[name]

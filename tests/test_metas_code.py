@@ -87,7 +87,6 @@ def assert_close(ours, theirs):
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
     unit = torch.finfo(ours.dtype).eps * theirs.abs().max()
     assert (ours - theirs).abs().max() <= BOUNDS[ours.dtype] * unit
-    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
 @torch.inference_mode()
