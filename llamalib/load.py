@@ -13,6 +13,7 @@ import …` for the other names.
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from . import hugging_face, meta
-from .checks import listing, require, require_file, shown
+from . import hugging_face, meta, ollama
+from .checks import listing, read_start, require, require_file, shown
 from .model import Llama, ModelArgs
 from .tensors import DTYPES, Checkpoint, check_numbers, shard_axis
 
@@ -41,7 +42,8 @@ def load(
 ) -> Llama:
     r"""Open a checkpoint as a model that is ready to run.
 
-    path: a folder or a GGUF file; None: see `find_checkpoint`.
+    path: a folder, a GGUF file, or the name of a model that Ollama brought,
+    "ollama:llama3.2:1b"; None: see `find_checkpoint`.
     device: "cuda", "mps", "cpu"…; None: $LLAMA_DEVICE, or the first there is.
     dtype: torch.bfloat16, float16 or float32; None keeps the file's dtype,
     or float16 if the GPU lacks bfloat16. See `choose_dtype`.
@@ -65,8 +67,15 @@ def load(
         if llama is not None:
             return llama
     device = choose_device(device)
-    checkpoint = read_checkpoint(find_checkpoint(path), check)
+    checkpoint = open_checkpoint(path, check)
     return build(checkpoint, device, dtype, quantize)
+
+
+def open_checkpoint(path=None, check: bool = False) -> Checkpoint:
+    """Find a checkpoint and open it; Ollama's keeps Ollama's name."""
+    checkpoint = read_checkpoint(find_checkpoint(path), check)
+    name = ollama.name_in(path or os.environ.get("LLAMA_DIR") or "")
+    return replace(checkpoint, name=name) if name else checkpoint
 
 
 def build(checkpoint: Checkpoint, device, dtype, quantize) -> Llama:
@@ -121,6 +130,7 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     r"""Return a checkpoint's folder, or its GGUF file.
 
     A folder has `params.json` or `config.json`, or else one file of GGUF.
+    "ollama:NAME" is the file that `ollama pull NAME` brought.
 
     This is `path`, else `$LLAMA_DIR`, else the first of `USUAL` that is
     there: the real 1B in `data/Llama-3.2-1B/original`, SmolLM2 in
@@ -140,7 +150,9 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     variable = os.environ.get("LLAMA_DIR")
     of = " (LLAMA_DIR names this folder)" if variable and not path else ""
     folder = Path(os.path.expanduser(path or variable or usual_folder()))
-    if folder.suffix == ".gguf" and folder.is_file():
+    if (name := ollama.name_in(folder)) is not None:
+        folder = ollama.find(name)
+    if is_gguf(folder):
         return metas_only(folder) if metas else folder
     try:
         names = sorted(os.listdir(folder))
@@ -150,7 +162,9 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
             f"Permission denied: {folder}. Try chmod u+rx {folder}"
         ) from None
     except (OSError, ValueError):  # not there, or no name of a file
-        problem = "a file" if os.path.isfile(folder) else "no folder"
+        problem = "no folder"
+        if os.path.isfile(folder):
+            problem = "neither a folder nor a GGUF file"
         raise FileNotFoundError(f"{folder!s:.200} is {problem}{of}") from None
     found = checkpoints_in(folder)
     if not found:
@@ -168,6 +182,13 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     several = " or ".join(str(p) for p in found[:3])
     require(not found[1:], f"{folder} has several checkpoints: name {several}")
     return metas_only(found[0]) if metas else found[0]
+
+
+def is_gguf(file: Path) -> bool:
+    """Return whether a file is called .gguf, or begins like one."""
+    if not os.path.isfile(file):
+        return False
+    return file.suffix == ".gguf" or read_start(file, 4) == b"GGUF"
 
 
 def metas_only(folder: Path) -> Path:

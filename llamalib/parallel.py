@@ -27,13 +27,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .load import (
-    OTHER_WAYS,
-    build,
-    choose_device,
-    find_checkpoint,
-    read_checkpoint,
-)
+from .load import OTHER_WAYS, build, choose_device, open_checkpoint
 from .model import Attention, FeedForward, Llama, ModelArgs
 from .quantize import GROUP
 from .tensors import Checkpoint, shard_axis, tensor_shapes
@@ -167,7 +161,7 @@ def load_part(path, *, device, dtype, quantize, check) -> Llama | None:
             "each has its own"
         )
     here = join()
-    checkpoint = read_checkpoint(find_checkpoint(path), check)
+    checkpoint = open_checkpoint(path, check)
     check_number(checkpoint.config, here.n)
     own = own_part(checkpoint, here.rank, here.n)
     llama = build(own, here.device, dtype, quantize)
