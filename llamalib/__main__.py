@@ -13,8 +13,8 @@ from pathlib import Path
 from .checks import check_first_pass, printable
 from .fetch import PACKED, fetch
 from .generate import generate
-from .load import ROOT, describe, load
-from .save import save, sweep_parts
+from .load import ROOT, describe, find_checkpoint, load
+from .save import has_metas_tokenizer, require_new, save, save_hugging_face
 from .threads import choose_threads
 
 PROMPT = "The capital of France is"
@@ -126,8 +126,14 @@ def parser() -> Parser:
     model = add("fetch", fetch_model, "download a model")
     names = ", ".join(PACKED)
     model("model", nargs="?", help=f"{names} or OWNER/NAME, as in {REAL}")
-    convert = add("convert", convert_folder, "write Meta's format")
-    convert("source", type=Path, help="a folder in Hugging Face's format")
+    convert = add("convert", convert_folder, "write a model in another format")
+    convert(
+        "source",
+        type=Path,
+        help="a folder in Hugging Face's format, of which it writes Meta's; "
+        "or a GGUF file: it writes Meta's format if the tokenizer is Llama "
+        "3's, otherwise Hugging Face's",
+    )
     convert("target", type=Path, help="a new folder")
     report = later("llamalib.verify.print_report")
     verify = add("verify", report, "compare a download with published facts")
@@ -198,14 +204,23 @@ def fetch_model(model: str | None) -> None:
 
 
 def convert_folder(source: Path, target: Path) -> None:
-    """Write the checkpoint `source` in Meta's format to a new folder."""
-    sweep_parts(target)
-    if target.exists() and any(target.iterdir()):
-        raise ValueError(
-            f"{target} is not empty: name a new folder, nothing is overwritten"
-        )
-    save(load(source, device="cpu"), target)
-    print(f"ready: {target}")
+    """Write a checkpoint in another format to a new folder.
+
+    This is Meta's, or Hugging Face's for a GGUF file whose tokenizer Meta's
+    format cannot hold.
+    """
+    require_new(target)
+    llama, found = load(source, device="cpu"), find_checkpoint(source)
+    if found.is_dir() or has_metas_tokenizer(llama):
+        save(llama, target)
+        form = "Meta's"
+    else:
+        from .gguf import tokenizer_files
+
+        files = tokenizer_files(found, llama.tokenizer)
+        save_hugging_face(llama, target, files)
+        form = "Hugging Face's"
+    print(f"ready: {target}, in {form} format")
 
 
 if __name__ == "__main__":

@@ -273,19 +273,19 @@ SPLITS: dict[str, dict] = {
     "llama-bpe": dict(type="Sequence", pretokenizers=[SPLIT, LETTERS]),
     "gpt-2": LETTERS | dict(use_regex=True),
 }
+DIGITS = dict(type="Digits", individual_digits=True)
+SPLITS["smollm"] = dict(
+    type="Sequence", pretokenizers=[DIGITS, SPLITS["gpt-2"]]
+)
 SPECIAL = 3, 4  # types of token: control, and the user's
 
 
 def read_tokenizer(facts: dict, V: int, file: Path):
     """Return the tokenizer in a header."""
-    fact = {
-        key.removeprefix("tokenizer.ggml."): value
-        for key, value in facts.items()
-        if key.startswith("tokenizer.ggml.")
-    }
+    fact = tokenizer_facts(facts)
     model, split = fact.get("model"), fact.get("pre")
     require(
-        model == "gpt2" and split in {"smollm", *SPLITS},
+        model == "gpt2" and split in SPLITS,
         f"{file}: llamalib does not know its tokenizer ({model!s:.40}, "
         f"{split!s:.40}); it knows gpt2's with llama-bpe, smollm or gpt-2",
     )
@@ -299,6 +299,16 @@ def read_tokenizer(facts: dict, V: int, file: Path):
     tokenizer.system = usual_system(str(template))
     tokenizer.vocab_size = V
     return tokenizer
+
+
+def tokenizer_facts(facts: dict) -> dict:
+    """Return the header's entries on the tokenizer by their last names."""
+    prefix = "tokenizer.ggml."
+    return {
+        key.removeprefix(prefix): value
+        for key, value in facts.items()
+        if key.startswith(prefix)
+    }
 
 
 def tokenizer_of_facts(fact: dict, split: str, file: Path):
@@ -359,6 +369,44 @@ def tokenizer_json(fact: dict, split: dict) -> dict:
         pre_tokenizer=split,
         decoder=LETTERS,
         model=model,
+    )
+
+
+def tokenizer_files(file: Path, tokenizer) -> dict[str, dict]:
+    r"""Return Hugging Face's files on a file's tokenizer, by name.
+
+    tokenizer: the one that was read from the file.
+    """
+    facts = read_facts(open_file(file), file)
+    fact = tokenizer_facts(facts)
+    tokens, whole = fact["tokens"], tokenizer_json(fact, SPLITS[fact["pre"]])
+    if before := tokenizer.encode("", bos=True, eos=False):
+        whole["post_processor"] = putting(tokens[before[0]], before[0])
+    bos, eos = fact.get("bos_token_id"), tokenizer.eos_id
+    settings = dict(
+        tokenizer_class="PreTrainedTokenizerFast",
+        bos_token=None if bos is None else tokens[bos],
+        eos_token=None if eos is None else tokens[eos],
+        chat_template=facts.get("tokenizer.chat_template"),
+    )
+    others = sorted(tokenizer.stop_tokens - {eos})
+    ends = others if eos is None else [eos, *others]
+    return {
+        "tokenizer.json": whole,
+        "tokenizer_config.json": settings,
+        "generation_config.json": dict(bos_token_id=bos, eos_token_id=ends),
+    }
+
+
+def putting(name: str, i: int) -> dict:
+    """Return the part of tokenizer.json that puts a token before a text."""
+    token = {"SpecialToken": dict(id=name, type_id=0)}
+    a, b = ({"Sequence": dict(id=letter, type_id=0)} for letter in "AB")
+    return dict(
+        type="TemplateProcessing",
+        single=[token, a],
+        pair=[token, a, b],
+        special_tokens={name: dict(id=name, ids=[i], tokens=[name])},
     )
 
 

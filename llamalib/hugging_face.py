@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +194,24 @@ def check_rope(scaling: dict, kind, keys: set[str], where) -> None:
         )
 
 
+def settings_of(config: ModelArgs) -> dict:
+    """Return the config as a config.json, from which `read_config` makes it."""
+    ours = asdict(config)
+    ours |= dict(multiple_of=config.hidden_dim, head_width=config.head_dim)
+    scaling = None
+    if config.scaling_factor is not None:
+        scaling = {key: values[0] for key, values in LLAMA3_SCALING.items()}
+        scaling["factor"] = config.scaling_factor
+    return dict(
+        model_type="llama",
+        architectures=["LlamaForCausalLM"],
+        hidden_act="silu",
+        rope_theta=config.rope_theta,
+        rope_scaling=scaling,
+        **{theirs: ours[name] for name, theirs in FIELDS.items()},
+    )
+
+
 # -- tensors -----------------------------------------------------------------
 
 TENSORS = {
@@ -294,6 +312,22 @@ def to_meta_layout(weight: Tensor, head_dim: int) -> Tensor:
     """
     halves = weight.unflatten(0, (-1, 2, head_dim // 2))  # (n, 2, hd/2, D)
     return halves.transpose(1, 2).flatten(0, 2)
+
+
+def their_name(name: str) -> str:
+    """Return Hugging Face's name of one of Meta's tensors."""
+    stems = {ours: theirs for theirs, ours in BLOCK_TENSORS.items()}
+    stems |= {ours: theirs for theirs, ours in TENSORS.items()}
+    layer = re.match(r"layers\.\d+\.", name)
+    prefix = layer[0] if layer else ""
+    stem = stems[name.removeprefix(prefix).removesuffix(".weight")]
+    return f"{prefix and 'model.'}{prefix}{stem}.weight"
+
+
+def from_meta_layout(weight: Tensor, head_dim: int) -> Tensor:
+    """Return a copy of wq or wk in Hugging Face's order of rows."""
+    pairs = weight.unflatten(0, (-1, head_dim // 2, 2))  # (n, hd/2, 2, D)
+    return pairs.transpose(1, 2).flatten(0, 2)
 
 
 # -- the tokenizer -----------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Write a model in Meta's format.
+"""Write a model in Meta's format, or in Hugging Face's.
 
 `llamalib.save` is the function, not this module.
 """
@@ -9,12 +9,21 @@ import json
 import os
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from .checks import require
 from .config import params_of
+from .hugging_face import (
+    SETTINGS,
+    WEIGHTS,
+    from_meta_layout,
+    settings_of,
+    their_name,
+)
 from .model import Llama, ModelArgs
 from .tensors import check_tensors, tensor_shapes
 from .tokenizer import Tokenizer, write_ranks
@@ -28,20 +37,8 @@ def save(llama: Llama, folder) -> None:
     with several shards or Hugging Face's files; OSError for what cannot be
     written.
     """
-    kind = type(llama).__name__
-    require(hasattr(llama, "config"), f"llama must be a Llama, got a {kind}")
-    require(
-        isinstance(folder, (str, os.PathLike)) and folder != "",
-        f"folder must be a path, got {folder!r:.80}",
-    )
-    folder, config = Path(folder), llama.config
-    w = dict(llama.named_parameters(remove_duplicate=False))
-    require(
-        all(name in w for name in tensor_shapes(config)),
-        "only a whole model of floats can be saved: load it without quantize, "
-        "in one process",
-    )
-    check_tensors(w, config, "its config", {"": "the model"})
+    w, config = weights_of(llama, folder), llama.config
+    folder = Path(folder)
     for pattern in ("consolidated.0[1-9].pth", "config.json"):
         for file in folder.glob(pattern):
             raise ValueError(f"{file} is another model's: name a new folder")
@@ -56,6 +53,86 @@ def save(llama: Llama, folder) -> None:
         "params.json": lambda part: part.write_text(text),
     }
     write_files(folder, files)
+
+
+def save_hugging_face(llama: Llama, folder, tokenizer: dict) -> None:
+    r"""Write a model in Hugging Face's format, in one file, in its own dtype.
+
+    `load` opens it, and so does the transformers library.
+    folder: a new one.  tokenizer: what its files hold, by their names: see
+    `gguf.tokenizer_files`.
+    Raises ValueError for quantized weights or a folder with files, OSError
+    for what cannot be written.
+    """
+    w, config = weights_of(llama, folder), llama.config
+    require_new(Path(folder))
+    if llama.tied:  # config.json says so
+        del w["output.weight"]
+    tensors = {}
+    for name, weight in w.items():
+        weight = weight.detach().cpu()
+        if name.endswith((".wq.weight", ".wk.weight")):
+            weight = from_meta_layout(weight, config.head_dim)
+        tensors[their_name(name)] = weight
+    settings = settings_of(config) | tokenizer["generation_config.json"]
+    settings["tie_word_embeddings"] = llama.tied
+    settings["dtype"] = str(llama.dtype).removeprefix("torch.")
+    files = {WEIGHTS: partial(write_safetensors, tensors=tensors)}
+    for name, data in (tokenizer | {SETTINGS: settings}).items():
+        files[name] = partial(write_json, data=data)
+    write_files(Path(folder), files)
+
+
+def weights_of(llama, folder) -> dict[str, Tensor]:
+    """Return a model's weights by name, or raise ValueError; see `save`."""
+    kind = type(llama).__name__
+    require(hasattr(llama, "config"), f"llama must be a Llama, got a {kind}")
+    require(
+        isinstance(folder, (str, os.PathLike)) and folder != "",
+        f"folder must be a path, got {folder!r:.80}",
+    )
+    w = dict(llama.named_parameters(remove_duplicate=False))
+    require(
+        all(name in w for name in tensor_shapes(llama.config)),
+        "only a whole model of floats can be saved: load it without quantize, "
+        "in one process",
+    )
+    check_tensors(w, llama.config, "its config", {"": "the model"})
+    return w
+
+
+def require_new(folder: Path) -> None:
+    """Raise ValueError for a folder that has files of its own."""
+    sweep_parts(folder)
+    require(
+        not folder.exists() or not any(folder.iterdir()),
+        f"{folder} is not empty: name a new folder, nothing is overwritten",
+    )
+
+
+def write_safetensors(part: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors, or raise RuntimeError if the disk refuses."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, part, {"format": "pt"})
+    except SafetensorError as error:
+        raise RuntimeError(str(error)) from None
+
+
+def write_json(part: Path, data: dict) -> None:
+    """Write an object of JSON."""
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    part.write_text(text + "\n", encoding="utf-8")
+
+
+def has_metas_tokenizer(llama: Llama) -> bool:
+    """Return whether Meta's format can hold a model's tokenizer."""
+    try:
+        return bool(metas_ranks(llama.tokenizer, llama.config))
+    except ValueError:
+        return False
 
 
 def metas_ranks(tokenizer, config: ModelArgs) -> dict[bytes, int]:
@@ -83,7 +160,7 @@ def metas_ranks(tokenizer, config: ModelArgs) -> dict[bytes, int]:
 def write_files(folder: Path, files: dict) -> None:
     r"""Write each file under another name by its function, then rename all.
 
-    The last is params.json. An older one is moved away first, so that no
+    The last has the settings. An older one is moved away first, so that no
     folder ever has new weights and old settings.
     """
     # an ending after the last dot: torch.save writes the name before it
@@ -95,13 +172,13 @@ def write_files(folder: Path, files: dict) -> None:
         sweep_parts(folder)
         for file, part in parts.items():
             files[file.name](part)
-        if file.is_file():  # the last: params.json
+        if file.is_file():  # the last
             file.replace(older)
         for file, part in parts.items():
             part.replace(file)
     except (OSError, RuntimeError) as error:  # RuntimeError: torch.save's
         if older.is_file() and all(part.is_file() for part in parts.values()):
-            older.replace(folder / "params.json")  # nothing was renamed yet
+            older.replace([*parts][-1])  # nothing was renamed yet
         reason = getattr(error, "strerror", None) or str(error)[:160]
         raise OSError(
             getattr(error, "errno", None) or errno.EIO,

@@ -75,21 +75,23 @@ def tokenizer_facts(tokenizer) -> dict:
     }
 
 
-def gpt2_facts(library, split: str = "smollm") -> dict:
-    """Return a tokenizer of the `tokenizers` library by GGUF's names."""
-    data = json.loads(library.to_str())
-    ids = library.get_vocab(with_added_tokens=True)
-    special = {token["id"] for token in data["added_tokens"]}
-    merges = data["model"]["merges"]
+def library_facts(library, pre: str) -> dict:
+    """Return a tokenizer of the library `tokenizers` by GGUF's names."""
+    data, vocab = json.loads(library.to_str()), library.get_vocab()
+    special = {token["content"] for token in data["added_tokens"]}
+    tokens = sorted(vocab, key=vocab.get)
     return {
-        "tokenizer.ggml.pre": split,
-        "tokenizer.ggml.tokens": sorted(ids, key=ids.get),
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": [
-            CONTROL if i in special else NORMAL for i in sorted(ids.values())
+            CONTROL if token in special else NORMAL for token in tokens
         ],
-        "tokenizer.ggml.merges": [" ".join(pair) for pair in merges],
-        "tokenizer.ggml.bos_token_id": 0,
-        "tokenizer.ggml.eos_token_id": 1,
+        "tokenizer.ggml.merges": [
+            " ".join(pair) for pair in data["model"]["merges"]
+        ],
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
     }
 
 

@@ -16,7 +16,7 @@ from llamalib.checks import read_json
 from llamalib.dialogues import opening_ids, usual_system
 from llamalib.tokenizer import Tokenizer
 from llamalib.verify import PUBLISHED
-from tests.gguf_files import gpt2_facts, write_gguf
+from tests.gguf_files import library_facts, write_gguf
 from tests.helpers import (
     random_llama,
     small_config,
@@ -299,6 +299,7 @@ def test_which_models_are_refused():
 
 # -- ChatML ------------------------------------------------------------------
 
+EOS = "tokenizer.ggml.eos_token_id"
 TEMPLATE = (
     "{% for m in messages %}{% if loop.first and m['role'] != 'system' %}"
     "{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif %}"
@@ -319,7 +320,8 @@ def chatml(request, tmp_path):
     config = small_config(vocab_size=library.get_vocab_size())
     llama = random_llama(config)
     if request.param == "gguf":
-        facts = gpt2_facts(library) | {"tokenizer.chat_template": TEMPLATE}
+        facts = library_facts(library, "smollm")
+        facts |= {"tokenizer.chat_template": TEMPLATE, EOS: 1}
         llama.tokenizer = Tokenizer(small_ranks())  # replaced by the facts
         place = write_gguf(tmp_path / "a.gguf", llama, more=facts)
     else:
