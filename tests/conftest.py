@@ -47,6 +47,13 @@ def pocket(pocket_folder):
     return llamalib.load(pocket_folder, device="cpu", dtype=torch.float32)
 
 
+@pytest.fixture(scope="session")
+def smollm2_file():
+    """Return the GGUF of SmolLM2-135M-Instruct."""
+    (file,) = fetched("SmolLM2-135M-Instruct").glob("*.gguf")
+    return file
+
+
 def published(variable):
     """Return the file that an environment variable names, or skip."""
     path = os.environ.get(variable)
