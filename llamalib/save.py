@@ -28,6 +28,15 @@ from .model import Llama, ModelArgs
 from .tensors import check_tensors, tensor_shapes
 from .tokenizer import Tokenizer, write_ranks
 
+# what a killed call may leave, under another name
+WRITTEN: tuple[str, ...] = (
+    "consolidated.00.pth",
+    "tokenizer.model",
+    "params.json",
+    "older",
+)
+WRITTEN += (WEIGHTS, "tokenizer.json", "generation_config.json", SETTINGS)
+
 
 def save(llama: Llama, folder) -> None:
     r"""Write a model in Meta's format, in one shard and in its own dtype.
@@ -192,9 +201,7 @@ def write_files(folder: Path, files: dict) -> None:
 
 def sweep_parts(folder: Path) -> None:
     """Remove what killed calls of `save` left in a folder."""
-    for (
-        name
-    ) in "consolidated.00.pth tokenizer.model params.json older".split():
+    for name in WRITTEN:
         sweep(folder / name)
 
 
