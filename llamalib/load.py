@@ -83,7 +83,7 @@ def build(checkpoint: Checkpoint, device, dtype, quantize) -> Llama:
     dtype, note = choose_dtype(device, checkpoint.dtype, dtype)
     llama = empty_llama(checkpoint.config, checkpoint.tied)
     place = torch.device("cpu") if quantize else device  # quantized first
-    for name in checkpoint.names():  # one by one: never two copies of all
+    for name in with_bar(checkpoint):  # one by one: never two copies of all
         weight = join(checkpoint, name, place, dtype)
         holder = llama.get_submodule(name.removesuffix(".weight"))
         holder.weight = nn.Parameter(weight, requires_grad=False)
@@ -96,6 +96,24 @@ def build(checkpoint: Checkpoint, device, dtype, quantize) -> Llama:
     llama.name = checkpoint.name or name_of(checkpoint.folder)
     llama.tokenizer, llama.note = checkpoint.tokenizer, note
     return llama.requires_grad_(False).eval()
+
+
+def with_bar(checkpoint: Checkpoint):
+    """Return the names of the tensors; a bar shows which have been read.
+
+    It appears after two seconds, in a terminal. For a large model it appears
+    in a notebook, too.
+    """
+    from tqdm import tqdm
+
+    is_large = checkpoint.config.dim >= 2048
+    return tqdm(
+        checkpoint.names(),
+        "reading the weights",
+        delay=2,
+        leave=False,
+        disable=False if is_large else None,  # None: not in a terminal
+    )
 
 
 def name_of(folder: Path) -> str:
