@@ -118,6 +118,15 @@ def read_facts(opened: Reader, file: Path) -> dict:
         raise damaged(file, error) from None
 
 
+def model_name(file: Path) -> str:
+    """Return what a file's header calls the model; of a damaged file ""."""
+    try:
+        facts = read_facts(open_file(file), file)
+    except ValueError:  # `load` says why
+        return ""
+    return str(facts.get("general.name", ""))
+
+
 # -- settings ----------------------------------------------------------------
 
 # GGUF's names of our fields
