@@ -45,12 +45,15 @@ def llama_3():
     return tokenizer_facts(llamalib.Tokenizer(small_ranks(644), special))
 
 
-def small_file(folder, tokenizer=smollm, tied=True, **changes):
-    """Write a GGUF file of a small model."""
+def small_file(
+    folder, tokenizer=smollm, tied=True, kind="F32", change=None, **changes
+):
+    """Write a GGUF file of a small model; kind, change: see `write_gguf`."""
     llama = random_llama(small_config(vocab_size=900, **changes), tied=tied)
     llama.tokenizer = llamalib.Tokenizer(small_ranks(644))
     facts = tokenizer() | {"tokenizer.chat_template": TEMPLATE}
-    return write_gguf(folder / "small.gguf", llama, more=facts)
+    file = folder / "small.gguf"
+    return write_gguf(file, llama, kind, change, more=facts)
 
 
 @pytest.mark.parametrize(
