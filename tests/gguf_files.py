@@ -1,10 +1,16 @@
 """GGUF files of our models, as llama.cpp's own converter would write them."""
 
 import json
+import math
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFWriter, quantize
+from gguf import (
+    GGML_QUANT_SIZES,
+    GGMLQuantizationType,
+    GGUFWriter,
+    quantize,
+)
 
 from llamalib.gguf import BLOCK_TENSORS, TENSORS
 from llamalib.hugging_face import BYTES
@@ -109,8 +115,25 @@ def add(writer: GGUFWriter, key: str, value) -> None:
         writer.add_string(key, value)
 
 
+def announce(writer: GGUFWriter, name: str, x, kind) -> None:
+    """Add a tensor to the list at the head of a file."""
+    if x.dtype == np.uint8:  # its blocks
+        writer.add_tensor_info(name, x.shape, np.uint8, x.nbytes, kind)
+        return
+    block, size = GGML_QUANT_SIZES[kind]
+    n = math.prod(x.shape) // block * size
+    writer.add_tensor_info(name, x.shape, np.float32, n, kind)
+
+
+def blocks_of(x, kind) -> np.ndarray:
+    """Return the bytes of a tensor of numbers, or those that it holds."""
+    if isinstance(x, torch.Tensor):
+        x = x.float().numpy()
+    return x if x.dtype == np.uint8 else quantize(x, kind)
+
+
 def write_gguf(file, llama, kind="F32", change=None, more=None):
-    r"""Write a model; return the file.
+    r"""Write a model, a tensor at a time; return the file.
 
     kind: the type of the matrices; norms have F32.
     change: called with the entries, the tensors (a dict of arrays) and their
@@ -119,7 +142,7 @@ def write_gguf(file, llama, kind="F32", change=None, more=None):
     config, w = llama.config, weights(llama)
     facts = facts_of(config) | tokenizer_facts(llama.tokenizer) | (more or {})
     tensors = {
-        ggml_name(name): x.detach().float().numpy()
+        ggml_name(name): x.detach()
         for name, x in w.items()
         if not (llama.tied and name == "output.weight")
     }
@@ -127,22 +150,24 @@ def write_gguf(file, llama, kind="F32", change=None, more=None):
         two_k = torch.arange(0, config.head_dim, 2).float()
         freqs = 1.0 / config.rope_theta ** (two_k / config.head_dim)
         factors = freqs / scale_frequencies(freqs, config.scaling_factor)
-        tensors["rope_freqs.weight"] = factors.numpy()
+        tensors["rope_freqs.weight"] = factors
     kinds = {
         name: kind if x.ndim == 2 else "F32" for name, x in tensors.items()
     }
     if change:
+        tensors = {name: x.float().numpy() for name, x in tensors.items()}
         change(facts, tensors, kinds)
     writer = GGUFWriter(file, facts.pop("general.architecture", "llama"))
     for key, value in facts.items():
         if value is not None:
             add(writer, key, value)
+    kinds = {name: GGMLQuantizationType[kinds[name]] for name in tensors}
     for name, x in tensors.items():
-        kind = GGMLQuantizationType[kinds[name]]
-        data = x if x.dtype == np.uint8 else quantize(x, kind)
-        writer.add_tensor(name, data, raw_dtype=kind)
+        announce(writer, name, x, kinds[name])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
+    writer.write_ti_data_to_file()
+    for name, x in tensors.items():
+        writer.write_tensor_data(blocks_of(x, kinds[name]))
     writer.close()
     return file

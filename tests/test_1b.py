@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import llamalib
+from tests.gguf_files import write_gguf
 from tests.helpers import executed
 from tests.reference import WEIGHTS, write_1b, write_shards, write_transformers
 from tools.notebooks import all_notebooks
@@ -22,20 +23,31 @@ pytestmark = [
 ]
 MOST_MEMORY = 1.15
 
-# Loads a folder, runs six tokens, and prints what it saw.
+# Loads a folder or file, runs six tokens, and prints what it saw.
 LOAD = r"""
-import json, re, sys
-import torch, tiktoken, safetensors, llamalib
+import json, re, sys, threading, time
+import torch, tiktoken, safetensors, gguf, llamalib
 
-def peak():
+def memory(what):
     # of this process alone: getrusage begins with the parent's peak
     status = open("/proc/self/status").read()
-    return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
+    return 1024 * int(re.search(what + r":\s+(\d+)", status)[1])
 
-folder, dtype = sys.argv[1:]
-before = peak()
-llama = llamalib.load(folder, device="cpu", dtype=getattr(torch, dtype))
-loaded = peak() - before
+def peak():
+    return memory("VmHWM")
+
+def watch():  # memory that no file backs has no peak of its own
+    while True:
+        seen.append(memory("RssAnon"))
+        time.sleep(0.005)
+
+path, dtype = sys.argv[1:]
+before, seen = peak(), [memory("RssAnon")]
+threading.Thread(target=watch, daemon=True).start()
+start = time.perf_counter()
+llama = llamalib.load(path, device="cpu", dtype=getattr(torch, dtype))
+seconds = time.perf_counter() - start
+loaded, private = peak() - before, max(seen) - seen[0]
 tokens = torch.tensor([128000, 791, 6864, 315, 9822, 374])
 with torch.no_grad():
     logits = llama(tokens, last_only=True)
@@ -44,14 +56,15 @@ print(json.dumps({
     "parameters": sum(p.numel() for p in llama.parameters()),
     "weights": sum(p.nbytes for p in llama.parameters()),
     "loaded": loaded, "run": peak() - before,
+    "private": private, "seconds": seconds,
 }))
 """
 
 
-def opened(folder, dtype="bfloat16") -> dict:
+def opened(path, dtype="bfloat16") -> dict:
     """Run LOAD in a process of its own, and return what it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", LOAD, str(folder), dtype],
+        [sys.executable, "-c", LOAD, str(path), dtype],
         capture_output=True,
         text=True,
     )
@@ -95,6 +108,17 @@ def test_memory_to_open(folder, tmp_path, form, dtype):
     assert found["run"] < MOST_MEMORY * found["weights"] + mapped
     if tmp_path != folder:  # gigabytes
         shutil.rmtree(tmp_path)
+
+
+def test_memory_to_open_a_gguf(folder, tmp_path):
+    """The model, and a piece of a tensor at a time in 32 bits."""
+    llama = llamalib.load(folder, device="cpu")
+    file = write_gguf(tmp_path / "1b.Q8_0.gguf", llama, "Q8_0")
+    found = opened(file)
+    file.unlink()  # 1.3 GB
+    print(f"opened in {found['seconds']:.1f} s")
+    assert found["parameters"] == 1_235_814_400
+    assert found["weights"] < found["private"] < 1.25 * found["weights"]
 
 
 @pytest.mark.parametrize("path", all_notebooks(), ids=lambda path: path.stem)
