@@ -1,13 +1,15 @@
 r"""One model over several processes: each holds a part of every matrix.
 
-    torchrun --rdzv-backend=static --master-addr=127.0.0.1 \
-        --master-port=29531 --nproc-per-node=2 -m llamalib run "Hello"
+    LLAMA_DIR=data/pocket-llama torchrun --rdzv-backend=static \
+        --master-addr=127.0.0.1 --master-port=29531 --nproc-per-node=2 \
+        -m llamalib run "Hello"
 
 or any script: `llamalib.load()` finds that torchrun started the process, and
-reads this process's part. All processes must then make the same calls, with
-the same tokens; `generate` compares its arguments, a single pass does not.
-Each holds whole heads, a share of the feed-forward network and of the
-vocabulary; two sums a block, over all processes, complete the results.
+reads this process's part. The number of processes must divide the KV heads.
+All processes must then make the same calls, with the same tokens; `generate`
+compares its arguments, a single pass does not. Each holds whole heads, a
+share of the feed-forward network and of the vocabulary; two sums a block,
+over all processes, complete the results.
 Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3.
 
 On a trusted network only: PyTorch's processes trust whoever reaches their
