@@ -169,7 +169,7 @@ def download_wheel(package: str, sha256: str, folder: Path) -> Path:
     """
     asked = folder / "requirements.txt"
     asked.write_text(f"{package} --hash=sha256:{sha256}\n", encoding="utf-8")
-    words = "-m pip download --require-hashes --no-deps --only-binary=:all:"
+    words = "-m pip download --no-deps --only-binary=:all:"
     command = [sys.executable, *words.split(), "--retries=1"]
     command += ["--dest", str(folder), "--requirement", str(asked)]
     done = subprocess.run(

@@ -220,6 +220,12 @@ def test_another_architecture_is_refused_before_its_weights(
     assert "ready" not in capsys.readouterr().out
 
 
+def test_weights_of_metas_that_are_damaged(url, hub, tmp_path):
+    hub.files["original/consolidated.00.pth"] = b"x" * 99
+    with pytest.raises(ValueError, match="consolidated.00.pth is damaged"):
+        fetch(data=tmp_path, endpoint=url)
+
+
 def test_weights_that_are_no_llamas_are_not_ready(
     url, hub, page, tmp_path, capsys
 ):
