@@ -94,11 +94,35 @@ clean: ## remove .venv and what was built, but not work/ or build/course
 $(SMOLLM2) $(LLAMA3): | $(VENV)/base.done
 	$(PY) -m llamalib fetch $(notdir $(@D)) || [ "$$CI" != true ]
 
-# Installed once, and again when the lists of packages change.
-INSTALL = $(PY) -m pip install --quiet -c constraints.txt -e
-$(VENV)/base.done: pyproject.toml constraints.txt
-	@echo 'installing into $(VENV), once: a minute or more'
-	@$(PYTHON) -m venv '$(VENV)'
+# Installed once; again when the lists of packages change, or when PYTHON=… is
+# of another version. An old Python, too, understands these two lines.
+FITS = import sys; sys.exit(sys.version_info < (3, 11))
+VERSION = import sys; print("%d.%d.%d" % sys.version_info[:3])
+ifneq ($(origin PYTHON),file)
+  ifneq ($(shell $(PYTHON) -c '$(VERSION)' 2>/dev/null),$(shell \
+    '$(VENV)/bin/python' -c '$(VERSION)' 2>/dev/null))
+    ANOTHER = another
+  endif
+endif
+.PHONY: another
+another: ;
+# If it is too old or half made, .venv is made anew. A folder that you name is
+# never emptied.
+KEEP = [ -z '$(ANOTHER)' ] && '$(VENV)/bin/python' -c 'import pip; $(FITS)' \
+  2>/dev/null
+INSTALL = $(PY) -m pip install -c constraints.txt -e
+CPU = PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+$(VENV)/base.done: pyproject.toml constraints.txt $(ANOTHER)
+	@$(KEEP) || $(PYTHON) -c '$(FITS)' 2>/dev/null || { \
+	  found=$$($(PYTHON) -c '$(VERSION)' 2>/dev/null); \
+	  echo "Python 3.11 or newer is needed, $(PYTHON) is $${found:-not there}:" \
+	    "name another, as in make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@echo 'installing into $(VENV), once: torch, JupyterLab and others, 300 MB'
+	@[ "$$(uname)" != Linux ] || [ "$$PIP_EXTRA_INDEX_URL" ] || echo 'on Linux' \
+	  "with NVIDIA's libraries, 2.8 GB; without: $(CPU) make $(MAKECMDGOALS)"
+	@$(KEEP) || $(PYTHON) -m venv $(if $(filter .venv,$(VENV)),--clear) '$(VENV)'
+	@'$(VENV)/bin/python' -c '$(FITS)' || { \
+	  echo '$(VENV) is of an older Python: name another folder' >&2; exit 1; }
 	$(INSTALL) .
 	@touch '$@'
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -37,16 +38,38 @@ def make(*arguments, cwd=ROOT, **how):
     return run(["make", "--no-print-directory", *arguments], cwd, **how)
 
 
+# A Python of any version: it makes an environment with itself, or prints its
+# words. `pip` is what `import pip` finds, None if the environment lacks it.
+PYTHON = """#!/bin/sh
+case "$1 $2" in
+"-c "*) exec '{real}' -c '
+import sys
+sys.version_info, sys.modules["pip"] = {version}, {pip}
+exec(sys.argv[1])' "$2";;
+"-m venv") [ "$3" = --clear ] && rm -rf "$4" && shift
+  mkdir -p "$3/bin" && cp -n "$0" "$3/bin/python";;
+*) printf "%s\\n" "$@";;
+esac
+"""
+
+
+def fake(path, *version, pip="sys"):
+    """Write a Python of a version, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        PYTHON.format(real=sys.executable, version=version, pip=pip)
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
 @pytest.fixture
 def makes(tmp_path):
     """Return a folder for make, with an environment that only talks."""
     folder = tmp_path.joinpath(*PLACE)
-    python = folder / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
+    fake(folder / ".venv" / "bin" / "python", 3, 11, 7)
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, folder / name)
-    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    python.chmod(0o755)
     return folder
 
 
@@ -54,10 +77,10 @@ def makes(tmp_path):
 @pytest.mark.parametrize("task", sorted({*TASKS} - {"help", "clean"}))
 def test_make_installs_once(makes, task):
     """Each target installs what it needs, then runs its command."""
-    done = make(task, "PYTHON=true", cwd=makes)
+    done = make(task, cwd=makes)
     assert done.returncode == 0, done.stderr
     assert "pip\ninstall\n" in done.stdout
-    again = make(task, "PYTHON=true", cwd=makes)
+    again = make(task, cwd=makes)
     assert again.stdout and "pip" not in again.stdout
     assert done.stdout.endswith(again.stdout)
 
@@ -95,6 +118,100 @@ def test_make_fetches_once(makes, task, files, ci):
         (makes / name).touch()
     done = make(task, cwd=makes, env=os.environ | {"CI": ci})
     assert (done.returncode, done.stderr) == (0, "") and done.stdout
+
+
+@pytest.fixture
+def pythons(tmp_path, makes):
+    """Return a Python 3.9, which is `python3` here, a 3.12, and `make run`."""
+    old = fake(tmp_path / "python3", 3, 9, 18)
+    new = fake(tmp_path / "python3.12", 3, 12, 1)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    env = {k: v for k, v in os.environ.items() if k != "PIP_EXTRA_INDEX_URL"}
+
+    def make_run(*arguments, ends=0, **more):
+        how = dict(cwd=makes, env=env | dict(PATH=path) | more)
+        done = make("run", *arguments, **how)
+        assert done.returncode == ends, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return old, new, make_run
+
+
+def version_in(folder):
+    text = (folder / "bin" / "python").read_text()
+    return re.search(r"\((\d, \d+), \d+\)", text)[1]
+
+
+@needs_make
+def test_an_old_python_is_refused_and_another_one_taken(makes, pythons):
+    """Before an environment is made; afterwards nothing has to be cleaned."""
+    old, new, make_run = pythons
+    shutil.rmtree(makes / ".venv")
+    needed = (
+        "Python 3.11 or newer is needed, {}: name another, as in make run "
+    )
+    needed += "PYTHON=python3.12\n"
+    said = make_run(ends=2)
+    assert said.startswith(needed.format("python3 is 3.9.18"))
+    said = make_run("PYTHON=python3.99", ends=2)
+    assert said.startswith(needed.format("python3.99 is not there"))
+    assert not (makes / ".venv").exists()
+    assert "pip\ninstall\n" in make_run(f"PYTHON={new}")
+    assert version_in(makes / ".venv") == "3, 12"
+    assert "pip" not in make_run(f"PYTHON={new}")
+    assert "pip" not in make_run()  # the environment is there
+
+
+@needs_make
+@pytest.mark.parametrize("pip", ["sys", "None"])
+def test_what_is_in_the_way_is_made_anew(makes, pythons, pip):
+    """An environment that is too old, or that was left without its pip."""
+    python3, _, make_run = pythons
+    fake(Path(python3), 3, 12, 1)  # a new system, and an old environment
+    version = (3, 9, 18) if pip == "sys" else (3, 12, 1)
+    fake(makes / ".venv" / "bin" / "python", *version, pip=pip)
+    (makes / ".venv" / "half").touch()
+    make_run()
+    assert version_in(makes / ".venv") == "3, 12"
+    assert not (makes / ".venv" / "half").exists()
+
+
+@needs_make
+def test_an_environment_changes_its_python_only_if_told(makes, pythons):
+    old, new, make_run = pythons
+    make_run()
+    (makes / ".venv" / "dev.done").touch()
+    os.utime(makes / ".venv" / "base.done", (0, 0))  # the lists are newer
+    assert "pip\ninstall\n" in make_run()
+    assert (makes / ".venv" / "dev.done").exists()  # not made anew
+    assert "is 3.9.18: name another" in make_run(f"PYTHON={old}", ends=2)
+    assert version_in(makes / ".venv") == "3, 11"
+    assert "pip\ninstall\n" in make_run(f"PYTHON={new}")
+    assert version_in(makes / ".venv") == "3, 12"
+    assert not (makes / ".venv" / "dev.done").exists()
+
+
+@needs_make
+def test_a_folder_of_yours_is_never_emptied(makes, pythons):
+    _, new, make_run = pythons
+    fake(makes / "mine" / "bin" / "python", 3, 9, 18)
+    (makes / "mine" / "thesis").touch()
+    said = make_run("VENV=mine", f"PYTHON={new}", ends=2)
+    assert "mine is of an older Python: name another folder\n" in said
+    assert (makes / "mine" / "thesis").exists()
+
+
+@needs_make
+def test_an_installation_says_what_and_how_much(makes, pythons):
+    """pip is not quiet; CUDA's gigabytes are named where they come."""
+    _, _, make_run = pythons
+    said = make_run()
+    assert "torch, JupyterLab and others, 300 MB\n" in said
+    assert "quiet" not in said and "\n-q" not in said
+    assert ("2.8 GB" in said) == (sys.platform == "linux")
+    (makes / ".venv" / "base.done").unlink()
+    address = "https://download.pytorch.org/whl/cpu"
+    assert "2.8 GB" not in make_run(PIP_EXTRA_INDEX_URL=address)
 
 
 @needs_make
