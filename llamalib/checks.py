@@ -322,7 +322,7 @@ def reject_duplicate_keys(pairs: list[tuple]) -> dict:
 
 def shown(text) -> str:
     """Return the start of a text from a file, in one printable line."""
-    return repr(str(text)[:120])[1:-1]
+    return repr(str(text)[:120])[1:-1][:120]
 
 
 def printable(text: str) -> str:

@@ -4,6 +4,8 @@ ggml's package `gguf` reads it. Nothing that a file holds is ever run.
 """
 
 import re
+import struct
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +30,10 @@ from .tensors import Checkpoint, check_numbers, check_tensors
 from .tokenizer import Tokenizer
 
 ENDING = ".gguf"
-MOST = 2**20  # entries of a list or of the header; the published have 2**19
+# What no header exceeds, so that a small file takes little memory and time
+ITEMS = 2**12  # tensors, or entries; Llama 3.1 405B has 1,137 tensors
+TEXTS = 2**20  # in all lists; Llama 3 has 408,000
+LONGEST = 2**16  # bytes of a text; outside of lists, or a 16th of the file
 PIECE = 2**20  # numbers that are converted at a time
 
 
@@ -39,9 +44,7 @@ def read_checkpoint(file: Path, check: bool = False) -> Checkpoint:
     factors = tensors.pop(ROPE_FREQS, None)
     config = config_of_facts(facts, tensors, file)
     if factors is not None:
-        config = scaled(
-            config, dequantized(factors, torch.float32, file), file
-        )
+        config = scaled(config, factors, file)
     # as large as they say, without memory
     like = {name: empty_like(tensor) for name, tensor in tensors.items()}
     places = {name: f"{file}: {tensors[name].name}" for name in tensors}
@@ -59,33 +62,58 @@ def read_checkpoint(file: Path, check: bool = False) -> Checkpoint:
 
 
 class Reader(GGUFReader):
-    """ggml's reader, which refuses files that end early, and reads lists fast.
+    """ggml's reader, which takes little memory and time for any file.
 
-    Its own makes an array of each number and each text in a list.
+    Its own makes an array of each number and each text in a list. Here a list
+    is one part: an array, or the bytes of all texts.
     """
 
+    n_texts = 0  # in the lists so far
+
     def _get(self, offset, dtype, count=1, override_order=None):
-        found = super()._get(offset, dtype, count, override_order)
-        require(len(found) == int(count), "it ends too early")
-        return found
+        offset, count = int(offset), int(count)
+        end = offset + count * np.dtype(dtype).itemsize
+        require(end <= len(self.data), "it ends too early")
+        return np.frombuffer(self.data, dtype, count, offset)
+
+    def _get_str(self, offset):
+        length, text = super()._get_str(offset)
+        most = max(LONGEST, len(self.data) // 16)
+        require(len(text) <= most, f"it has a text of {len(text)} bytes")
+        return length, text
 
     def _get_field_parts(self, orig_offs, raw_type):
         if raw_type != GGUFValueType.ARRAY:
             return super()._get_field_parts(orig_offs, raw_type)
         kind = GGUFValueType(self._get(orig_offs, np.uint32)[0])
         n = int(self._get(orig_offs + 4, np.uint64)[0])
-        require(n <= MOST, f"it has a list of {n} entries")
-        at, types = orig_offs + 12, [GGUFValueType.ARRAY, kind]
-        if kind != GGUFValueType.STRING:
+        # Python needs 32 bytes for a number, 64 for a short text
+        fits = n <= len(self.data) // 32
+        require(fits, f"it has a list of {n} entries")
+        require(kind != GGUFValueType.ARRAY, "it has a list of lists")
+        at = orig_offs + 12
+        if kind == GGUFValueType.STRING:
+            self.n_texts += n
+            require(self.n_texts <= TEXTS, f"it has {self.n_texts} texts")
+            end = 0
+            for _, end in places(memoryview(self.data)[at:], n):
+                pass
+            found = self.data[at : at + end]
+        else:
             found = self._get(at, self.gguf_scalar_to_np[kind], n)
-            return 12 + found.nbytes, [found], [0], types
-        data, texts = memoryview(self.data), []
-        for _ in range(n):
-            start = at + 8
-            at = start + int.from_bytes(data[at:start], "little")
-            require(at <= len(data), "it ends too early")
-            texts.append(data[start:at])
-        return at - orig_offs, texts, list(range(n)), types
+        types = [GGUFValueType.ARRAY, kind]
+        return 12 + found.nbytes, [np.array([n]), found], [1], types
+
+
+def places(data, n: int) -> Iterator[tuple[int, int]]:
+    """Yield where each of the n texts of a list begins and ends."""
+    end = 0
+    for _ in range(n):
+        start = end + 8
+        end = start + int.from_bytes(data[end:start], "little")
+        fits = end <= min(len(data), start + LONGEST)
+        require(fits, "a text in a list is too long")
+        yield start, end
 
 
 def open_file(file: Path) -> Reader:
@@ -94,27 +122,47 @@ def open_file(file: Path) -> Reader:
     with open(file, "rb") as opened:
         start = opened.read(24)
     require(start[:4] == b"GGUF", f"{file} is no GGUF file")
-    n_tensors, n_facts = np.frombuffer(start[8:].ljust(16), np.uint64).tolist()
+    version, *counts = struct.unpack("<IQQ", start[4:].ljust(20, b"\0"))
+    require(
+        version in (2, 3),
+        f"{file} has the version {version} of GGUF for little-endian machines "
+        "(the usual ones): take one of version 2 or 3",
+    )
     try:  # the type of an error depends on the damage
-        require(max(n_tensors, n_facts) <= MOST, "its counts are too large")
-        found = Reader(file)
-        require(found.byte_order == "I", "it is for big-endian machines")
-        end = 0
-        for tensor in found.tensors:  # one after the other, without a gap
-            start_of = tensor.data_offset - found.data_offset
-            require(start_of == end, f"{shown(tensor.name)} is out of place")
-            end += -(-tensor.n_bytes // found.alignment) * found.alignment
+        require(max(counts) <= ITEMS, f"it has {max(counts)} entries")
+        with np.errstate(over="raise"):
+            found = Reader(file)
+        check_places(found)
         return found
-    except (ValueError, KeyError, IndexError, OverflowError, TypeError) as e:
+    except (ValueError, LookupError, ArithmeticError) as e:
         raise damaged(file, e) from None
 
 
+def check_places(opened: Reader) -> None:
+    """Raise ValueError unless the tensors fill the file, in their order."""
+    end, alignment = int(opened.data_offset), int(opened.alignment)
+    for tensor in opened.tensors:
+        is_next = tensor.data_offset == end
+        require(is_next, f"out of its place: {tensor.name}")
+        end += tensor.n_bytes + -tensor.n_bytes % alignment
+    rest = len(opened.data) - end
+    require(rest <= 0, f"{rest} bytes follow the last tensor")
+
+
 def read_facts(opened: Reader, file: Path) -> dict:
-    """Return the header's entries: numbers, texts, lists."""
+    """Return the header's entries; None for those that nobody needs."""
+    facts = dict.fromkeys(opened.fields)
     try:
-        fields = opened.fields.items()
-        return {key: field.contents() for key, field in fields}
-    except (ValueError, IndexError) as error:  # not UTF-8
+        for key in READ.intersection(facts):
+            field = opened.fields[key]
+            facts[key] = field.contents()
+            if field.types == [GGUFValueType.ARRAY, GGUFValueType.STRING]:
+                n, data = int(field.parts[-2][0]), field.parts[-1].tobytes()
+                facts[key] = [
+                    str(data[i:j], "utf-8") for i, j in places(data, n)
+                ]
+        return facts
+    except ValueError as error:  # not UTF-8
         raise damaged(file, error) from None
 
 
@@ -151,6 +199,12 @@ LLAMA_VALUES: dict[str, list] = {
 }
 WIDTHS = "llama.attention.key_length", "llama.attention.value_length"
 KNOWN = {*FIELDS.values(), *LLAMA_VALUES, *WIDTHS}
+TOKENIZER = (
+    "model pre tokens token_type merges bos_token_id eos_token_id "
+    "eot_token_id eom_token_id"
+)
+READ = KNOWN | {f"tokenizer.ggml.{name}" for name in TOKENIZER.split()}
+READ |= {"tokenizer.chat_template"}
 
 
 def config_of_facts(facts: dict, tensors: dict, file: Path) -> ModelArgs:
@@ -181,17 +235,24 @@ def config_of_facts(facts: dict, tensors: dict, file: Path) -> ModelArgs:
 
 def as_written(value):
     """Return a number in 32 bits as the decimal that was written: 1e-05."""
-    return float(str(np.float32(value))) if type(value) is float else value
+    with np.errstate(over="ignore"):  # infinity is refused elsewhere
+        return float(str(np.float32(value))) if type(value) is float else value
 
 
-def scaled(config: ModelArgs, factors: Tensor, file: Path) -> ModelArgs:
+def scaled(config: ModelArgs, tensor, file: Path) -> ModelArgs:
     """Return the config with the scaled RoPE whose factors (hd/2,) it has."""
-    hd = config.head_dim
+    hd, shape = config.head_dim, tensor.shape.tolist()
+    require(
+        shape == [hd // 2],
+        f"{file}: {ROPE_FREQS} must hold {hd // 2} factors, got the shape "
+        f"{shape!s:.80}",
+    )
+    factors = dequantized(tensor, torch.float32, f"{file}: {ROPE_FREQS}")
     two_k = torch.arange(0, hd, 2).float()  # (hd/2,)
     freqs = 1.0 / config.rope_theta ** (two_k / hd)
     for factor in (8.0, 32.0):
         right = freqs / scale_frequencies(freqs, factor)
-        if factors.shape == right.shape and torch.allclose(factors, right):
+        if torch.allclose(factors, right):
             return published(
                 replace(
                     config, use_scaled_rope=True, rope_scaling_factor=factor
@@ -294,9 +355,9 @@ def read_tokenizer(facts: dict, V: int, file: Path):
     fact = tokenizer_facts(facts)
     model, split = fact.get("model"), fact.get("pre")
     require(
-        model == "gpt2" and split in SPLITS,
-        f"{file}: llamalib does not know its tokenizer ({model!s:.40}, "
-        f"{split!s:.40}); it knows gpt2's with llama-bpe, smollm or gpt-2",
+        model == "gpt2" and split in list(SPLITS),  # a list has no hash
+        f"{file}: llamalib does not know its tokenizer ({shown(model)}, "
+        f"{shown(split)}); it knows gpt2's with llama-bpe, smollm or gpt-2",
     )
     try:
         check_tokens(fact, V)
@@ -329,8 +390,16 @@ def tokenizer_of_facts(fact: dict, split: str, file: Path):
 
 def check_tokens(fact: dict, V: int) -> None:
     """Raise ValueError for lists of tokens that do not fit each other."""
+    for key, kind in dict(tokens=str, token_type=int, merges=str).items():
+        found = fact.get(key, []) if key == "merges" else fact[key]
+        require(
+            isinstance(found, list) and {type(x) for x in found} <= {kind},
+            f"{key} must be a list of {kind.__name__}",
+        )
     tokens, n = fact["tokens"], len(fact["token_type"])
     unique = len(set(tokens))
+    require("" not in tokens, "a token has no letters")
+    require(set(fact["token_type"]) <= set(range(7)), "a type of token is new")
     require(
         unique == len(tokens) == n <= V,
         f"{len(tokens)} tokens, {unique} unique, with {n} types, for {V} rows",
@@ -351,6 +420,7 @@ def smollm_tokenizer(fact: dict) -> Tokenizer:
     special = {
         token: i for i, (token, kind) in enumerate(tokens) if kind in SPECIAL
     }
+    require(special, "no token is special")
     return Tokenizer(ranks, special, pattern=SMOLLM)
 
 
