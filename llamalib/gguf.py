@@ -95,9 +95,8 @@ class Reader(GGUFReader):
         if kind == GGUFValueType.STRING:
             self.n_texts += n
             require(self.n_texts <= TEXTS, f"it has {self.n_texts} texts")
-            end = 0
-            for _, end in places(memoryview(self.data)[at:], n):
-                pass
+            texts = places(memoryview(self.data)[at:], n)
+            end = max((end for _, end in texts), default=0)
             found = self.data[at : at + end]
         else:
             found = self._get(at, self.gguf_scalar_to_np[kind], n)
@@ -151,17 +150,12 @@ def check_places(opened: Reader) -> None:
 
 def read_facts(opened: Reader, file: Path) -> dict:
     """Return the header's entries; None for those that nobody needs."""
-    facts = dict.fromkeys(opened.fields)
+    fields = opened.fields.items()
     try:
-        for key in READ.intersection(facts):
-            field = opened.fields[key]
-            facts[key] = field.contents()
-            if field.types == [GGUFValueType.ARRAY, GGUFValueType.STRING]:
-                n, data = int(field.parts[-2][0]), field.parts[-1].tobytes()
-                facts[key] = [
-                    str(data[i:j], "utf-8") for i, j in places(data, n)
-                ]
-        return facts
+        return {
+            key: value_of(field) if key in READ else None
+            for key, field in fields
+        }
     except ValueError as error:  # not UTF-8
         raise damaged(file, error) from None
 
@@ -173,6 +167,14 @@ def model_name(file: Path) -> str:
     except ValueError:  # `load` says why
         return ""
     return str(facts.get("general.name", ""))
+
+
+def value_of(field):
+    """Return the number, the text or the list that an entry has."""
+    if field.types != [GGUFValueType.ARRAY, GGUFValueType.STRING]:
+        return field.contents()
+    n, data = int(field.parts[-2][0]), field.parts[-1].tobytes()
+    return [str(data[i:j], "utf-8") for i, j in places(data, n)]
 
 
 # -- settings ----------------------------------------------------------------
@@ -317,7 +319,8 @@ def dequantized(tensor, dtype: torch.dtype, place) -> Tensor:
     for start in range(0, len(rows), n):
         blocks = data[start : start + n].reshape(1, -1)  # faster as one row
         try:
-            numbers = dequantize(blocks, tensor.tensor_type)
+            with np.errstate(all="ignore"):  # check_numbers says what is wrong
+                numbers = dequantize(blocks, tensor.tensor_type)
         except NotImplementedError:
             kind = tensor.tensor_type.name
             raise ValueError(

@@ -155,16 +155,12 @@ class Tokenizer:
         """
         check_text(s, self._missing)
         allowed = check_special(allowed_special, self.special_tokens)
-        ids: list[int] = []
-        if bos and self.bos_id is not None:
-            ids.append(self.bos_id)
+        ids = present(self.bos_id) if bos else []
         for part in split_long_runs(s, LONGEST_RUN):
             ids += self._encoding.encode(
                 part, allowed_special=allowed, disallowed_special=()
             )
-        if eos and self.eos_id is not None:
-            ids.append(self.eos_id)
-        return ids
+        return ids + present(self.eos_id) if eos else ids
 
     def encode_chat(self, messages: Iterable[Mapping]) -> list[int]:
         r"""Return the ids of a dialogue in an Instruct model's format.
@@ -197,6 +193,11 @@ class Tokenizer:
             yield decoder.decode(self.decode_bytes([i]))
         if rest := decoder.decode(b"", final=True):
             yield rest
+
+
+def present(i: int | None) -> list[int]:
+    """Return a list with an id, or without it if there is no such token."""
+    return [] if i is None else [i]
 
 
 def check_text(s, missing: set[int] | frozenset[int] = frozenset()) -> None:
