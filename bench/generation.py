@@ -2,14 +2,16 @@ r"""Measure how fast Llama 3.2-1B generates, beside other libraries.
 
     python bench/generation.py                  # on the CPU, minutes
     python bench/generation.py --device cuda
+    python bench/generation.py --smollm2        # SmolLM2, from its GGUF
     python bench/generation.py --tables         # write the tables again
 
-Every peer runs the same random weights in a process of its own, with as many
-threads. They take turns, so that a machine that is slow for a while is slow
-for all. A decode step cannot be faster than reading the weights, so the
-memory's bandwidth is measured before each turn. All must give the first one's
-logits before anything is timed. Writes `bench/results/generation-DEVICE.json`,
-a table of it, and three ratios into README.md.
+Every peer runs the same weights in a process of its own, with as many
+threads: random ones of the 1B's shapes, or SmolLM2's. They take turns, so that
+a machine that is slow for a while is slow for all. A decode step cannot be
+faster than reading the weights, so the memory's bandwidth is measured before
+each turn. All must give the first one's logits before anything is timed.
+Writes `bench/results/generation-NAME.json`, a table of it, and three ratios
+into README.md.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import multiprocessing
 import os
 import platform
 import re
+import shutil
 import statistics
 import sys
 import time
@@ -39,11 +42,9 @@ import llamalib  # noqa: E402
 from lessons.bandwidth import bytes_per_step, memory_bandwidth  # noqa: E402
 from llamalib.compiled import compile_step  # noqa: E402
 from llamalib.load import empty_llama  # noqa: E402
-from llamalib.model import scale_frequencies  # noqa: E402
 from llamalib.quantize import quantize_model  # noqa: E402
 from tests.reference import (  # noqa: E402
     save_under,
-    weights,
     write_1b,
     write_transformers,
 )
@@ -71,11 +72,19 @@ ROWS = {
         "transformers compiled bfloat16",
         "llama.cpp bfloat16",
     ],
+    "smollm2": [  # on the CPU
+        "ours bfloat16",
+        "ours compile=True bfloat16",
+        "ours int4",
+        "ours compile=True int4",
+        "transformers bfloat16",
+        "llama.cpp q4_1",
+    ],
 }
 # Besides decoding one row: lengths of a prompt, and numbers of rows
 TASKS = {"prefill": (512, 4096), "batch": (1, 8, 32)}
 # Ids of the prompt, new ids, rounds; on a GPU the protocol of published figures
-SIZES = {"cpu": (6, 32, 9), "cuda": (32, 128, 5)}
+SIZES = {"cpu": (6, 32, 9), "cuda": (32, 128, 5), "smollm2": (6, 32, 9)}
 # A rehearsal on the CPU: fields of ModelArgs, then as above
 TINY = dict(dim=64, n_layers=2, n_heads=4, n_kv_heads=2)
 TINY_TASKS = {"prefill": (20,), "batch": (3,)}
@@ -83,8 +92,10 @@ TINY_SIZES = 6, 3, 1
 # The largest accepted distance of logits from the first row's: the norm of the
 # difference over the norm. Rounding to bfloat16 gives 0.01, to 8 bits 0.1.
 # With 4 bits a matrix is off by a tenth, and random weights amplify that;
-# unrelated numbers are 1.4 apart.
+# unrelated numbers are 1.4 apart. A file in q4_1 gives all the same weights;
+# llama.cpp rounds activations to 8 bits.
 TOLERANCE = {"bfloat16": 0.05, "q8_0": 0.15, "int8": 0.15, "int4": 1.0}
+TOLERANCE["q4_1"] = 0.15
 PATIENCE = 300  # seconds to wait for an answer: compiling may hang
 NOT = "not measured"
 
@@ -325,7 +336,9 @@ def work(connection, threads: int) -> None:
         task, given = connection.recv()
         try:
             if task == "load":  # as a user loads it: no inference tensors
-                peer, answer = load_peer(*given), None
+                start = time.perf_counter()
+                peer = load_peer(*given)
+                answer = time.perf_counter() - start
             else:
                 with torch.inference_mode():
                     answer = getattr(peer, task)(*given)
@@ -440,7 +453,7 @@ def agreeing(every: list[Process], folder: Path, device: str):
     for each in every:
         row = each.row
         try:
-            each.ask("load", row["name"], folder, device)
+            row["open"] = each.ask("load", row["name"], folder, device)
             logits = torch.tensor(each.ask("logits"))  # (3, V)
         except NotMeasured as why:
             row["missing"] = str(why)
@@ -464,9 +477,12 @@ def step_bytes(llama, dtype: str, middle: int, batches) -> dict[str, float]:
     if dtype in ("int8", "int4"):
         llama = empty_llama(llama.config, llama.tied).to(torch.bfloat16)
         llama = quantize_model(llama, dtype)
-    whole = bytes_per_step(llama, 0)  # of the weights
-    # q8_0 stores 32 numbers and a scale in 34 bytes
-    stored = whole * 34 / 64 if dtype == "q8_0" else whole
+    whole = stored = bytes_per_step(llama, 0)  # of the weights
+    if dtype.startswith("q"):  # 32 numbers of q8_0 have 34 bytes
+        stored = whole * 34 / 64
+    if dtype == "q4_1":  # and 20 of q4_1, in all but the LM head
+        head = llama.output.weight.nbytes
+        stored -= (whole - head) * 14 / 64
 
     def read(rows):
         return bytes_per_step(llama, middle, rows) - whole + stored
@@ -487,56 +503,56 @@ def write_all(folder: Path, **changes) -> Path:
     llama = llamalib.load(write_1b(folder, **changes), device="cpu")
     with suppress(ImportError):
         write_transformers(llama, folder / "transformers")
-    for dtype in ("bfloat16", "q8_0"):
-        file = folder / f"{dtype}.gguf"
-        with suppress(ImportError):
-            if not file.is_file():
-                save_under(file, partial(write_gguf, llama, dtype=dtype))
+    with suppress(ImportError):
+        write_ggufs(llama, folder)
     return folder
 
 
-def write_gguf(llama, file: Path, dtype: str) -> None:
-    """Write a GGUF file of llama.cpp; q and k stay in Meta's order."""
-    import gguf
+def write_ggufs(llama, folder: Path) -> None:
+    """Write the files of llama.cpp; it is given ids, and no tokenizer."""
+    from tests.gguf_files import tokenizer_facts, write_gguf
 
-    c, writer = llama.config, gguf.GGUFWriter(file, "llama")
-    writer.add_context_length(c.context_length)
-    writer.add_embedding_length(c.dim)
-    writer.add_block_count(c.n_layers)
-    writer.add_feed_forward_length(c.hidden_dim)
-    writer.add_head_count(c.n_heads)
-    writer.add_head_count_kv(c.n_kv_heads)
-    writer.add_layer_norm_rms_eps(c.norm_eps)
-    writer.add_rope_freq_base(c.rope_theta)
-    writer.add_rope_dimension_count(c.head_dim)
-    writer.add_vocab_size(c.vocab_size)
-    writer.add_tokenizer_model("none")  # it is given ids
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, c.n_layers)
-    types = gguf.GGMLQuantizationType
-    for name, weight in weights(llama).items():
-        if name == "output.weight" and llama.tied:
-            continue
-        array, kind = weight.detach().float().numpy(), types.F32
-        if weight.dim() > 1 and dtype == "q8_0":
-            array, kind = gguf.quants.quantize(array, types.Q8_0), types.Q8_0
-        elif weight.dim() > 1:  # numpy has no bfloat16: its bytes
-            raw = weight.detach().bfloat16().contiguous().view(torch.uint8)
-            array, kind = raw.numpy(), types.BF16
-        their = names.get_name(name, try_suffixes=(".weight",))
-        writer.add_tensor(their, array, raw_dtype=kind)
-    if c.scaling_factor is not None:  # the divisor of each frequency
-        freqs = c.rope_theta ** -(torch.arange(0, c.head_dim, 2) / c.head_dim)
-        divisors = freqs / scale_frequencies(freqs, c.scaling_factor)
-        writer.add_tensor("rope_freqs.weight", divisors.float().numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    none = dict.fromkeys(tokenizer_facts(llama.tokenizer))
+    none["tokenizer.ggml.model"] = "none"
+    for dtype, kind in ("bfloat16", "BF16"), ("q8_0", "Q8_0"):
+        file = folder / f"{dtype}.gguf"
+        how = dict(llama=llama, kind=kind, more=none)
+        if not file.is_file():
+            save_under(file, partial(write_gguf, **how))
+
+
+def smollm2_file() -> Path:
+    """Return SmolLM2's file, downloaded if it is not there."""
+    from llamalib.fetch import fetch  # a machine with a GPU may lack packages
+
+    (file,) = fetch("SmolLM2-135M-Instruct").glob("*.gguf")
+    return file
+
+
+def copy_gguf(source: Path, folder: Path) -> Path:
+    """Copy a file in Q4_1, and write it for transformers; return the folder.
+
+    We open the copy, and so does llama.cpp.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "q4_1.gguf"
+    if not file.is_file():
+        save_under(file, partial(shutil.copyfile, source))
+    llama = llamalib.load(file, device="cpu")
+    with suppress(ImportError):
+        write_transformers(llama, folder / "transformers")
+    return folder
 
 
 # -- the table ---------------------------------------------------------------
 
 HF, CPP = "transformers bfloat16", "llama.cpp bfloat16"
+CPP4 = "llama.cpp q4_1"
+TITLES = {
+    "cpu": "How fast Llama 3.2-1B's shapes run on a CPU",
+    "cuda": "How fast Llama 3.2-1B's shapes run on a GPU",
+    "smollm2": "How fast SmolLM2-135M-Instruct runs on a CPU",
+}
 OURS, COMPILED = "ours bfloat16", "ours compile=True bfloat16"
 HEADLINES = (
     ("`generate(…, compile=True)` ÷ transformers, bfloat16", COMPILED, HF),
@@ -545,6 +561,7 @@ HEADLINES = (
 )
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 COLUMNS = {  # heading: figure, factor, digits after the point
+    "open, s": ("open", 1, 2),
     "first token, ms": ("first", 1e3, 0),
     "prefill 512, s": ("prefill 512", 1, 2),
     "prefill 4096, s": ("prefill 4096", 1, 1),
@@ -562,6 +579,7 @@ together. Peak: the memory of the process, mapped files and libraries \
 included. Logits: the norm of the difference from the first row's, over its \
 norm.
 """
+OPEN = "Open: from a call to a model, the library's import included.\n"
 
 
 def figures(row: dict, what: str) -> list[float]:
@@ -595,8 +613,20 @@ def of_limit(row: dict) -> str:
     return f"{median(shares, 100, 0)} %" if shares else NOT
 
 
+def name_of(result: dict) -> str:
+    """Return a result's name, a key of ROWS."""
+    (model,) = result["sections"]
+    return result["device"] if model == "1b" else model
+
+
+def measured(result: dict) -> dict:
+    """Return the figures of a result."""
+    (section,) = result["sections"].values()
+    return section
+
+
 def rows_of(result: dict) -> dict[str, dict]:
-    return {row["name"]: row for row in result["sections"]["1b"]["rows"]}
+    return {row["name"]: row for row in measured(result)["rows"]}
 
 
 def table(rows: list[list[str]]) -> str:
@@ -607,22 +637,29 @@ def table(rows: list[list[str]]) -> str:
 def document(result: dict) -> str:
     """Return the Markdown of a device's result: one table, and how."""
     rows, missing = rows_of(result), []
+    cpp = CPP if CPP in ROWS[name_of(result)] else CPP4
     heads = ["", "tokens/s", "÷ transformers", "÷ llama.cpp", "of the limit"]
-    made = [[*heads, *COLUMNS]]
-    may_lack = ["missing", "decode", *(what for what, *_ in COLUMNS.values())]
+    columns = {
+        head: how
+        for head, how in COLUMNS.items()
+        if any(how[0] in row for row in rows.values())
+    }
+    made = [[*heads, *columns]]
+    may_lack = ["missing", "decode", *(what for what, *_ in columns.values())]
     for name, row in rows.items():
         cells = [name, median(figures(row, "decode"), 1, 1)]
-        cells += [ratio(rows, name, HF), ratio(rows, name, CPP), of_limit(row)]
-        for what, *how in COLUMNS.values():
+        cells += [ratio(rows, name, HF), ratio(rows, name, cpp), of_limit(row)]
+        for what, *how in columns.values():
             cells.append(median(figures(row, what), *how))
         made.append(cells)
         found = [row.get(what) for what in may_lack]
         reasons = {why for why in found if isinstance(why, str)}
         missing += [f"{name}: {why}" for why in sorted(reasons)]
-    title = {"cpu": "on a CPU", "cuda": "on a GPU"}[result["device"]]
-    parts = [f"# How fast Llama 3.2-1B's shapes run {title}\n"]
-    how = HOW.format(**result["sections"]["1b"])
-    parts += [machine_line(result), table(made), how]
+    parts = [f"# {TITLES[name_of(result)]}\n"]
+    parts += [machine_line(result), table(made)]
+    parts.append(HOW.format(**measured(result)))
+    if "open, s" in columns:
+        parts.append(OPEN)
     if missing:
         parts.append(f"Not measured: {'; '.join(missing)}.\n")
     return "\n".join(parts)
@@ -630,7 +667,7 @@ def document(result: dict) -> str:
 
 def machine_line(result: dict) -> str:
     """Return where and when it was measured, and how fast memory is read."""
-    m, speeds = result["machine"], result["sections"]["1b"]["bandwidth"]
+    m, speeds = result["machine"], measured(result)["bandwidth"]
     where = f"{m['cores']} cores, {m['threads']} threads, {m['capability']}"
     packages = [f"{k} {v or 'missing'}" for k, v in m["versions"].items()]
     gigabytes = [x / 1e9 for x in speeds["decode"]]
@@ -652,28 +689,32 @@ def age_of(machine: dict) -> str:
 def readme_section(results: list[dict]) -> str:
     """Return the three ratios for the README, by device, and links."""
     heads, links = ["tokens per second, one row"], []
-    lines = [
-        [words, *(ratio(rows_of(result), *names) for result in results)]
-        for words, *names in HEADLINES
-    ]
+    lines = [[words] for words, *_ in HEADLINES]
     for result in results:
-        m, device = result["machine"], result["device"]
-        heads.append({"cpu": "on a CPU", "cuda": "on a GPU"}[device])
+        m, name, rows = result["machine"], name_of(result), rows_of(result)
         said = m.get("gpu") or f"{m['cores']} cores, {m['capability']}"
-        link = f"[all figures](bench/results/generation-{device}.md)"
+        if name == "smollm2":
+            said += f", SmolLM2 by `compile=True`: {ratio(rows, COMPILED, HF)}"
+            said += f" × transformers, {ratio(rows, COMPILED, CPP4)} × "
+            said += "llama.cpp on four bits"
+        else:
+            heads.append({"cpu": "on a CPU", "cuda": "on a GPU"}[name])
+            for line, (_, *names) in zip(lines, HEADLINES, strict=True):
+                line.append(ratio(rows, *names))
+        link = f"[all figures](bench/results/generation-{name}.md)"
         links += [f"{m['day']}, {said}: {link}. {age_of(m)}".rstrip(), ""]
     return "\n".join([BEGIN, "", table([heads, *lines]), *links, END])
 
 
-def read(folder: Path, device: str) -> dict:
-    """Return the last result of a device, or {}."""
-    file = folder / f"generation-{device}.json"
+def read(folder: Path, name: str) -> dict:
+    """Return the last result of a name in ROWS, or {}."""
+    file = folder / f"generation-{name}.json"
     return json.loads(file.read_text("utf-8")) if file.is_file() else {}
 
 
 def read_all(folder: Path) -> list[dict]:
     """Return the results that have figures."""
-    found = [read(folder, device) for device in ROWS]
+    found = [read(folder, name) for name in ROWS]
     return [result for result in found if "sections" in result]
 
 
@@ -681,7 +722,7 @@ def write_tables(folder: Path) -> None:
     """Write the tables of all results, and README's ratios."""
     results = read_all(folder)
     for result in results:
-        file = folder / f"generation-{result['device']}.md"
+        file = folder / f"generation-{name_of(result)}.md"
         file.write_text(document(result), encoding="utf-8")
     if folder == RESULTS:
         readme = ROOT / "README.md"
@@ -712,7 +753,8 @@ def describe(device: str) -> dict:
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--device", choices=ROWS, default="cpu")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add("--smollm2", action="store_true", help="SmolLM2 on the CPU")
     add("--only", nargs="*", help="only these rows")
     add("--minutes", type=float, default=math.inf, help="the most to take")
     add("--tables", action="store_true", help="only write the tables again")
@@ -720,23 +762,28 @@ def main(argv=None) -> None:
     add("--rehearse", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     device, results = options.device, options.rehearse or RESULTS
+    model = "smollm2" if options.smollm2 else "1b"
+    name = model if options.smollm2 else device
     end = time.monotonic() + 60 * options.minutes
     if options.tables:
         return write_tables(results)
-    if options.rehearse:
-        folder = write_all(results / "build" / "1b", **TINY)
-        how = "cpu", TINY_SIZES, end, TINY_TASKS
+    if options.smollm2:
+        folder = copy_gguf(smollm2_file(), BUILD / model)
+    elif options.rehearse:
+        device, folder = "cpu", write_all(results / "build" / "1b", **TINY)
     elif device == "cuda" and not torch.cuda.is_available():
         sys.exit("no CUDA GPU here: nothing was measured, nothing written")
     else:
         folder = write_all(BUILD / "1b")
-        how = device, SIZES[device], end
-    found = measure(options.only or ROWS[device], folder, *how)
-    result = read(results, device) | {"sections": {"1b": found}}
-    result |= {"device": device, "machine": describe(how[0])}
+    how = SIZES[name], end, TASKS
+    if options.rehearse:
+        how = TINY_SIZES, end, TINY_TASKS
+    found = measure(options.only or ROWS[name], folder, device, *how)
+    result = read(results, name) | {"sections": {model: found}}
+    result |= {"device": options.device, "machine": describe(device)}
     results.mkdir(parents=True, exist_ok=True)
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    file = results / f"generation-{device}.json"
+    file = results / f"generation-{name}.json"
     file.write_text(text, encoding="utf-8")
     write_tables(results)
 

@@ -14,9 +14,11 @@ import torch
 
 import llamalib
 from bench import generation
-from bench.generation import COMPILED, CPP, HF, NOT, OURS
+from bench.generation import COMPILED, CPP, CPP4, HF, NOT, OURS, rows_of
 from lessons.bandwidth import bytes_per_step
+from llamalib.gguf import open_file
 from llamalib.load import ROOT
+from tests.gguf_files import write_gguf
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +53,43 @@ def test_each_row_has_each_figure(tiny):
     assert large["batch 3"] == bytes_per_step(llama, 7, 3)
 
 
-def test_llama_cpp_gives_our_answer(tiny):
+@pytest.fixture(scope="module")
+def four_bits(tiny, tmp_path_factory):
+    """A folder with each peer's files, made of one in Q4_1."""
+
+    def keep_head(facts, tensors, kinds):
+        kinds["token_embd.weight"] = "Q8_0"
+
+    folder = tmp_path_factory.mktemp("four")
+    llama = llamalib.load(tiny, device="cpu")
+    file = write_gguf(folder / "a.gguf", llama, "Q4_1", keep_head)
+    return generation.copy_gguf(file, folder / "smollm2")
+
+
+def test_a_gguf_is_opened_by_all(four_bits):
+    """The same weights, of four bits, for us and for transformers."""
+    ours, hf = measured(four_bits, OURS, HF)["rows"]
+    assert 0 < ours["open"] and ours["distance"] == 0 < hf["distance"] < 0.03
+    llama = llamalib.load(four_bits, device="cpu")
+    cache = generation.step_bytes(llama, "bfloat16", 7, ())["decode"]
+    cache -= bytes_per_step(llama, 0)
+    found = generation.step_bytes(llama, "q4_1", 7, ())["decode"] - cache
+    tensors = open_file(four_bits / "q4_1.gguf").tensors
+    stored = sum(each.n_bytes for each in tensors)
+    assert found == pytest.approx(stored, rel=1e-3)
+
+
+@pytest.mark.parametrize("bits", ["many", "four"])
+def test_llama_cpp_gives_our_answer(request, bits):
     pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
-    found = measured(tiny, OURS, CPP, "llama.cpp q8_0")
+    if bits == "four":
+        folder, names = request.getfixturevalue("four_bits"), [CPP4]
+    else:
+        folder, names = (
+            request.getfixturevalue("tiny"),
+            [CPP, "llama.cpp q8_0"],
+        )
+    found = measured(folder, OURS, *names)
     for row in found["rows"]:
         assert row["distance"] < 0.15 and len(row["decode"]) == 2
         assert min(row["prefill 20"] + row["batch 3"]) > 0, row
@@ -168,12 +204,13 @@ def result(**rows):
 
 def test_the_table_says_what_the_figures_say():
     made = result(**{OURS: [5.0, 15.0], HF: [4.0, 10.0], CPP: "it is late"})
+    rows_of(made)[HF]["first"] = [0.2, 0.4]  # no row has the other columns
     text = generation.document(made)
     (line,) = [x for x in text.splitlines() if x.startswith(f"| {OURS}")]
     cells = [cell.strip() for cell in line.split("|")[1:-1]]
     # medians: of 5 and 15; of 5/4 and 15/10; of 5/10 and 15/30
-    assert cells[:5] == [OURS, "10.0", "1.38", NOT, "50 %"]
-    assert set(cells[5:]) == {NOT}
+    assert cells == [OURS, "10.0", "1.38", NOT, "50 %", NOT]
+    assert "of the limit | first token, ms |\n" in text
     assert f"Not measured: {CPP}: it is late." in text
     assert "with version" not in text
     made["machine"]["llamalib"] = "0.1"
@@ -188,11 +225,24 @@ def test_readmes_ratios():
     assert f"{generation.HEADLINES[1][0]} | {NOT} |" in text
 
 
+def test_smollm2_has_a_table_and_a_sentence():
+    made = result(**{COMPILED: [6.0, 9.0], HF: [4.0, 6.0], CPP4: [8.0, 12.0]})
+    assert "llama.cpp on four bits" not in generation.readme_section([made])
+    made["sections"] = {"smollm2": made["sections"]["1b"]}
+    text = generation.document(made)
+    assert text.startswith("# How fast SmolLM2-135M-Instruct runs on a CPU\n")
+    assert f"| {COMPILED} | 7.5 | 1.50 | 0.75 |" in text
+    text = generation.readme_section([made])
+    assert "1.50 × transformers, 0.75 × llama.cpp on four bits" in text
+    assert "generation-smollm2.md" in text and "| 1.50 |" not in text
+
+
 def test_written_tables_are_todays():
     """`python bench/generation.py --tables` would change nothing."""
     results = generation.read_all(generation.RESULTS)
     for found in results:
-        file = generation.RESULTS / f"generation-{found['device']}.md"
+        name = generation.name_of(found)
+        file = generation.RESULTS / f"generation-{name}.md"
         assert file.read_text(encoding="utf-8") == generation.document(found)
         assert "/" not in json.dumps(found["machine"])
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
