@@ -163,10 +163,10 @@ def read_facts(opened: Reader, file: Path) -> dict:
 def model_name(file: Path) -> str:
     """Return what a file's header calls the model; of a damaged file ""."""
     try:
-        facts = read_facts(open_file(file), file)
+        field = open_file(file).fields.get("general.name")
+        return str(field.contents()) if field else ""
     except ValueError:  # `load` says why
         return ""
-    return str(facts.get("general.name", ""))
 
 
 def value_of(field):
