@@ -243,19 +243,22 @@ def test_what_it_is(llama):
 
 
 @pytest.mark.parametrize(
-    "how, low, high",
+    "how, cost, low, high",
     [
-        (dict(dtype=torch.bfloat16), -0.01, 0.01),
-        (dict(quantize="int8"), 0.001, 0.03),
-        (dict(quantize="int4"), 0.15, 0.5),
+        (dict(dtype=torch.bfloat16), 0.01, 0, 0.002),
+        (dict(quantize="int8"), 0.02, 0.003, 0.007),
+        (dict(quantize="int4"), 0.4, 0.3, 0.43),
     ],
     ids=["bfloat16", "int8", "int4"],
 )
-def test_losses(smollm2_file, llama, how, low, high):
-    """Fewer bits cost what they should, in nats per token of a page."""
+@torch.no_grad()
+def test_fewer_bits(smollm2_file, llama, page, how, cost, low, high):
+    """The loss changes by what they cost, and so do the predictions."""
     found = llamalib.load(smollm2_file, device="cpu", **how)
-    change = text_loss(found, PAGE) - text_loss(llama, PAGE)
-    assert low < change < high
+    assert abs(text_loss(found, PAGE) - text_loss(llama, PAGE)) < cost
+    log_q, log_p = (each(page).log_softmax(-1) for each in (found, llama))
+    nats = F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
+    assert low < nats < high
 
 
 # -- tokens ------------------------------------------------------------------
@@ -373,6 +376,40 @@ def test_a_byte_without_a_token(llama):
             llama.tokenizer.encode(f"a{text}b", bos=False, eos=False)
     with pytest.raises(ValueError, match="no token for the byte 0xF1"):
         llama.tokenizer.encode("\U00040000", bos=False, eos=False)
+
+
+# -- llama.cpp ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cpp(smollm2_file):
+    lib = pytest.importorskip("llama_cpp", reason="llama.cpp is not installed")
+    how = dict(n_ctx=512, logits_all=True, verbose=False)
+    return lib.Llama(str(smollm2_file), **how)
+
+
+def test_llama_cpps_ids(llama, cpp):
+    for line in lines_of_all_kinds():
+        ids = llama.tokenizer.encode(line, bos=False, eos=False)
+        found = cpp.tokenize(line.encode(), add_bos=False, special=False)
+        assert found == ids, line
+
+
+@torch.no_grad()
+def test_llama_cpps_choices(llama, cpp, prompts):
+    """It rounds activations to eight bits, which decides near ties."""
+    n, prompts, same = 60, prompts[:10], 0
+    rows = llamalib.generate_batch(llama, prompts, max_new_tokens=n, stop=())
+    for prompt, ids in zip(prompts, rows):
+        read = [*prompt, *ids[:-1]]
+        cpp.reset()
+        cpp.eval(read)
+        theirs = torch.tensor(cpp.scores[len(read) - n : len(read)]).argmax(-1)
+        logits = llama(torch.tensor(read))[-n:]  # (n, V)
+        theirs_in_ours = logits.gather(1, theirs[:, None])
+        assert (logits.amax(1) - theirs_in_ours[:, 0]).max() < 0.5
+        same += (theirs == torch.tensor(ids)).sum()
+    assert same > 0.9 * n * len(rows)
 
 
 # -- everything else that runs a model ---------------------------------------
