@@ -35,7 +35,8 @@ WRITTEN: tuple[str, ...] = (
     "params.json",
     "older",
 )
-WRITTEN += (WEIGHTS, "tokenizer.json", "generation_config.json", SETTINGS)
+WRITTEN += (WEIGHTS, "tokenizer.json", "tokenizer_config.json")
+WRITTEN += ("generation_config.json", SETTINGS)
 
 
 def save(llama: Llama, folder) -> None:

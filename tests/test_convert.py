@@ -16,7 +16,13 @@ from llamalib.gguf import tokenizer_files
 from llamalib.save import save_hugging_face
 from llamalib.tokenizer import SPECIAL_TOKENS
 from tests.gguf_files import library_facts, tokenizer_facts, write_gguf
-from tests.helpers import random_ids, random_llama, small_config, small_ranks
+from tests.helpers import (
+    dead_process,
+    random_ids,
+    random_llama,
+    small_config,
+    small_ranks,
+)
 from tests.test_huggingface import gpt2_kind, mixed_lines
 
 PLAIN = dict(device="cpu")
@@ -148,3 +154,12 @@ def test_a_conversion_that_is_killed(tmp_path, monkeypatch):
     assert len([*new.iterdir()]) == 4
     with pytest.raises(FileNotFoundError, match="has neither Meta's"):
         llamalib.load(new)
+
+
+def test_what_a_killed_conversion_left_is_removed(tmp_path):
+    file, new = small_file(tmp_path), tmp_path / "new"
+    new.mkdir()
+    for name in (SAFE, CONFIG, "tokenizer_config.json"):
+        (new / f"{name}.part{dead_process()}").write_bytes(b"half of it")
+    assert main(["convert", str(file), str(new)]) == 0
+    assert len([*new.iterdir()]) == 5
