@@ -35,7 +35,10 @@ WIDE = dict(head_width=12, rope_theta=1e4, norm_eps=1e-6, context_length=99)
 
 def smollm():
     """SmolLM2's kind of tokenizer, by GGUF's names."""
-    return library_facts(gpt2_kind(special=CHATML), "smollm")
+    facts = library_facts(gpt2_kind(special=CHATML), "smollm")
+    facts["tokenizer.ggml.tokens"][-1] = "12"  # digits are split before
+    facts["tokenizer.ggml.merges"][-1] = "1 2"
+    return facts
 
 
 def gpt2():
@@ -98,13 +101,23 @@ def test_the_same_model(tmp_path, capsys, tokenizer, tied, changes):
     assert first.eos_id == second.eos_id == third.eos_token_id == ends[0]
     for line in ["", *mixed_lines(100)]:
         ids = first.encode(line, bos=True, eos=False)
-        assert second.encode(line, bos=True, eos=False) == ids
+        assert second.encode(line, bos=True, eos=False) == ids, line
         assert third(line, split_special_tokens=True).input_ids == ids
     for name, i in first.special_tokens.items():
         assert third(name, add_special_tokens=False).input_ids == [i]
     chat = [{"role": "user", "content": "Hi"}]
     text = third.apply_chat_template(chat, tokenize=False)
     assert text == f"{third.bos_token}Hi" and third.bos_token_id is not None
+
+
+def test_llama_3s_tokenizer_gets_metas_format(tmp_path, capsys):
+    """tests/test_gguf.py compares the weights."""
+    llama = random_llama(small_config(vocab_size=900))
+    llama.tokenizer = llamalib.Tokenizer(small_ranks(644))
+    file, new = write_gguf(tmp_path / "a.gguf", llama), tmp_path / "new"
+    assert main(["convert", str(file), str(new)]) == 0
+    assert capsys.readouterr().out == f"ready: {new}, in Meta's format\n"
+    assert (new / "params.json").is_file() and not (new / CONFIG).exists()
 
 
 def test_a_folder_with_files_is_refused(tmp_path, capsys):

@@ -128,7 +128,8 @@ def test_other_weights(pocket_folder, damage):
     llama = llamalib.load(pocket_folder, device="cpu")
     weight = llama.layers[2].attention.wk.weight
     weight.copy_(damage(weight.clone()))
-    rows = module.weights_rows(llama, FACTS[POCKET]["texts"])
+    rows = [*module.weights_rows(llama, FACTS[POCKET]["texts"])]
+    assert (rows[0].what, rows[0].result) == ("loss", FAILED)
     failed = [row.words for row in rows if row.result == FAILED]
     assert failed and all("damaged ones" in words for words in failed)
     (row,) = module.continuation_rows(llama, [{"ids": []}])
