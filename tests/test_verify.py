@@ -22,7 +22,7 @@ from llamalib.verify import FAILED, PASSED, UNKNOWN, verify
 from tests.conftest import fetched
 from tests.reference import transformers_config, write_transformers
 from tests.test_convert import small_file, smollm
-from tests.test_huggingface import tokenizer_json
+from tests.test_huggingface import change_tensors, tokenizer_json
 from tests.test_smollm import CONFIG
 
 sys.path.append(str(ROOT / "data" / "recipe"))
@@ -289,11 +289,16 @@ def test_the_same_file_by_another_name(gguf_folder):
 
 
 def test_a_folder_made_of_a_gguf(gguf_folder, tmp_path):
+    """It may as well have what the model's owner published."""
     folder = tmp_path / f"new-{SMOLLM2}"
     assert main(["convert", str(gguf_folder), str(folder)]) == 0
     found = results(folder)
     assert found.pop("model.safetensors") == UNKNOWN
     assert set(found.values()) == {PASSED}
+    change_tensors(folder, lambda t: t["model.norm.weight"].neg_())
+    found = results(folder)
+    assert found["loss"] == UNKNOWN
+    assert set(found.values()) == {PASSED, UNKNOWN}
 
 
 @pytest.mark.parametrize(
