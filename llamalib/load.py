@@ -216,7 +216,7 @@ def metas_only(folder: Path) -> Path:
         is_in(folder, meta),
         f"{folder} is {form}, Meta's is needed: run `python -m llamalib "
         f"convert {folder} data/{name_of(folder)}-original` and name that "
-        "folder",
+        "folder (this needs Llama 3's tokenizer)",
     )
     return folder
 
