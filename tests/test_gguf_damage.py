@@ -275,8 +275,15 @@ def mutated(r, header) -> tuple[str, bytes]:
 
 
 @contextmanager
+def strict():
+    """Refuse warnings, and on Linux more than ROOM bytes of new memory."""
+    with warnings.catch_warnings(), little_memory():
+        warnings.simplefilter("error")
+        yield
+
+
+@contextmanager
 def little_memory():
-    """Refuse more than ROOM bytes of new memory, on Linux."""
     if sys.platform != "linux":
         yield
         return
@@ -382,8 +389,7 @@ def fuzzers(tmp_path_factory):
 def run(fuzzer, n, seed=0):
     """Open n damaged files; return how often each outcome was, and all bad."""
     counts, bad = Counter(), []
-    with little_memory(), warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with strict():
         for i in range(n):
             r = random.Random(f"{seed} {i}")
             names, data = mutated(r, fuzzer.header)
@@ -479,6 +485,11 @@ def many_lists(header, n, length):
         put_texts(header, f"x{i}", [b""] * length)
 
 
+def end_in_a_list(header):
+    header.facts, header.infos, header.data = [], [], b""
+    put(header, "x", ARRAY, entries(STRING, 2, struct.pack("<Q", 1000)))
+
+
 def short(n, *first):
     """n texts of two or more letters, each another."""
     return [*first, *(b"%02d" % i for i in range(n - len(first)))]
@@ -503,6 +514,7 @@ MADE = [
     ("8000 tokens, 8000 unique", lambda h: (put_texts(h, TOKENS, short(8000)), put_texts(h, MERGES, short(8000)))),
     ("a text in a list is too long", lambda h: put_texts(h, TOKENS, short(9, b"a" * M))),
     ("a text in a list is too long", lambda h: put(h, "x", ARRAY, entries(STRING, 2, b"\xff" * 16))),
+    ("a text in a list is too long", end_in_a_list),
     ("a token has no letters", lambda h: put_texts(h, TOKENS, short(9, b""))),
     ("can't decode byte 0xed", lambda h: put_texts(h, TOKENS, [b"\xed\xa0\x80"])),
     ("token_type must be a list of int", lambda h: put(h, TYPES, ARRAY, entries(FLOAT32, 9, bytes(36)))),
@@ -568,9 +580,22 @@ def test_a_made_file_takes_little_memory(fuzzers, said, change, monkeypatch):
     monkeypatch.setattr(gguf, "TEXTS", 2**14)  # a million take a second
     header = fuzzers["llama3"].header.copy()
     change(header)
-    with little_memory():
+    with strict():
         found = fuzzers["llama3"].opened(header.join(), room=2**23)
     assert isinstance(found, str) and re.search(said, found), found
+
+
+def test_an_infinite_scale(fuzzers):
+    """No warning comes with the error."""
+    header = fuzzers["llama3"].header.copy()
+    name = b"blk.0.ffn_up.weight"
+    at = number(next(g[-1] for g in header.infos if g[1][1] == name))
+    # a block of Q8_0 starts with its scale: infinity times 0 is NaN
+    block = struct.pack("<eb", float("inf"), 0)
+    header.data = header.data[:at] + block + header.data[at + 3 :]
+    with strict():
+        found = fuzzers["llama3"].opened(header.join())
+    assert "blk.0.ffn_up.weight has NaN or infinite numbers" in found
 
 
 def test_a_model_without_special_tokens(fuzzers):
