@@ -77,6 +77,7 @@ picture: $(VENV)/browser.done ## draw the README's pictures of the explorer, in 
 
 bench: $(VENV)/bench.done ## measure the speed on the CPU, compared with other libraries
 	$(PY) bench/generation.py
+	$(PY) bench/generation.py --smollm2
 
 bench-gpu: $(VENV)/bench.done ## measure the speed on a CUDA GPU
 	$(PY) bench/generation.py --device cuda
