@@ -248,9 +248,13 @@ def fixed_parts(llama: Llama) -> list:
 @contextmanager
 def unchanged(llama: Llama) -> Iterator[None]:
     """Raise RuntimeError at the end if weights or hooks were exchanged."""
+    weights = [*llama.parameters(), *llama.buffers()]
+    kept = [weight.detach() for weight in weights]  # no address is used again
     before = fixed_parts(llama)
     yield
-    if fixed_parts(llama) != before:
+    now = fixed_parts(llama)
+    kept.clear()
+    if now != before:
         raise RuntimeError(
             "weights or hooks of the model were exchanged while it generated "
             "with compile=True: generate again"

@@ -12,7 +12,7 @@ import …` for the other names.
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,17 +98,20 @@ def build(checkpoint: Checkpoint, device, dtype, quantize) -> Llama:
     return llama.requires_grad_(False).eval()
 
 
-def with_bar(checkpoint: Checkpoint):
+def with_bar(checkpoint: Checkpoint) -> Iterable[str]:
     """Return the names of the tensors; a bar shows which have been read.
 
     It appears after two seconds, in a terminal. For a large model it appears
     in a notebook, too.
     """
-    from tqdm import tqdm
-
+    names = checkpoint.names()
+    try:
+        from tqdm import tqdm
+    except ImportError:  # on a bare machine with a GPU
+        return names
     is_large = checkpoint.config.dim >= 2048
     return tqdm(
-        checkpoint.names(),
+        names,
         "reading the weights",
         delay=2,
         leave=False,

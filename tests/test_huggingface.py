@@ -484,8 +484,10 @@ def test_other_tokenizers(tmp_path, make):
         ours.decode([9999])
     with pytest.raises(ValueError, match="surrogates"):
         ours.encode("\ud800", **some)
-    with pytest.raises(ValueError, match="encode a plain text"):
-        ours.encode_chat([])
+    with pytest.raises(
+        ValueError, match="this model's dialogues is not known: cont"
+    ):
+        ours.encode_chat([{"role": "user", "content": "Hi"}])
 
 
 def test_a_vocabulary_without_rare_bytes(tmp_path):
