@@ -34,8 +34,8 @@ help: ## print this list
 
 # `value` keeps a dollar sign in a prompt.
 run: export LLAMA_PROMPT := $(value PROMPT)
-run: $(VENV)/base.done $(SMOLLM2) ## continue a prompt: make run PROMPT="…"
-	$(PY) -m llamalib run
+run: $(VENV)/base.done $(SMOLLM2) ## continue a prompt: make run PROMPT="…" FOLDER=…
+	$(if $(FOLDER),@LLAMA_DIR='$(FOLDER)' $(PY:@%=%),$(PY)) -m llamalib run
 
 chat: $(VENV)/base.done $(SMOLLM2) ## talk with a model: make chat FOLDER=…
 	$(PY) -m llamalib chat $(if $(FOLDER),'$(FOLDER)')

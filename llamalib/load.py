@@ -183,10 +183,12 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
             f"Permission denied: {folder}. Try chmod u+rx {folder}"
         ) from None
     except (OSError, ValueError):  # not there, or no name of a file
-        problem = "no folder"
+        problem = "does not exist"
         if os.path.isfile(folder):
-            problem = "neither a folder nor a GGUF file"
-        raise FileNotFoundError(f"{folder!s:.200} is {problem}{of}") from None
+            problem = "is neither a folder nor a GGUF file"
+        elif ":" in str(folder):
+            problem += "; a model of Ollama's has a name like ollama:llama3.2"
+        raise FileNotFoundError(f"{folder!s:.200} {problem}{of}") from None
     found = checkpoints_in(folder)
     if not found:
         for door in DOORS:

@@ -58,7 +58,7 @@ def verify(folder=None) -> Iterator[Row]:
     folder, published = find_checkpoint(folder), read_json(PUBLISHED)
     name = published_name(folder, published)
     if name:
-        yield Row(PASSED, "model", f"{name}, by its name")
+        yield Row(PASSED, "model", f"{name}, by its name or SHA-256")
     else:
         words = f"name the folder or file like one of {', '.join(published)}"
         yield Row(UNKNOWN, "model", words)
@@ -83,11 +83,18 @@ def verify(folder=None) -> Iterator[Row]:
 
 
 def published_name(folder: Path, published) -> str | None:
-    """Return the model that a checkpoint, or a folder of it, is named like."""
+    """Return the model that a checkpoint, or a folder of it, is named like.
+
+    A GGUF file is known by its SHA-256, too: Ollama's has no name.
+    """
     names = [*folder.resolve().parts]
-    if folder.is_file():  # a GGUF file has another name inside
+    if folder.is_file():  # it has another name inside
         from .gguf import model_name
 
+        sha256 = sha256_of(folder)
+        for name, facts in published.items():
+            if sha256 in facts.get("files", {}).values():
+                return name
         names[-1:] = [model_name(folder), ROUNDED.sub("", folder.stem)]
     for part in reversed(names):  # the innermost first
         for name in published:
@@ -103,7 +110,10 @@ def is_rounded_otherwise(folder: Path, files: dict[str, str]) -> bool:
     model's owner published.
     """
     if folder.is_file():
-        return folder.name not in files
+        return (
+            sha256_of(folder) not in files.values()
+            and folder.name not in files
+        )
     return any(name.endswith(".gguf") for name in files)
 
 
@@ -119,8 +129,7 @@ def file_rows(folder: Path, published: dict[str, str]) -> Iterator[Row]:
     for file in filter(Path.is_file, sorted(found) or [folder]):
         with open(file, "rb") as opened:
             converted = f"{file.name}/".encode() in opened.read(64)
-            opened.seek(0)
-            sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+        sha256 = sha256_of(file)
         right = published.get(file.name)
         words = f"{file.stat().st_size:,} bytes, SHA-256 {sha256[:8]}…"
         if sha256 in published.values():  # a GGUF file may have a new name
@@ -134,6 +143,12 @@ def file_rows(folder: Path, published: dict[str, str]) -> Iterator[Row]:
         else:
             words += f", published {right[:8]}…: download it again"
             yield Row(FAILED, file.name, words)
+
+
+def sha256_of(file: Path) -> str:
+    """Return a file's SHA-256."""
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def settings_row(config: ModelArgs, right: ModelArgs) -> Row:

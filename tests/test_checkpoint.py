@@ -176,7 +176,7 @@ def test_devices_that_are_not_here(folder, kind, monkeypatch):
 NO_FOLDER = "~nobody-of-that-name/x", "x" * 300, "a\0b"
 WRONG = [
     *((dict(path=path), "path must be a folder") for path in (5, b"a", "")),
-    *((dict(path=path), "is no folder$") for path in NO_FOLDER),
+    *((dict(path=path), "does not exist$") for path in NO_FOLDER),
     (dict(path=ROOT / "README.md"), "README.md is neither a folder"),
     (dict(dtype=torch.int8), "dtype must be .* got torch.int8"),
     (dict(quantize="int3"), "quantize must be .* got 'int3'"),

@@ -162,9 +162,9 @@ def test_a_failure_is_one_line(capsys, monkeypatch):
     assert library.main(["run"]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    said = "nowhere is no folder (LLAMA_DIR names this folder)"
+    said = "nowhere does not exist (LLAMA_DIR names this folder)"
     assert err == f"FileNotFoundError: {said}\n"
-    with pytest.raises(FileNotFoundError, match="^mine is no folder$"):
+    with pytest.raises(FileNotFoundError, match="^mine does not exist$"):
         library.load("mine")
 
 

@@ -161,7 +161,7 @@ def both_formats(folder):
 # -- the table ---------------------------------------------------------------
 
 TABLE = {
-    "no folder": (shutil.rmtree, "model is no folder"),
+    "no folder": (shutil.rmtree, "model does not exist"),
     "no params": (gone(PARAMS), r"neither .* \(found: consolidated.00.pth, "),
     "no tokenizer": (gone(TOKENIZER), r"has no tokenizer.model \(found: "),
     "no weights": (gone(PTH), r"has no consolidated.00.pth \(found: "),
