@@ -203,7 +203,7 @@ WIDTHS = "llama.attention.key_length", "llama.attention.value_length"
 KNOWN = {*FIELDS.values(), *LLAMA_VALUES, *WIDTHS}
 TOKENIZER = (
     "model pre tokens token_type merges bos_token_id eos_token_id "
-    "eot_token_id eom_token_id"
+    "eot_token_id eom_token_id add_bos_token"
 )
 READ = KNOWN | {f"tokenizer.ggml.{name}" for name in TOKENIZER.split()}
 READ |= {"tokenizer.chat_template"}
@@ -446,11 +446,12 @@ def tokenizer_json(fact: dict, split: dict) -> dict:
         merges=fact["merges"],
         ignore_merges=split is SPLITS["llama-bpe"],
     )
-    return dict(
-        added_tokens=added,
-        pre_tokenizer=split,
-        decoder=LETTERS,
-        model=model,
+    begin, whole = fact.get("bos_token_id"), dict(model=model)
+    # llama.cpp begins a text with it, unless the header says no
+    if begin is not None and fact.get("add_bos_token", model["ignore_merges"]):
+        whole["post_processor"] = putting(tokens[begin], begin)
+    return whole | dict(
+        added_tokens=added, pre_tokenizer=split, decoder=LETTERS
     )
 
 

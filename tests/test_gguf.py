@@ -157,6 +157,24 @@ def test_the_pocket(tmp_path, pocket):
     assert all(torch.equal(x, w[n]) for n, x in again.state_dict().items())
 
 
+@pytest.mark.parametrize("said, ids", [(None, 1), (True, 1), (False, 0)])
+def test_another_familys_begin_token(tmp_path, said, ids):
+    """As llama.cpp: unless the header says no. One token is renamed."""
+
+    def rename(facts, tensors, kinds):
+        names = facts["tokenizer.ggml.tokens"]
+        names[names.index("<|begin_of_text|>")] = "<|begin|>"
+        if said is not None:
+            facts["tokenizer.ggml.add_bos_token"] = said
+
+    file = write_gguf(tmp_path / "a.gguf", llama_of(), change=rename)
+    t = llamalib.load(file, device="cpu").tokenizer
+    begin = [t.special_tokens["<|begin|>"]][:ids]
+    plain = t.encode("abc", bos=False, eos=False)
+    assert t.encode("abc", bos=True, eos=False) == begin + plain
+    assert not hasattr(t, "ranks") and t.bos_id == (begin or [None])[0]
+
+
 def test_a_folder_with_one_file(tmp_path):
     file = write_gguf(tmp_path / "a.gguf", llama_of())
     assert llamalib.find_checkpoint(tmp_path) == file
