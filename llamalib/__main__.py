@@ -221,6 +221,7 @@ def convert_folder(source: Path, target: Path) -> None:
         save_hugging_face(llama, target, files)
         form = "Hugging Face's"
     print(f"ready: {target}, in {form} format")
+    print(f"to open it, set LLAMA_DIR to {target}")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ def test_the_same_model(tmp_path, capsys, tokenizer, tied, changes):
     new = tmp_path / "new"
     assert main(["convert", str(file), str(new)]) == 0
     said = f"ready: {new}, in Hugging Face's format\n"
+    said += f"to open it, set LLAMA_DIR to {new}\n"
     assert capsys.readouterr().out == said
     ours, again = llamalib.load(file, **PLAIN), llamalib.load(new, **PLAIN)
     assert again.config == ours.config and again.tied is ours.tied is tied
@@ -116,7 +117,10 @@ def test_llama_3s_tokenizer_gets_metas_format(tmp_path, capsys):
     llama.tokenizer = llamalib.Tokenizer(small_ranks(644))
     file, new = write_gguf(tmp_path / "a.gguf", llama), tmp_path / "new"
     assert main(["convert", str(file), str(new)]) == 0
-    assert capsys.readouterr().out == f"ready: {new}, in Meta's format\n"
+    said = (
+        f"ready: {new}, in Meta's format\nto open it, set LLAMA_DIR to {new}\n"
+    )
+    assert capsys.readouterr().out == said
     assert (new / "params.json").is_file() and not (new / CONFIG).exists()
 
 
