@@ -119,9 +119,19 @@ def parser() -> Parser:
     chat("folder", nargs="?", help="default: as `load` finds it")
     chat("--system", default="", help="what the model is told before you ask")
     chat("--date", help="for Meta's template (default: today; '': no dates)")
-    chat("--temperature", type=float, default=0.6, help="0: greedy (0.6)")
+    chat(
+        "--temperature",
+        type=float,
+        default=0.6,
+        help="0: greedy (default: 0.6)",
+    )
     chat("--seed", type=int, help="gives the same answers again")
-    chat("--max-new-tokens", type=int, default=512, help="per answer (512)")
+    chat(
+        "--max-new-tokens",
+        type=int,
+        default=512,
+        help="per answer (default: 512)",
+    )
     chat("--context", type=int, help="tokens it remembers (default: 4096)")
     model = add("fetch", fetch_model, "download a model")
     names = ", ".join(PACKED)

@@ -29,7 +29,6 @@ from .model import ModelArgs, scale_frequencies
 from .tensors import Checkpoint, check_numbers, check_tensors
 from .tokenizer import Tokenizer
 
-ENDING = ".gguf"
 # What no header exceeds, so that a small file takes little memory and time
 ITEMS = 2**12  # tensors, or entries; Llama 3.1 405B has 1,137 tensors
 TEXTS = 2**20  # in all lists; Llama 3 has 408,000

@@ -20,6 +20,8 @@ FILES = {  # what `load` reads, by the settings, which tell that a page has it
         "config.json",
         "generation_config.json",
         "tokenizer.json",
+        "tokenizer_config.json",  # it, or the next, has the template of dialogues
+        "chat_template.jinja",
         "tokenizer.model",
         "model*.safetensors",
         INDEX,

@@ -56,7 +56,8 @@ def verify(folder=None) -> Iterator[Row]:
     a file is a row that failed.
     """
     folder, published = find_checkpoint(folder), read_json(PUBLISHED)
-    name = published_name(folder, published)
+    sha256 = sha256_of(folder) if folder.is_file() else ""
+    name = published_name(folder, published, sha256)
     if name:
         yield Row(PASSED, "model", f"{name}, by its name or SHA-256")
     else:
@@ -78,20 +79,19 @@ def verify(folder=None) -> Iterator[Row]:
     yield row
     if row.result == PASSED:  # the rest would only repeat the failure
         yield tokenizer_row(llama.tokenizer, facts["texts"])
-        rounded = is_rounded_otherwise(folder, files)
+        rounded = is_rounded_otherwise(folder, files, sha256)
         yield from weights_rows(llama, facts["texts"], rounded)
 
 
-def published_name(folder: Path, published) -> str | None:
+def published_name(folder: Path, published, sha256="") -> str | None:
     """Return the model that a checkpoint, or a folder of it, is named like.
 
-    A GGUF file is known by its SHA-256, too: Ollama's has no name.
+    sha256: a GGUF file's, by which it is known, too: Ollama's has no name.
     """
     names = [*folder.resolve().parts]
     if folder.is_file():  # it has another name inside
         from .gguf import model_name
 
-        sha256 = sha256_of(folder)
         for name, facts in published.items():
             if sha256 in facts.get("files", {}).values():
                 return name
@@ -103,17 +103,14 @@ def published_name(folder: Path, published) -> str | None:
     return None
 
 
-def is_rounded_otherwise(folder: Path, files: dict[str, str]) -> bool:
+def is_rounded_otherwise(folder: Path, files: dict, sha256: str) -> bool:
     """Return whether the facts are of the model with other numbers.
 
     Those of a GGUF file are of one quantization; the others, of what the
     model's owner published.
     """
     if folder.is_file():
-        return (
-            sha256_of(folder) not in files.values()
-            and folder.name not in files
-        )
+        return sha256 not in files.values() and folder.name not in files
     return any(name.endswith(".gguf") for name in files)
 
 

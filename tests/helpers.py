@@ -45,6 +45,16 @@ def dead_process() -> int:
     return process.pid
 
 
+# Settings that formats write in their own ways
+OTHER_SETTINGS = [
+    {},
+    dict(use_scaled_rope=True, rope_scaling_factor=8.0),
+    dict(use_scaled_rope=True, rope_scaling_factor=32.0),
+    dict(head_width=12, rope_theta=1e4, norm_eps=1e-6),
+    dict(multiple_of=7, ffn_dim_multiplier=None, context_length=99),
+]
+
+
 def small_config(**changes) -> ModelArgs:
     return ModelArgs(**(SMALL | changes))
 

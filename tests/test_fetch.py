@@ -14,6 +14,7 @@ from huggingface_hub import constants
 import llamalib
 from llamalib.__main__ import main
 from llamalib.fetch import fetch, licence
+from llamalib.hugging_face import read_template
 from llamalib.load import REAL, ROOT
 from tests.helpers import dead_process, random_ids, write_checkpoint
 from tests.hub import Hub, serving
@@ -93,6 +94,20 @@ def test_a_hugging_face_page(url, page, tmp_path, capsys):
         assert torch.equal(llama(ids), expected)
         assert llama.name == "Small-Llama"
     assert "licence of their own: apache-2.0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "tokenizer_config.json"]
+)
+def test_the_template_of_dialogues_comes_too(url, hub, page, tmp_path, name):
+    """It has the system message of ChatML."""
+    text = "<|im_start|>system\nBe kind.<|im_end|>"
+    is_json = name.endswith("json")
+    data = json.dumps({"chat_template": text}) if is_json else text
+    hub.files[name] = data.encode()
+    fetch("someone/Small-Llama", tmp_path / "data", endpoint=url)
+    folder = tmp_path / "data" / "someone" / "Small-Llama"
+    assert read_template(folder) == text
 
 
 def test_a_model_that_metas_format_cannot_hold(

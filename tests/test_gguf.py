@@ -10,7 +10,13 @@ from llamalib.__main__ import main
 from llamalib.gguf import dequantized, open_file
 from llamalib.load import describe
 from tests.gguf_files import write_gguf
-from tests.helpers import random_ids, random_llama, small_config, small_ranks
+from tests.helpers import (
+    OTHER_SETTINGS,
+    random_ids,
+    random_llama,
+    small_config,
+    small_ranks,
+)
 
 PLAIN = dict(device="cpu", dtype=torch.float32)
 
@@ -25,16 +31,7 @@ def llama_of(**changes):
 
 @pytest.mark.parametrize("KV", [1, 2, 8])
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        dict(use_scaled_rope=True, rope_scaling_factor=8.0),
-        dict(use_scaled_rope=True, rope_scaling_factor=32.0),
-        dict(head_width=12, rope_theta=1e4, norm_eps=1e-6),
-        dict(multiple_of=7, ffn_dim_multiplier=None, context_length=99),
-    ],
-)
+@pytest.mark.parametrize("more", OTHER_SETTINGS)
 @torch.no_grad()
 def test_the_same_model(tmp_path, KV, tied, more):
     llama = llama_of(n_kv_heads=KV, tied=tied, **more)

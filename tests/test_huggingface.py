@@ -25,6 +25,7 @@ from llamalib.hugging_face import HuggingFaceTokenizer, read_tokenizer_json
 from llamalib.load import ROOT
 from llamalib.tokenizer import SPECIAL_TOKENS
 from tests.helpers import (
+    OTHER_SETTINGS,
     random_ids,
     random_llama,
     small_config,
@@ -97,16 +98,7 @@ def change_tensors(folder, change):
 
 @pytest.mark.parametrize("KV", [1, 2, 8])
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        dict(use_scaled_rope=True, rope_scaling_factor=8.0),
-        dict(use_scaled_rope=True, rope_scaling_factor=32.0),
-        dict(head_width=12, rope_theta=1e4, norm_eps=1e-6),
-        dict(multiple_of=7, ffn_dim_multiplier=None, context_length=99),
-    ],
-)
+@pytest.mark.parametrize("more", OTHER_SETTINGS)
 @torch.no_grad()
 def test_is_the_transformers_librarys_model(tmp_path, KV, tied, more):
     from transformers import LlamaForCausalLM

@@ -284,8 +284,12 @@ def test_another_quantization(gguf_folder, kind, change, expected):
 
 
 def test_the_same_file_by_another_name(gguf_folder):
+    """Even where no name says what it is, as in Ollama's store."""
     (gguf_folder / FILE).rename(gguf_folder / "model.gguf")
     assert set(results(gguf_folder).values()) == {PASSED}
+    blob = gguf_folder.rename(gguf_folder.parent / "blobs") / "sha256-1"
+    (blob.parent / "model.gguf").rename(blob)
+    assert set(results(blob).values()) == {PASSED}
 
 
 def test_a_folder_made_of_a_gguf(gguf_folder, tmp_path):
