@@ -15,8 +15,7 @@ PY = @'$(VENV)/bin/python'
 # A process per core, each with whole files: `make test SPREAD=` uses one.
 SPREAD = -n auto --maxprocesses 8 --dist loadfile
 PYTEST = $(PY) -m pytest
-FILES = $(wildcard notebooks/index.ipynb notebooks/[0-9]*.ipynb \
-  notebooks/appendix/*.ipynb)
+FILES =
 # A real English model, and Llama 3's tokenizer.
 SMOLLM2 = data/SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf
 LLAMA3 = data/Llama-3-tokenizer/tokenizer.model
@@ -56,10 +55,8 @@ test-slow: $(VENV)/dev.done ## run the tests that need gigabytes or minutes
 test-browser: $(VENV)/browser.done $(VENV)/site.done ## test the widgets and the site in headless Chromium
 	$(PYTEST) $(SPREAD) -m browser tests
 
-notebooks: export LLAMA_DIR := $(CURDIR)/data/pocket-llama
-notebooks: $(VENV)/dev.done ## execute all notebooks in place: make notebooks FILES=…
-	$(PY) -m nbconvert --config .ci/execute.json $(FILES)
-	$(PY) -m tools frame
+notebooks: $(VENV)/dev.done $(SMOLLM2) ## execute all notebooks in place: make notebooks FILES=…
+	$(PY) -m tools execute $(FILES)
 
 format: $(VENV)/dev.done ## check the form of all code, cells too, by ruff, and llamalib's types
 	$(PY) -m ruff check .

@@ -3,9 +3,24 @@
 import os
 from pathlib import Path
 
-# The notebooks hold the outputs of the pocket Llama.
-os.environ["LLAMA_DIR"] = str(Path(__file__).parent / "data" / "pocket-llama")
+import pytest
+
+from tools.notebooks import llama_of
+
+POCKET = Path(__file__).parent / "data" / "pocket-llama"
+os.environ["LLAMA_DIR"] = str(POCKET)
 os.environ["PYTHONUTF8"] = "1"  # on Windows too, in the kernels
 if "PYTEST_XDIST_WORKER" in os.environ:
     # A process per core: for models this small, one thread each is faster.
     os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.hookimpl(tryfirst=True)  # before nbval starts the kernel
+def pytest_runtest_setup(item):
+    """Run each notebook on the model whose outputs it holds."""
+    if item.path.suffix == ".ipynb":
+        folder = llama_of(item.path)
+        os.environ["LLAMA_DIR"] = str(folder)
+        if not folder.is_dir() and os.environ.get("CI") != "true":
+            command = f"python -m llamalib fetch {folder.name}"
+            pytest.skip(f"{folder} is not there: run `{command}`")

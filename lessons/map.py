@@ -1,19 +1,15 @@
 r"""The map that opens every notebook."""
 
 import re
+from pathlib import Path
 
 from matplotlib.patches import FancyBboxPatch
 
-from llamalib.load import POCKET, ROOT, SMOL, USUAL
+from llamalib.load import ROOT, SMOL
 from llamalib.threads import choose_threads
 
 from .charts import write
 from .theme import COLOURS, canvas, colour, plain
-
-# The outputs in the notebooks, which all open with this map, are the pocket
-# Llama's: they run on SmolLM2 only if LLAMA_DIR names it.
-if SMOL in USUAL:
-    USUAL.remove(SMOL)
 
 # Each part of the model: its label, left end, height and width.
 BOXES = {
@@ -60,11 +56,11 @@ PARTS = {
 }
 
 
-def strip(part: str, llama, T: int | None = None):
+def strip(part: str, llama, T: int | None = None, about: Path = SMOL):
     """Draw the model's map with a part lit; `T` is the length of a prompt.
 
     Every notebook begins with it: it also sets the threads for the model, and
-    says whose text the notebook has.
+    says so if the notebook's text is `about` another model.
     """
     choose_threads(llama)
     lit, before, after = PARTS[part]
@@ -82,10 +78,10 @@ def strip(part: str, llama, T: int | None = None):
     write(ax, 0, 2.2, plain(f"{llama.name}:  {sizes}"), ha="left")
     shapes = [_numbered(each, numbers, T) for each in (before, after)]
     write(ax, 0, -0.4, "in: {}   →   out: {}".format(*shapes), ha="left")
-    if llama.name != POCKET.name:
+    if not llama.name.startswith(about.name):  # a GGUF's ends with its type
         print(
-            f"The text below is about {POCKET.name}; to open it, run "
-            f"%env LLAMA_DIR={ROOT / POCKET} and then this cell again."
+            f"The text below is about {about.name}; to open it, run "
+            f"%env LLAMA_DIR={ROOT / about} and then this cell again."
         )
     return fig
 

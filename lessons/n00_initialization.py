@@ -13,8 +13,8 @@ from llamalib.tensors import tensor_shapes
 
 from .charts import figure_legend, finish, grouped_bars, ink, write
 from .judge import Wrong, agree, as_tensor, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play
+from .pocket import strip  # noqa: F401
 from .theme import COLOURS, canvas, colour, panels, plain, spaced
 
 # Where a parameter is, in the order data flows, and its colour.

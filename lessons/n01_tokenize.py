@@ -9,8 +9,8 @@ from matplotlib.patches import Rectangle
 
 from . import charts
 from .judge import Wrong, agree, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play, token_texts
+from .pocket import strip  # noqa: F401
 from .theme import canvas, plain, visible
 
 TINTS = ("#f6e3ee", "#e6b8d1")  # of the token's colour, alternating

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from . import charts
 from .judge import Wrong, agree, as_tensor, describe, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play, token_texts
+from .pocket import strip  # noqa: F401
 from .theme import COLOURS, GROUPS, array, canvas, panels, visible
 
 

@@ -12,8 +12,8 @@ from llamalib.model import LLAMA_1B, causal_mask, precompute_freqs_cis
 
 from . import charts
 from .judge import Wrong, agree, close, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play
+from .pocket import strip  # noqa: F401
 from .theme import COLOURS, array, canvas, panels
 
 ZERO = dict(color=COLOURS["other"], lw=0.8)

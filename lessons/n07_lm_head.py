@@ -5,8 +5,8 @@ import torch
 
 from . import charts
 from .judge import alike, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play, token_texts
+from .pocket import strip  # noqa: F401
 from .texts import begin_and_text
 from .theme import canvas
 

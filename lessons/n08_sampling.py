@@ -12,8 +12,8 @@ from llamalib.sampling import next_token_probs
 
 from . import charts
 from .judge import agree, as_tensor, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play, token_texts
+from .pocket import strip  # noqa: F401
 from .texts import begin_and_text
 from .theme import COLOURS, array, canvas, heading, panels, plain, visible
 

@@ -20,8 +20,8 @@ from llamalib.threads import choose_threads
 
 from . import charts
 from .judge import Wrong, agree, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Lesson, fit
+from .pocket import strip  # noqa: F401
 from .texts import held_out_texts
 from .theme import canvas, size_text
 

@@ -30,8 +30,8 @@ from .charts import (
     write,
 )
 from .judge import Wrong, agree, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play, token_texts
+from .pocket import strip  # noqa: F401
 from .theme import (
     COLOURS,
     alt_text,

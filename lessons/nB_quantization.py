@@ -13,8 +13,8 @@ from llamalib.load import ROOT
 
 from .charts import add_legend, finish, histograms, lines, log_axis, note
 from .judge import agree, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play
+from .pocket import strip  # noqa: F401
 from .texts import SENTENCES, held_out_texts
 from .theme import COLOURS, array, canvas, panels
 

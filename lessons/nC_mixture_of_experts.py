@@ -22,8 +22,8 @@ from .charts import (
     write,
 )
 from .judge import agree, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play, token_texts
+from .pocket import strip  # noqa: F401
 from .theme import GROUPS, array, canvas, panels, plain
 
 

@@ -18,8 +18,8 @@ from .charts import (
     note,
 )
 from .judge import agree, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play
+from .pocket import strip  # noqa: F401
 from .theme import COLOURS, array, canvas, heading, panels, spaced
 
 LOSS = "loss (nats per token)"

@@ -9,8 +9,8 @@ from llamalib.tensors import tensor_shapes
 
 from . import charts
 from .judge import Wrong, agree, close, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play
+from .pocket import strip  # noqa: F401
 from .theme import COLOURS, canvas, size_text
 
 MEMORY = {"24 GB": 24e9, "80 GB": 80e9, "141 GB": 141e9}  # of a device

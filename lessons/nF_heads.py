@@ -9,8 +9,8 @@ from llamalib.probe import record
 
 from . import charts
 from .judge import Wrong, agree, draws, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play, token_texts
+from .pocket import strip  # noqa: F401
 from .theme import COLOURS, array, canvas, heading, panels, spaced, visible
 
 

@@ -10,8 +10,8 @@ from llamalib.model import LLAMA_1B, ModelArgs
 from . import charts
 from .bandwidth import bytes_per_step
 from .judge import agree, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play
+from .pocket import strip  # noqa: F401
 from .theme import COLOURS, canvas
 
 SIZES = {"4, float32": 4, "2, bfloat16": 2, "1, int8": 1}

@@ -8,8 +8,8 @@ import numpy as np
 
 from .charts import finish, lines
 from .judge import agree, exercise, vary
-from .map import strip  # noqa: F401
 from .play import Play
+from .pocket import strip  # noqa: F401
 from .theme import COLOURS, panels
 
 

@@ -84,6 +84,11 @@ def read_documents(file, max_bytes: int = 4_000_000) -> list[str]:
     return texts
 
 
+def page() -> str:
+    """Return a page of English, 616 words, written for this series."""
+    return (ROOT / "lessons" / "page.txt").read_text(encoding="utf-8")
+
+
 def held_out_texts(llama: Llama) -> list[str]:
     """Return fifty texts that are not among the pocket's training texts.
 

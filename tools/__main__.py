@@ -1,4 +1,4 @@
-"""The commands of the series: python -m tools lab, course, frame."""
+"""The commands of the series: python -m tools lab, course, execute, frame."""
 
 import sys
 from pathlib import Path
@@ -32,6 +32,9 @@ def parser():
     course = add("course", course, "write a course's assignments")
     course("notebooks", nargs="*", help="like 03_rmsnorm (default: all)")
     course("--out", type=Path, default=ROOT / "build" / "course")
+    runs = later("tools.execute.execute")
+    runs = add("execute", runs, "execute notebooks in place")
+    runs("notebooks", nargs="*", type=Path, help="files (default: all)")
     frames = add("frame", frame.main, "write the library's cells, the frames")
     frames("--check", action="store_true", help="only compare")
     return whole

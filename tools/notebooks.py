@@ -14,6 +14,15 @@ def all_notebooks() -> list[Path]:
     return main + sorted(APPENDIX.glob("*.ipynb"))
 
 
+def llama_of(notebook: Path) -> Path:
+    """Return the folder of the model whose outputs a notebook holds."""
+    lesson = ROOT / "lessons" / f"n{notebook.stem}.py"
+    real = lesson.is_file() and "from .map import strip" in lesson.read_text()
+    return (
+        ROOT / "data" / ("SmolLM2-135M-Instruct" if real else "pocket-llama")
+    )
+
+
 def write(file: Path, content: bytes) -> None:
     """Write a file at once: a run that is killed leaves no half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
