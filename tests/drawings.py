@@ -12,6 +12,7 @@ import torch
 from matplotlib import pyplot as plt
 
 from lessons import alternatives, charts, theme
+from lessons import n03_rmsnorm as nb03
 from lessons import n04_rope as nb04
 from lessons import n05_attention as nb05
 from lessons import n09_generate as nb09
@@ -63,6 +64,36 @@ def map_rope():
 @picture
 def map_generate():
     return strip("generate", small_llama())
+
+
+# -- 03 ---------------------------------------------------------------------
+
+
+@picture
+def rms_by_block():
+    """The first token grows from 1 to 100, two others from 1 to 4."""
+    return nb03.rms_by_block([[1, 1, 2], [100, 3, 4]], " The")
+
+
+@picture
+def gamma_of_feature():
+    """Two layers and the final norm: feature 1 is 0.5 and 0, then 2 and 0."""
+    gammas = [[1, 0.5, 1], [1, 0, 1], [3, 2, 3], [3, 0, 3], [9, 9, 9]]
+    return nb03.gamma_of_feature(torch.tensor(gammas), 1)
+
+
+@picture
+def two_norms():
+    paths = {
+        "RMSNorm": [[(1, 7), (0.2, 1.4)]],
+        "LayerNorm": [[(1, 7), (-1, 1)]],
+    }
+    return nb03.two_norms(paths)
+
+
+@picture
+def loss_by_factor():
+    return nb03.loss_by_factor([0, 0.1, 1], [13, 11, 3])
 
 
 # -- 04 ---------------------------------------------------------------------

@@ -20,6 +20,7 @@ from llamalib import (
     precompute_freqs_cis,
     rms_norm,
     scale_frequencies,
+    text_loss,
 )
 from tests.helpers import assert_follows, random_llama, small_ranks
 from tests.test_pictures import drawn, texts
@@ -28,7 +29,6 @@ MAKE = {
     "tensors": (nb00.tensors, ()),
     "tokens": (nb01.tokens, ("Hello <|eot_id|>",)),
     "nearest": (nb02.nearest, ()),
-    "norm": (nb03.norm, ([0, 5, 7],)),
     "rotation": (nb04.rotation, ()),
 }
 
@@ -165,15 +165,47 @@ def test_nearest_on_another_tokenizer_and_a_row_of_zeros():
 # -- 03 ---------------------------------------------------------------------
 
 
-def test_the_norm_s_dot_is_on_its_curve(plays):
-    for scale, epsilon in ((1.0, 1e-5), (1e-4, 1e-2), (100.0, 10.0)):
-        _, right = drawn(plays["norm"], scale=scale, epsilon=epsilon)
-        curve, dot = right.lines
-        ((before, after),) = dot.get_xydata()
-        expected = before / (before**2 + epsilon) ** 0.5
-        assert after == pytest.approx(expected, rel=1e-4)
-        on_curve = np.interp(before, *curve.get_data())
-        assert after == pytest.approx(on_curve, rel=0.01)
+def test_the_widget_normalizes_the_chosen_vectors():
+    stream = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
+    play = nb03.norm(1000 * stream, list("abcde"), 1)
+    first, first_norm, other, other_norm = drawn(play, block=2, token=3)
+    for (raw, normed), token in (
+        ((first, first_norm), 0),
+        ((other, other_norm), 3),
+    ):
+        x = 1000 * stream[2, token]
+        for ax, expected in (
+            (raw, x),
+            (normed, F.rms_norm(x, (8,), eps=1e-5)),
+        ):
+            assert np.allclose(heights(ax), expected, rtol=1e-4)
+            low, high = ax.get_ylim()
+            assert max(abs(expected)) < high == -low
+    assert first_norm.get_ylim() == other_norm.get_ylim()
+
+
+def heights(ax):
+    """Return the other ends of vertical lines that begin at 0."""
+    (lines,) = ax.collections
+    ends = [segment[:, 1] for segment in lines.get_segments()]
+    assert all(start == 0 for start, _ in ends)
+    return [end for _, end in ends]
+
+
+def test_the_check_runs_the_model_on_the_answer(pocket, monkeypatch):
+    """With k = D, the loss is the model's own."""
+
+    def right(x, weight, eps, k):
+        square = x[..., :k].pow(2).mean(-1, keepdim=True)
+        return x * torch.rsqrt(square + eps) * weight
+
+    text = "The capital of France is Paris."
+    D = pocket.config.dim
+    verdict, words = nb03.check_2.verdict(right, pocket, D - 1, text)
+    usual = text_loss(pocket, text)
+    assert verdict and words.endswith(f"with k = {D}: loss {usual:.1f}")
+    _, words = nb03.check_2.verdict(right, pocket, 1, text)
+    assert f"loss {usual:.1f}" not in words
 
 
 # -- 04 ---------------------------------------------------------------------
@@ -209,15 +241,6 @@ def test_the_widget_rotates_as_rope_does(pocket, position, pair):
     assert xs[0] <= position <= xs[-1]
     assert np.diff(xs).max() * frequency < 0.1  # a smooth curve
     assert dot.get_ydata()[0] == pytest.approx(math.cos(position * frequency))
-
-
-def test_gamma_by_norm_sorts_the_norms():
-    gammas = torch.arange(5.0)[:, None] + torch.linspace(-0.1, 0.1, 101)
-    (ax,) = nb03.gamma_by_norm(gammas).axes  # two layers and the final norm
-    found = {line.get_label(): line.get_ydata() for line in ax.lines}
-    assert np.allclose(found["before attention"], [0, 2])
-    assert np.allclose(found["before feed-forward"], [1, 3])
-    assert np.allclose(found["final"], [4])
 
 
 def test_sines_and_cosines_are_apart():

@@ -10,7 +10,8 @@ from .notebooks import NOTEBOOKS, ROOT, all_notebooks, llama_of
 
 
 def execute(notebooks: list[Path]) -> int:
-    """Execute notebooks, all by default, and write the library's cells."""
+    """Execute notebooks, all by default, with the library's cells of today."""
+    frame.main([])
     for file in notebooks or [NOTEBOOKS / "index.ipynb", *all_notebooks()]:
         command = [sys.executable, "-m", "nbconvert", "--config"]
         command += [ROOT / ".ci" / "execute.json", file]
