@@ -63,7 +63,8 @@ def execute(whole, elsewhere: dict[str, str], argv=None) -> int:
         print(file=sys.stderr)
         return 130  # as a shell reports Ctrl-C
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        words = f"{type(error).__name__}: {error}"
+        print(printable(words), file=sys.stderr)  # it may name a file
     return 1
 
 

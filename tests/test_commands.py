@@ -95,6 +95,13 @@ def test_run_continues_any_prompt(prompt, monkeypatch, capsys):
     assert found[0].partition("\n\n")[2].startswith(prompt)
 
 
+def test_an_error_escapes_a_name_s_control_characters(monkeypatch, capsys):
+    monkeypatch.setenv("LLAMA_DIR", "no\x1b[2J such folder")
+    assert library.main(["run"]) == 1
+    error = capsys.readouterr().err
+    assert "no\\x1b[2J such folder" in error and "\x1b" not in error
+
+
 def test_run_escapes_control_characters(monkeypatch, capsys):
     def generate(llama, ids, max_new_tokens):
         return llama.tokenizer.encode("\x1b[2Jé\n\x9b", bos=False, eos=False)
