@@ -34,7 +34,8 @@ def rms_by_block(rms, first):
 
 def before_and_after(vectors, heading):
     """Draw vectors before and after RMSNorm: name to (D,) numbers."""
-    fig, axes = panels(3.4, 2, 2, sharex=True)
+    margins = 0.075, 0.13, 0.99, 0.93, 0.14, 0.3
+    fig, axes = panels(3.4, 2, 2, margins=margins, sharex=True)
     tones = COLOURS["plain"], COLOURS["residual"]
     for i, (name, vector) in enumerate(vectors.items()):
         x = vector.float()
@@ -161,7 +162,7 @@ def loss_of(answer: Guarded, llama, text: str, k: int) -> float:
     """Return the loss of a text if the model runs on the answer."""
 
     def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return answer.function(x, weight, eps, k)
+        return torch.as_tensor(answer.function(x, weight, eps, k)).type_as(x)
 
     with replaced(rms_norm=norm):
         return text_loss(llama, text)

@@ -97,8 +97,7 @@ class Stream(Lesson):
         same = "temperature (0: always the same text)"
         style = dict(step=0.1, description=same)
         self.temperature = ipw.FloatSlider(0.0, min=0.0, max=2.0, **style)
-        fit(self.prompt)
-        fit(self.temperature)
+        fit(self.prompt, self.temperature)
         self.go = ipw.Button(description="write", icon="play")
         self.stop = ipw.Button(description="stop", icon="stop")
         self.prompt.on_msg(self._key)

@@ -44,8 +44,8 @@ class Play(Lesson):
         self.draw, self.controls = draw, controls
         self.picture = ipw.HTML()  # an image widget has no alternative text
         self.message = ipw.HTML()
+        fit(*controls.values())
         for control in controls.values():
-            fit(control)
             control.observe(lambda change: self.update(), "value")
         shown = self.message, self.picture
         super().__init__([*controls.values(), *shown], STILL)
@@ -83,11 +83,13 @@ class Play(Lesson):
         return bundle, {"text/html": {"alt": alt}}
 
 
-def fit(control) -> None:
-    """Give a control room for its description, and a width."""
-    control.style.description_width = "initial"
-    control.layout.width = "90%"
-    control.layout.max_width = "620px"
+def fit(*controls) -> None:
+    """Give controls a width, and their descriptions as much room each."""
+    widest = max(len(control.description) for control in controls)
+    for control in controls:
+        control.style.description_width = f"{widest}ch"
+        control.layout.width = "90%"
+        control.layout.max_width = "620px"
 
 
 def token_texts(llama, ids) -> list[str]:

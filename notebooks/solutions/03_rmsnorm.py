@@ -1,5 +1,7 @@
 """Solutions to the exercises of 03_rmsnorm.ipynb: each replaces its cell."""
 
+import torch
+
 
 # %% exercise 1
 def my_layer_norm(x, weight, bias, eps):
