@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from llamalib.model import rms_norm
-from llamalib.probe import replaced, text_loss
+from llamalib.probe import text_loss
 
 from . import charts
 from .judge import Guarded, alike, draws, exercise, vary
@@ -78,25 +78,6 @@ def norm(stream, labels, block) -> Play:
     )
 
 
-def gamma_of_feature(gammas, feature):
-    """Draw one feature's γ in each norm (2L + 1, D), and the median's."""
-    _, axes = panels(2.7, 2, sharey=True)
-    kinds = ("attention", slice(0, -1, 2)), ("feed-forward", slice(1, -1, 2))
-    for ax, (role, rows) in zip(axes, kinds, strict=True):
-        found = array(gammas[rows])  # (L, D)
-        series = {
-            "median of all features": np.median(found, axis=1),
-            f"feature {feature}": found[:, feature],
-        }
-        looks = ("other", "-"), (role, "o-")
-        charts.lines(ax, series, looks, range(len(found)))
-        charts.finish(ax, f"Norms before {role}", "block")
-    axes[0].set_ylabel("γ")
-    charts.add_legend(axes[0], "upper left", fontsize=8)
-    charts.add_legend(axes[1], "upper left", fontsize=8)
-    return axes[0].figure
-
-
 def two_norms(paths):
     """Draw how norms move points of the plane: title to paths (k, 2)."""
     fig, axes = panels(4.0, len(paths))
@@ -114,14 +95,15 @@ def two_norms(paths):
     return fig
 
 
-def loss_by_factor(factors, losses):
-    """Draw the loss for each factor of the one number."""
+def loss_by_factor(factors, losses, guess):
+    """Draw the loss for each factor of one number, and a uniform guess's."""
     _, ax = canvas(2.6)
     places = range(len(factors))
     charts.lines(ax, {"loss": losses}, [("plain", "o-")], places)
     ax.set_xticks(places, [f"{factor:g}" for factor in factors])
+    charts.mark_y(ax, guess, "a uniform guess, ln V")
     labels = "One number, multiplied", "factor", "loss, nats per token"
-    return charts.finish(ax, *labels, ylim=(0, 1.08 * max(losses)))
+    return charts.finish(ax, *labels, ylim=(0, 1.15 * max(*losses, guess)))
 
 
 # -- the checks of the exercises --
@@ -146,23 +128,34 @@ def check_1(answer):
 
 
 @exercise(2, "a tensor (..., D)")
-def check_2(answer, llama, feature, text):
-    """Check `partial_rms_norm(x, weight, eps, k)`, then run a model on it."""
+def check_2(answer, norms, llama, feature, text):
+    """Check `partial_rms_norm(x, weight, eps, k)`, then run some norms by it.
+
+    norms: those of the model that run on the answer.
+    """
     cases = []
     for x, weight, _ in small_vectors(2):
         x = x * torch.arange(1.0, x.shape[-1] + 1)  # later ones are larger
         for k in (vary(3, 4, 5), 1, x.shape[-1]):
             cases.append((x, weight, vary(*EPSILONS), k))
     alike(answer, "03_rmsnorm", 2, cases)
-    losses = [loss_of(answer, llama, text, k) for k in (feature, feature + 1)]
-    return f"with k = {feature}: loss {losses[0]:.1f}; with k = {feature + 1}: loss {losses[1]:.1f}"
+    found = [
+        f"with k = {k}: loss {loss_of(answer, norms, llama, text, k):.1f}"
+        for k in (feature, feature + 1)
+    ]
+    return "; ".join(found)
 
 
-def loss_of(answer: Guarded, llama, text: str, k: int) -> float:
-    """Return the loss of a text if the model runs on the answer."""
+def loss_of(answer: Guarded, norms, llama, text: str, k: int) -> float:
+    """Return the loss of a text if some norms run on the answer."""
 
-    def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return torch.as_tensor(answer.function(x, weight, eps, k)).type_as(x)
+    def by_answer(norm, args, out) -> Tensor:
+        found = answer.function(args[0], norm.weight, norm.eps, k)
+        return torch.as_tensor(found).type_as(out)
 
-    with replaced(rms_norm=norm):
+    hooks = [norm.register_forward_hook(by_answer) for norm in norms]
+    try:
         return text_loss(llama, text)
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -76,13 +76,6 @@ def rms_by_block():
 
 
 @picture
-def gamma_of_feature():
-    """Two layers and the final norm: feature 1 is 0.5 and 0, then 2 and 0."""
-    gammas = [[1, 0.5, 1], [1, 0, 1], [3, 2, 3], [3, 0, 3], [9, 9, 9]]
-    return nb03.gamma_of_feature(torch.tensor(gammas), 1)
-
-
-@picture
 def two_norms():
     paths = {
         "RMSNorm": [[(1, 7), (0.2, 1.4)]],
@@ -93,7 +86,7 @@ def two_norms():
 
 @picture
 def loss_by_factor():
-    return nb03.loss_by_factor([0, 0.1, 1], [13, 11, 3])
+    return nb03.loss_by_factor([0, 0.1, 1], [13, 11, 3], 10.8)
 
 
 # -- 04 ---------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from matplotlib.text import Annotation
+from torch import Tensor
 
 from lessons import n00_initialization as nb00
 from lessons import n01_tokenize as nb01
@@ -15,6 +16,7 @@ from lessons import n03_rmsnorm as nb03
 from lessons import n04_rope as nb04
 from lessons.theme import visible
 from llamalib import (
+    RMSNorm,
     Tokenizer,
     apply_rotary_emb,
     precompute_freqs_cis,
@@ -192,20 +194,26 @@ def heights(ax):
     return [end for _, end in ends]
 
 
-def test_the_check_runs_the_model_on_the_answer(pocket, monkeypatch):
-    """With k = D, the loss is the model's own."""
+def partial(x, weight, eps, k):
+    square = x[..., :k].pow(2).mean(-1, keepdim=True)
+    return x * torch.rsqrt(square + eps) * weight
 
-    def right(x, weight, eps, k):
-        square = x[..., :k].pow(2).mean(-1, keepdim=True)
-        return x * torch.rsqrt(square + eps) * weight
 
-    text = "The capital of France is Paris."
-    D = pocket.config.dim
-    verdict, words = nb03.check_2.verdict(right, pocket, D - 1, text)
-    usual = text_loss(pocket, text)
-    assert verdict and words.endswith(f"with k = {D}: loss {usual:.1f}")
-    _, words = nb03.check_2.verdict(right, pocket, 1, text)
-    assert f"loss {usual:.1f}" not in words
+@pytest.mark.parametrize("kind", [lambda y: y, Tensor.numpy, Tensor.tolist])
+def test_the_check_runs_the_model_on_the_answer(pocket, kind):
+    """With k = D, the loss is the model's own; with k = 1 it is not."""
+    text, D = "The capital of France is Paris.", pocket.config.dim
+    norms = [m for m in pocket.modules() if isinstance(m, RMSNorm)]
+
+    def answer(*given):
+        return kind(partial(*given))
+
+    verdict, words = nb03.check_2.verdict(answer, norms, pocket, D - 1, text)
+    usual = f"loss {text_loss(pocket, text):.1f}"
+    assert verdict and words.endswith(f"with k = {D}: {usual}")
+    _, words = nb03.check_2.verdict(answer, norms[3:], pocket, 0, text)
+    assert words.startswith("with k = 0: loss") and usual not in words
+    assert f"loss {text_loss(pocket, text):.1f}" == usual  # no hook is left
 
 
 # -- 04 ---------------------------------------------------------------------

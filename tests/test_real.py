@@ -486,3 +486,29 @@ def test_without_a_network(monkeypatch):
         with pytest.raises((skipped, ConnectionError), match="no n") as found:
             conftest.fetched("SmolLM2-135M-Instruct")
         assert found.type is right
+
+
+OTHER_TEXTS = {
+    "code": "def count_words(text):\n    words = text.split()\n    counts = {}\n"
+    "    for word in words:\n        counts[word] = counts.get(word, 0) + 1\n"
+    "    return counts\n",
+    "a dialogue": "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
+    "<|im_start|>assistant\nThe capital of France is Paris.<|im_end|>\n",
+    "German": "Die Uhr stand am Ende der Gasse in einem schmalen Haus. Jeden "
+    "Tag kamen die Kinder nach der Schule und fragten, wie spät es sei.",
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_TEXTS)
+def test_one_number_holds_the_model(llama, kind):
+    """As notebook 03 says, on other texts than its own."""
+
+    def at_zero(module, args, out):
+        out = out.clone()
+        assert out[:, 0, 507] > 15_000
+        out[:, 0, 507] = 0
+        return out
+
+    usual = text_loss(llama, OTHER_TEXTS[kind])
+    with llama.layers[11].register_forward_hook(at_zero):
+        assert text_loss(llama, OTHER_TEXTS[kind]) > usual + 8
