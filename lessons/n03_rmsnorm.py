@@ -101,8 +101,9 @@ def loss_by_factor(factors, losses, guess):
     places = range(len(factors))
     charts.lines(ax, {"loss": losses}, [("plain", "o-")], places)
     ax.set_xticks(places, [f"{factor:g}" for factor in factors])
-    charts.mark_y(ax, guess, "a uniform guess, ln V")
-    labels = "One number, multiplied", "factor", "loss, nats per token"
+    charts.mark_y(ax, guess, "a uniform guess, ln V", end=True)
+    x = "factor (not to scale)"
+    labels = "One number, multiplied", x, "loss, nats per token"
     return charts.finish(ax, *labels, ylim=(0, 1.15 * max(*losses, guess)))
 
 
