@@ -141,15 +141,23 @@ def sharing():
 
 
 @picture
-def layer_heads():
-    maps = causal_weights(6, 3)
-    return nb05.layer_heads(maps, ["The", " cat", "\n"], 3, "layer 0")
+def key_weights():
+    dots = torch.tensor([1.0, 3, 2])
+    return nb05.key_weights({"as it is": dots.softmax(-1), "÷ 2": dots / 8})
 
 
 @picture
-def layer_heads_many():
-    """More than twelve heads, and a last row that is not full."""
-    return nb05.layer_heads(causal_weights(14, 2), ["a", " b"], 2)
+def all_heads_wide():
+    """More layers than heads: they stand side by side."""
+    maps = causal_weights(6, 3).unflatten(0, (3, 2))  # (L, H, T, T)
+    return nb05.all_heads(maps, {"first": (0, 1), "last": (2, 0)}, "All 6")
+
+
+@picture
+def all_heads_high():
+    """More heads than layers: these stand below each other."""
+    maps = causal_weights(6, 3).unflatten(0, (2, 3))
+    return nb05.all_heads(maps, {"one": (0, 2), "other": (1, 0)}, "All 6")
 
 
 @picture
@@ -157,6 +165,7 @@ def attention_maps_of():
     first, second = causal_weights(2, 3)
     labels = ["a", " b", "c"]
     chosen = [("one", first, labels, 0), ("other", second, labels, 9)]
+    chosen.append(("no group", second, labels, None))
     return nb05.attention_maps_of(chosen)
 
 

@@ -275,3 +275,19 @@ def test_a_readers_own_rope_matrix_does_not_help_her():
     answer = names[FOUND[key].name]
     right, said = LESSONS["04_rope"].check_2.verdict(answer)
     assert (right, said) == (False, "the query is not rotated")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "[(k.clone(), v.clone()) for k, v in pieces]",
+        "[[*map(torch.tensor, each)] for each in "
+        "[(k.tolist(), v.tolist()) for k, v in pieces]]",
+    ],
+)
+def test_keeping_all_pieces_is_a_mistake(kept):
+    """Its results are right: only its memory shows it."""
+    key = "05_attention", 3
+    source = FOUND[key].solution.replace("in pieces:", f"in {kept}:")
+    right, said = judged(*key, source)
+    assert right is False and said.startswith("you keep what you have read")

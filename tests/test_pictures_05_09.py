@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from matplotlib.colors import to_hex, to_rgba
+from matplotlib.colors import to_hex
 from pytest import approx
 
 import llamalib
@@ -38,14 +38,34 @@ def test_heads_share_as_in_the_model(H, KV):
     v = torch.arange(KV).float().view(1, KV, 1)  # says which one is read
     groups = attention(q, k, v)[0].long().tolist()  # of each query head
     (ax,) = nb05.sharing(H, {"": KV}).axes
-    maps = nb05.layer_heads(torch.rand(H, 3, 3), list("abc"), KV).axes
     for h, (g, line) in enumerate(zip(groups, ax.lines, strict=True)):
         middle = np.mean([i for i in range(H) if groups[i] == g])
         assert line.get_xydata().tolist() == [[h, 1], [middle, 0]]
         assert line.get_color() == GROUPS[g]
-        assert maps[h].get_title() == f"head {h} · KV {g}"
-        frame = maps[h].spines["top"].get_edgecolor()
-        assert frame == to_rgba(GROUPS[g])
+
+
+@pytest.mark.parametrize("L, H", [(4, 2), (2, 4), (3, 3)])
+def test_all_heads_are_in_their_places(L, H):
+    """A frame lies around the head that its line in the legend names."""
+    maps, marked = torch.rand(L, H, 5, 5), {"a": (L - 1, 0), "b": (1, H - 1)}
+    (ax,) = nb05.all_heads(maps, marked, "").axes
+    image, wide = ax.images[0].get_array(), L >= H
+    assert image.shape == ((H * 6 + 1, L * 6 + 1) if wide else (13, 25))
+    assert (ax.get_xlabel(), ax.get_ylabel()) == (
+        ("layer", "head") if wide else ("head", "layer")
+    )
+    for layer, head in np.ndindex(L, H):
+        x, y = (layer, head) if wide else (head, layer)
+        found = image[1 + 6 * y : 6 + 6 * y, 1 + 6 * x : 6 + 6 * x]
+        assert np.allclose(found, maps[layer, head])
+        names = [
+            patch.get_label()
+            for patch in ax.patches
+            if patch.contains_point(
+                ax.transData.transform((6 * x + 3, 6 * y + 3))
+            )
+        ]
+        assert names == [n for n, at in marked.items() if at == (layer, head)]
 
 
 @pytest.mark.parametrize("arithmetic, crossing", [(25.0, 2.5), (10.0, 1)])

@@ -1,4 +1,9 @@
-# Solutions of notebook 05's exercises: each replaces the stub's source.
+"""Solutions of notebook 05's exercises: each replaces the stub's source."""
+
+import math
+
+import torch
+
 
 # %% exercise 1
 def tokens_that_fit(config, free, bytes_each):
