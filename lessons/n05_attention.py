@@ -172,8 +172,8 @@ def check_1(answer):
 def check_2(answer):
     """Check `one_head(xq, xk, xv, h)`."""
     g, cases = draws(), []
-    T, H, KV, hd = vary((6, 12, 6, 10), (5, 10, 5, 14), (7, 14, 7, 6))
-    for S, KV in ((T, KV), (T + 3, KV), (T + 3, 2)):
+    T, H, half, hd = vary((6, 12, 6, 10), (5, 10, 5, 14), (7, 14, 7, 6))
+    for S, KV in ((T, half), (T + 3, half), (T + 3, 2)):
         shapes = (T, H, hd), (S, KV, hd), (S, KV, hd)
         given = [torch.randn(shape, generator=g) for shape in shapes]
         cases += [(*given, h) for h in (H - 1, 1, 0, H // 2, 2 * H // 3)]
