@@ -79,11 +79,16 @@ def strip(part: str, llama, T: int | None = None, about: Path = SMOL):
     shapes = [_numbered(each, numbers, T) for each in (before, after)]
     write(ax, 0, -0.4, "in: {}   →   out: {}".format(*shapes), ha="left")
     if not llama.name.startswith(about.name):  # a GGUF's ends with its type
-        print(
-            f"The text below is about {about.name}; to open it, run "
-            f"%env LLAMA_DIR={ROOT / about} and then this cell again."
-        )
+        print(f"The text below is about {about.name}{how_to_open(about)}.")
     return fig
+
+
+def how_to_open(about: Path) -> str:
+    """Return how to open the model that a notebook's text is about."""
+    if not (ROOT / about).is_dir():
+        return f": `python -m llamalib fetch {about.name}` brings it"
+    folder = f"%env LLAMA_DIR={ROOT / about}"
+    return f"; to open it, run {folder} and then this cell again"
 
 
 def draw_box(ax, label, x, y, width, lit):

@@ -2,9 +2,11 @@
 
 import base64
 import builtins
+import copy
 import io
 import re
 import warnings
+from pathlib import Path
 
 import ipywidgets
 import matplotlib
@@ -14,7 +16,7 @@ from IPython.testing.globalipapp import get_ipython
 from IPython.utils.capture import capture_output
 from PIL import Image
 
-from lessons import charts, theme
+from lessons import charts, pocket, theme
 from lessons import map as model_map
 from lessons.play import STILL, Play
 from tests import fingerprints
@@ -126,6 +128,26 @@ def test_boxes_hold_their_texts():
 def test_every_notebook_has_a_map():
     stems = {path.stem.split("_", 1)[1] for path in all_notebooks()}
     assert stems <= set(model_map.PARTS)
+
+
+def test_the_map_says_how_to_open_the_text_s_model(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(model_map, "ROOT", tmp_path)
+    about = Path("data", "SmolLM2-135M-Instruct")
+    for brought in (False, True):
+        model_map.strip("rope", small_llama())
+        said = capsys.readouterr().out
+        assert said.startswith("The text below is about SmolLM2-135M-Instruct")
+        assert ("fetch SmolLM2-135M-Instruct` brings it" in said) != brought
+        assert (f"LLAMA_DIR={tmp_path / about}" in said) == brought
+        (tmp_path / about).mkdir(parents=True, exist_ok=True)
+    llama = copy.copy(small_llama())
+    llama.name = "SmolLM2-135M-Instruct.Q4_1"
+    model_map.strip("rope", llama)
+    assert capsys.readouterr().out == ""
+    pocket.strip("rope", llama)
+    assert "about pocket-llama" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("part", model_map.PARTS)

@@ -12,7 +12,7 @@ import pytest
 from llamalib.load import ROOT
 from tools import counts
 from tools import frame as series
-from tools.notebooks import all_notebooks
+from tools.notebooks import all_notebooks, llama_of
 
 
 def load(path):
@@ -38,6 +38,13 @@ def test_the_frame_is_todays(path):
     name = path.relative_to(series.NOTEBOOKS).as_posix()
     (notebook,) = (each for each in series.SERIES if each.file == name)
     assert cells == series.framed(cells, notebook, times)
+
+
+def test_the_outputs_are_those_of_the_notebooks_model(path):
+    """`make notebooks` and nbval run it on the model that its map names."""
+    text = path.read_text(encoding="utf-8")
+    (name,) = set(re.findall(r"LM head, sample, (\S+): +D = ", text))
+    assert name.startswith(llama_of(path).name)
 
 
 def test_the_index_is_todays():
