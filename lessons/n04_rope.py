@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llamalib.model import rms_norm, scale_frequencies
+from llamalib.model import apply_rotary_emb, rms_norm, scale_frequencies
+from llamalib.probe import attention_maps, replaced
 
-from .charts import finish, lines, mark_y, write
+from .charts import figure_legend, finish, lines, mark_y, write
 from .judge import alike, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
@@ -20,13 +21,13 @@ from .theme import (
     COLOURS,
     array,
     canvas,
+    heading,
     panels,
     spaced,
     visible,  # noqa: F401
 )
 
 PALE = "#dddddd"
-THETAS = (100, 1000, 10_000, 100_000, 500_000, 10_000_000)
 
 
 def _circle(ax, middle, radius):
@@ -57,22 +58,42 @@ def _arc(ax, start, sweep, radius):
     ax.plot(x, y, color="black", lw=1.4)
 
 
-def kept_angle(shots):
-    """Draw directions: (heading, query, key, score) of each panel."""
-    fig, axes = panels(1 + 7 / len(shots), len(shots))
-    for ax, (heading, query, key, score) in zip(axes, shots, strict=True):
-        _plane(ax, 1)
-        angles = [math.atan2(float(y), float(x)) for x, y in (query, key)]
-        for role, angle in zip(("query", "key"), angles, strict=True):
-            tip = np.array([math.cos(angle), math.sin(angle)])
-            _arrow(ax, tip, COLOURS[role])
-            write(ax, *tip * (1.27, 1.15), role, color=COLOURS[role])
-        sweep = math.remainder(angles[1] - angles[0], math.tau)
-        _arc(ax, angles[0], sweep, 0.35)
-        ax.set_title(heading, fontsize=10)
-        text = f"angle {math.degrees(sweep):.1f}°, score {score:.4f}"
-        ax.set_xlabel(text, fontsize=9)
+def four_arrows(queries, keys, turns):
+    """Draw two queries and two keys, rotated, and their scores.
+
+    queries, keys: (2, 2).  turns: by a panel's heading, the degrees by which
+    the first key and both queries rotate, and those of the second key.
+    """
+    fig, axes = panels(3.6, len(turns))
+    queries, keys = array(queries), array(keys)
+    radius = max(np.hypot(*each) for each in (*queries, *keys))
+    for ax, (name, (first, second)) in zip(axes, turns.items(), strict=True):
+        _plane(ax, radius)
+        tips = {
+            "query": [_rotated(q, first) for q in queries],
+            "key": [_rotated(keys[0], first), _rotated(keys[1], second)],
+        }
+        for role, arrows in tips.items():
+            for tip, sign in zip(arrows, "₁₂", strict=True):
+                _arrow(ax, tip, COLOURS[role])
+                beyond = tip * (1 + 0.16 * radius / np.hypot(*tip))
+                letter = f"{role[0]}{sign}"
+                write(ax, *beyond, letter, 11, color=COLOURS[role])
+        scores = np.array(tips["query"]) @ np.array(tips["key"]).T  # (2, 2)
+        rows = [
+            f"q₁·k{sign} = {a:.1f}     q₂·k{sign} = {b:.1f}"
+            for sign, (a, b) in zip("₁₂", scores.T, strict=True)
+        ]
+        ax.set_title(name, fontsize=10)
+        ax.set_xlabel("\n".join(rows).replace("-", "−"), fontsize=9)
     return fig
+
+
+def _rotated(arrow, degrees: float):
+    """Return an arrow (2,) rotated counter-clockwise."""
+    a, b = arrow
+    c, s = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    return np.array([a * c - b * s, a * s + b * c])
 
 
 def clocks(vectors, positions, pairs, heading):
@@ -110,65 +131,179 @@ def wavelengths(series, limits, heading):
     return finish(ax, *labels, legend="lower right", **scale)
 
 
-def turned(before, after, m, angle, wave, heading):
-    """Draw a pair before and after position m, and its angle's cosine."""
-    _, (plane, along) = panels(3.4, 2, width_ratios=[1, 1.5])
-    radius = math.hypot(*before)
-    _plane(plane, radius)
-    up = "after" if after[1] >= before[1] else "before"
-    arrows = (before, "other", "before"), (after, "query", "after")
-    for tip, role, name in arrows:
+def facing(query, key, distance, scores, heading):
+    """Draw a pair's query and key, and its score at each distance.
+
+    query, key: complex, rotated.  scores: of distances from 0 on.
+    """
+    margins = 0.01, 0.16, 0.98, 0.86, 0.3
+    options = dict(width_ratios=[1, 1.7], margins=margins)
+    fig, (plane, along) = panels(3.3, 2, **options)
+    _plane(plane, 1)
+    for role, arrow in (("query", query), ("key", key)):
+        tip = np.array([arrow.real, arrow.imag]) / abs(arrow)
         _arrow(plane, tip, COLOURS[role])
-        style = dict(color=COLOURS[role], ha="left" if tip[0] > 0 else "right")
-        style["va"] = "bottom" if name == up else "top"  # tips may coincide
-        write(plane, *np.multiply(1.07, tip), name, **style)
-    start = math.atan2(before[1], before[0])
-    turns, sweep = divmod(angle, math.tau)
-    _arc(plane, start, sweep, 0.4 * radius)
-    text = f"{turns:,.0f} full rotations and {math.degrees(sweep):.1f}°"
-    finish(plane, heading, f"m · Θₖ = {angle:.4f} radians\n= {text}")
-    along.plot(*wave, color=COLOURS["other"], lw=1.2)
-    along.plot(m, math.cos(angle), "o", color=COLOURS["query"], ms=8)
-    return finish(along, "", "position m", "cos of m · Θₖ", ylim=(-1.15, 1.15))
+        write(plane, *1.17 * tip, role[0], color=COLOURS[role], size=12)
+    sweep = cmath.phase(key / query)
+    _arc(plane, cmath.phase(query), sweep, 0.35)
+    words = f"angle from q to k: {math.degrees(sweep):.0f}°"
+    plane.set_title(words.replace("-", "−"), size=11)
+    along.plot(scores, color=COLOURS["other"])
+    along.plot(distance, scores[distance], "o", color="black", ms=8)
+    return finish(along, heading, "distance m − n", "score of this pair")
 
 
 def rotation(llama, prompt="The capital of France is") -> Play:
-    """Return a pair of `_first_query`, rotated at the scaled frequencies."""
-    c, query = llama.config, _first_query(llama, prompt)
-    hd, factor = c.head_dim, c.scaling_factor or 1.0
+    """Return a query and a key of the first layer, rotated by positions.
 
-    def draw(position, pair, theta):
-        plain = torch.tensor(theta, dtype=torch.float64) ** (-2 * pair / hd)
-        frequency = scale_frequencies(plain, factor).item()
-        before = torch.view_as_complex(query)[pair].item()
-        after = before * cmath.rect(1, position * frequency)
-        # at most six waves, with the position in the middle
-        wave = math.tau / frequency
-        span = min(6 * wave, max(16, 2 * position))
-        along = max(0, position - span / 2) + np.linspace(0, span, 401)
-        ends = [(tip.real, tip.imag) for tip in (before, after)]
-        curve = along, np.cos(along * frequency)
-        heading = f"pair {pair}: a full rotation in {wave:,.1f} positions"
-        return turned(*ends, position, position * frequency, curve, heading)
+    The last token's query, and the key of the token before it.
+    """
+    c, freqs = llama.config, _frequencies(llama.config)
+    queries, keys = _first_pairs(llama, prompt)
 
-    last = hd // 2 - 1
-    bases = dict(options=THETAS, value=500_000)
+    def draw(position, distance, pair):
+        angle, q, k = freqs[pair], queries[pair], keys[pair]
+        at_m = q * cmath.rect(1, (position + distance) * angle)
+        at_n = k * cmath.rect(1, position * angle)
+        scores = [
+            (q * cmath.rect(1, d * angle) * k.conjugate()).real
+            for d in range(65)
+        ]
+        m, score = position + distance, scores[distance]
+        words = f"query at m = {m}, key at n = {position}: {score:.2f}"
+        return facing(at_m, at_n, distance, scores, words.replace("-", "−"))
+
+    near = dict(min=0, max=64)
+    last = c.head_dim // 2 - 1
+    # a full rotation takes 32 positions or more: each step is seen
+    visible_pair = [k for k, f in enumerate(freqs) if f <= math.tau / 32]
+    first = visible_pair[0] if visible_pair else last
     return Play(
         draw,
-        position=ipw.IntSlider(5, 0, 4096, description="position m"),
-        pair=ipw.IntSlider(min(1, last), 0, last, description="pair k"),
-        theta=ipw.SelectionSlider(description="base θ", **bases),
+        position=ipw.IntSlider(0, **near, description="position n"),
+        distance=ipw.IntSlider(3, **near, description="distance m − n"),
+        pair=ipw.IntSlider(first, 0, last, description="pair k"),
     )
 
 
-def _first_query(llama, prompt):
-    """Return the last token's query in layer 0, head 0: (hd/2, 2)."""
+def _frequencies(c) -> list[float]:
+    """Return the radians per position of each pair, scaled if c is."""
+    two_k = torch.arange(0, c.head_dim, 2).double()
+    plain = c.rope_theta ** (-two_k / c.head_dim)
+    return scale_frequencies(plain, c.scaling_factor or 1.0).tolist()
+
+
+def _first_pairs(llama, prompt):
+    """Return layer 0's first query and key of a prompt's end, complex."""
     c, w = llama.config, llama.state_dict()
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
-    x = w["tok_embeddings.weight"][ids[-1]].float()  # (D,)
-    x = rms_norm(x, w["layers.0.attention_norm.weight"], c.norm_eps)
-    wq = w["layers.0.attention.wq.weight"][: c.head_dim]  # (hd, D)
-    return (wq.float() @ x.float()).unflatten(0, (-1, 2)).cpu()
+    found = []
+    for token, name in ((ids[-1], "wq"), (ids[-2], "wk")):
+        x = w["tok_embeddings.weight"][token].float()  # (D,)
+        x = rms_norm(x, w["layers.0.attention_norm.weight"], c.norm_eps)
+        weight = w[f"layers.0.attention.{name}.weight"][: c.head_dim]
+        pairs = (weight.float() @ x.float()).unflatten(0, (-1, 2))  # (hd/2, 2)
+        found.append(torch.view_as_complex(pairs.cpu()).tolist())
+    return found
+
+
+def looks_back(llama, tokens, ids) -> tuple[int, int]:
+    """Print where the head that looks one token back looks; return it.
+
+    It is the head that gives the token before the most weight, in `tokens`,
+    a page. `ids` are a sentence's: read as they are, then backwards.
+    Returns the numbers of its block and of the head.
+    """
+    before = attention_maps(llama, tokens).diagonal(-1, 2, 3).mean(-1)
+    block, head = divmod(before.argmax().item(), before.shape[1])
+    print(f"block {block}, head {head}")
+    for name, order in (("as written", ids), ("backwards", ids[::-1])):
+        words = [f"{llama.tokenizer.decode([i])!r:9}" for i in order]
+        weights = attention_maps(llama, torch.tensor(order))[block, head]
+        print(f"\n{name}")
+        for i in range(1, len(order)):
+            weight, at = weights[i].max(-1)
+            print(f"  {words[i]} looks at {words[at]} {weight:.0%}")
+    return block, head
+
+
+def ahead(queries, keys, frequency, distances, name):
+    """Draw one pair of a head's queries and keys, as if `distances` apart.
+
+    queries, keys: (T, 2), not rotated.  frequency: radians per position.
+    """
+    fig, axes = panels(3.1, len(distances))
+    q, k = (array(x) @ (1, 1j) for x in (queries, keys))  # (T,)
+    for ax, distance in zip(axes, distances, strict=True):
+        _plane(ax, 1)
+        turned = q * cmath.rect(1, distance * frequency)
+        for role, dots in (("query", turned), ("key", k)):
+            dots = dots / abs(dots).max()
+            style = dict(ms=3, color=COLOURS[role], label=role)
+            ax.plot(dots.real, dots.imag, "o", **style)
+            tip = dots.mean()
+            _arrow(ax, (tip.real, tip.imag), COLOURS[role])
+        score = (turned.mean() * k.mean().conjugate()).real
+        ax.set_title(f"distance {distance}", fontsize=10)
+        words = f"this pair's mean score: {score:.0f}"
+        ax.set_xlabel(words.replace("-", "−"), fontsize=9)
+    figure_legend(fig, "outside upper right", markerscale=2)
+    return heading(fig, name)
+
+
+def queries_and_keys(llama, tokens):
+    """Run tokens (T,); return what RoPE gets and what it gives, by layer.
+
+    Two lists of pairs: queries (T, H, hd) and keys (T, KV, hd) before the
+    rotation, and after it.
+    """
+    before, after = [], []
+
+    def keep(xq, xk, freqs_cis):
+        rotated = apply_rotary_emb(xq, xk, freqs_cis)
+        before.append((xq[0], xk[0]))
+        after.append((rotated[0][0], rotated[1][0]))
+        return rotated
+
+    with torch.inference_mode(), replaced(apply_rotary_emb=keep):
+        llama(tokens, last_only=True)
+    return before, after
+
+
+def each_head(function, kept) -> Tensor:
+    """Apply function(q, k) to each head's (T, hd); stack to (L, H, …).
+
+    kept: see `queries_and_keys`.
+    """
+    layers = []
+    for q, k in kept:
+        group = q.shape[1] // k.shape[1]
+        heads = range(q.shape[1])
+        layers.append(
+            torch.stack([function(q[:, h], k[:, h // group]) for h in heads])
+        )
+    return torch.stack(layers)
+
+
+def three_heads(rotated, plain, first):
+    """Draw mean scores by distance of the head `first`, and of two more.
+
+    These are the one that falls most evenly from distance 1 on, and the one
+    that differs least.  rotated, plain: (L, H, distances).
+    """
+    steps = rotated[..., 1:].diff()
+    even = -steps.sum(-1) / steps.abs().sum(-1)  # 1: each step goes down
+    alike = -(rotated - plain).abs().amax(-1)
+    found = [divmod(x.argmax().item(), x.shape[1]) for x in (even, alike)]
+    fig, axes = panels(3.1, 3)
+    looks = ("attention", "-"), ("other", "--")
+    for ax, (block, head) in zip(axes, (first, *found), strict=True):
+        pair = rotated[block, head], plain[block, head]
+        series = dict(zip(("rotated", "not rotated"), pair, strict=True))
+        lines(ax, series, looks, range(len(pair[0])), lw=1.8)
+        finish(ax, f"block {block}, head {head}", "distance m − n")
+    axes[0].set_ylabel("mean score")
+    return figure_legend(fig, "outside lower right")
 
 
 # -- the checks of the exercises --
@@ -202,16 +337,22 @@ def check_1(answer):
     return "every pair rotated by its own angle"
 
 
-@exercise(2, "a tensor (hd,)")
+@exercise(2, "a number")
 def check_2(answer):
-    """Check `query_rotated_to_key(query, m, n, freqs)`."""
+    """Check `score_at(q, k, distance, freqs)`."""
     k = vary(0, 1, 2, 3)
     cases = [
-        (random(width, seed=m), m, n, frequencies_of(width, 7.0**6))
-        for m, n, width in ((9 + k, 2, 12 + 2 * k), (2, 7 + k, 32), (4, 4, 8))
+        (
+            # of mean 1, as real queries and keys are not of mean 0
+            1 + random(T, hd, seed=distance),
+            1 + random(T, hd, seed=hd),
+            distance,
+            frequencies_of(hd, 7.0**6),
+        )
+        for T, hd, distance in ((9, 12 + 2 * k, 3 + k), (7 + k, 32, -2))
     ]
     alike(answer, "04_rope", 2, cases)
-    return "the distance alone, on the query"
+    return "each query meets each key, at one distance"
 
 
 @exercise(3, "a tensor (heads·head_dim, D)")

@@ -100,10 +100,12 @@ def clocks():
 
 
 @picture
-def kept_angle():
-    """A quarter counter-clockwise, then clockwise."""
-    q, k = torch.tensor([2.0, 0.0]), torch.tensor([0.0, 5.0])
-    return nb04.kept_angle([("a", q, k, 1.5), ("b", k, q, 2.5)])
+def four_arrows():
+    """As they are; all a quarter further; the second key half a circle."""
+    queries = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+    keys = torch.tensor([[1.0, 1.0], [-2.0, 0.0]])
+    turns = {"a": (0, 0), "b": (90, 90), "c": (90, 180)}
+    return nb04.four_arrows(queries, keys, turns)
 
 
 @picture
@@ -114,15 +116,34 @@ def wavelengths():
 
 
 @picture
-def turned():
-    wave = [0, 1, 2], [1, 0, -1]
-    return nb04.turned((1, 0), (0, 1), 9, 6.5 * math.pi, wave, "pair 0")
+def facing():
+    """The key a quarter after the query."""
+    return nb04.facing(2 + 0j, 3j, 1, [0.5, -1.5, 2.5], "the heading")
 
 
 @picture
 def rotation():
     play = nb04.rotation(small_llama(), "abc")
-    return play.draw(position=5, pair=1, theta=10_000)
+    return play.draw(position=5, distance=2, pair=1)
+
+
+@picture
+def ahead():
+    """The keys are a quarter after the queries, which rotate by it."""
+    queries = torch.tensor([[2.0, 0.0], [1.0, 0.0]])
+    keys = torch.tensor([[0.0, 3.0], [0.0, 5.0]])
+    return nb04.ahead(queries, keys, math.pi / 2, (0, 1, 3), "Pair 0")
+
+
+@picture
+def three_heads():
+    """The first head is asked for, (1, 0) falls, (0, 1) stays."""
+    rotated = torch.tensor([[[0.0, 9, 1, 8], [5, 4, 5, 5]]])
+    rotated = torch.cat(
+        (rotated, torch.tensor([[[9.0, 6, 2, 1], [0, 5, 1, 9]]]))
+    )
+    plain = torch.tensor([[7.0, 7, 7, 7], [5, 5, 5, 5]]).expand(2, 2, 4)
+    return nb04.three_heads(rotated, plain, (0, 0))
 
 
 # -- 05 ---------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Numbers that the pictures of 00 to 04 compute, and their widgets."""
 
+import cmath
 import math
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,7 +23,6 @@ from llamalib import (
     apply_rotary_emb,
     precompute_freqs_cis,
     rms_norm,
-    scale_frequencies,
     text_loss,
 )
 from tests.helpers import assert_follows, random_llama, small_ranks
@@ -225,30 +226,94 @@ def tips(ax):
     return [np.subtract(a.xy, a.xyann) for a in arrows if a.arrowprops]
 
 
-@pytest.mark.parametrize(
-    "position, pair", [(0, 0), (5, 1), (4096, 3), (4096, 15)]
-)
-def test_the_widget_rotates_as_rope_does(pocket, position, pair):
-    play = nb04.rotation(pocket, "abc")
-    plane, along = drawn(play, position=position, pair=pair, theta=10_000)
-    w, c = pocket.state_dict(), pocket.config
-    last = pocket.tokenizer.encode("abc", bos=True, eos=False)[-1]
-    x = w["tok_embeddings.weight"][last]
+def block_0(llama, text):
+    """Return queries (T, H, hd) and keys (T, KV, hd), by the formulas."""
+    w, c = llama.state_dict(), llama.config
+    ids = llama.tokenizer.encode(text, bos=True, eos=False)
+    x = w["tok_embeddings.weight"][ids]
     x = rms_norm(x, w["layers.0.attention_norm.weight"], c.norm_eps)
-    query = (w["layers.0.attention.wq.weight"] @ x)[: c.head_dim][None, None]
-    base_and_factor = 10_000.0, c.scaling_factor
-    table = precompute_freqs_cis(c.head_dim, position + 1, *base_and_factor)
-    rotated, _ = apply_rotary_emb(query, query, table[-1:])
-    for tip, vector in zip(tips(plane), (query, rotated), strict=True):
-        expected = vector[0, 0, 2 * pair : 2 * pair + 2]
-        assert tip == pytest.approx(expected.numpy(), abs=1e-3)
-    plain = torch.tensor(10_000.0).double() ** (-2 * pair / c.head_dim)
-    frequency = scale_frequencies(plain, c.scaling_factor).item()
-    (xs, ys), dot = along.lines[0].get_data(), along.lines[1]
-    assert np.allclose(ys, np.cos(xs * frequency), atol=1e-6)
-    assert xs[0] <= position <= xs[-1]
-    assert np.diff(xs).max() * frequency < 0.1  # a smooth curve
-    assert dot.get_ydata()[0] == pytest.approx(math.cos(position * frequency))
+    weights = (w[f"layers.0.attention.w{name}.weight"] for name in "qk")
+    return [(x @ each.T).unflatten(-1, (-1, c.head_dim)) for each in weights]
+
+
+@pytest.mark.parametrize(
+    "position, distance, pair", [(0, 0, 0), (5, 2, 1), (64, 64, 3), (9, 1, 15)]
+)
+def test_the_widget_rotates_as_rope_does(pocket, position, distance, pair):
+    play, c = nb04.rotation(pocket, "a b c"), pocket.config
+    now = dict(position=position, distance=distance, pair=pair)
+    plane, along = drawn(play, **now)
+    xq, xk = block_0(pocket, "a b c")
+    q, k = xq[-1, 0], xk[-2, 0]  # of the last token, and of the one before
+    table = precompute_freqs_cis(
+        c.head_dim, 129, c.rope_theta, c.scaling_factor
+    )
+    two = slice(2 * pair, 2 * pair + 2)
+
+    def at(x, m):
+        x = x[None, None]
+        return apply_rotary_emb(x, x, table[m : m + 1])[0][0, 0, two]
+
+    arrows = at(q, position + distance), at(k, position)
+    for tip, vector in zip(tips(plane), arrows, strict=True):
+        assert tip == pytest.approx((vector / vector.norm()).numpy(), abs=1e-3)
+    scores, dot = along.lines
+    expected = [(at(q, d) @ k[two]).item() for d in range(65)]
+    assert scores.get_ydata() == pytest.approx(expected, abs=1e-3)
+    assert dot.get_xydata()[0].tolist() == [
+        distance,
+        scores.get_ydata()[distance],
+    ]
+
+
+def test_dragging_the_position_rotates_and_keeps_the_score(pocket):
+    """Each step is seen, and no step is more than a small angle."""
+    play = nb04.rotation(pocket)
+    assert play.controls["position"].max == 64
+    before, seen = None, set()
+    for n in range(10):
+        plane, along = drawn(play, position=n)
+        q, k = (complex(*tip) for tip in tips(plane))
+        if before is not None:
+            step = math.degrees(cmath.phase(q / before))
+            assert 2 < step < 12
+        before = q
+        seen.add((round(cmath.phase(k / q), 3), along.lines[1].get_ydata()[0]))
+    assert len(seen) == 1  # the angle between them, the score
+
+
+def test_what_the_heads_of_04_get_is_what_the_model_computes(pocket):
+    tokens = torch.tensor(
+        pocket.tokenizer.encode("a b c", bos=True, eos=False)
+    )
+    before, after = nb04.queries_and_keys(pocket, tokens)
+    c, T = pocket.config, len(tokens)
+    assert len(before) == len(after) == c.n_layers
+    table = precompute_freqs_cis(c.head_dim, T, c.rope_theta, c.scaling_factor)
+    for found, expected in zip(
+        before[0], block_0(pocket, "a b c"), strict=True
+    ):
+        assert torch.allclose(found, expected, atol=1e-5)
+    expected = apply_rotary_emb(*before[-1], table)
+    assert all(map(torch.equal, after[-1], expected))
+    H, KV = c.n_heads, c.n_kv_heads
+    scores = nb04.each_head(lambda q, k: (q[-1] * k[0]).sum(), before)
+    assert scores.shape == (c.n_layers, H)
+    q, k = before[2]
+    assert torch.allclose(scores[2, H - 1], q[-1, H - 1] @ k[0, KV - 1])
+
+
+def test_the_head_that_looks_back(pocket, capsys):
+    """A model whose every head gives all tokens the same weight, but one."""
+    ids = pocket.tokenizer.encode("The capital of", bos=True, eos=False)
+    maps = torch.full((6, 8, 20, 20), 0.05)
+    maps[4, 3].diagonal(-1).fill_(0.9)
+    with patch.object(nb04, "attention_maps", lambda llama, tokens: maps):
+        assert nb04.looks_back(pocket, torch.arange(20), ids) == (4, 3)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "block 4, head 3"
+    assert said[4].split("looks at") == ["  ' capital' ", " 'The'     90%"]
+    assert said[-2].split("looks at") == ["  'The'     ", " ' capital' 90%"]
 
 
 def test_sines_and_cosines_are_apart():

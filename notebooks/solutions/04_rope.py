@@ -1,19 +1,13 @@
 """Solutions to the exercises of 04_rope: each replaces its stub."""
 
-import math
-
 import torch
 
 
-# R and rope_matrix are the notebook's
-def R(angle):
-    c, s = math.cos(angle), math.sin(angle)
-    return torch.tensor([[c, -s], [s, c]], dtype=torch.float64)  # (2, 2)
-
-
+# the notebook's
 def rope_matrix(m, freqs):
-    blocks = [R(m * f) for f in freqs.tolist()]
-    return torch.block_diag(*blocks).float()  # (hd, hd)
+    c, s = (m * freqs).cos(), (m * freqs).sin()  # (hd/2,) each
+    blocks = torch.stack((c, -s, s, c), dim=-1).unflatten(-1, (2, 2))
+    return torch.block_diag(*blocks)  # (hd, hd)
 
 
 # %% exercise 1
@@ -25,9 +19,10 @@ def rotate_complex(x, positions, freqs):
 
 
 # %% exercise 2
-def query_rotated_to_key(query, m, n, freqs):
-    # <R_m q, R_n k> = <q, R_(n-m) k> = <R_(m-n) q, k>
-    return rope_matrix(m - n, freqs) @ query
+def score_at(q, k, distance, freqs):
+    # <R_m q, R_n k> = <R_(m-n) q, k>, and m - n is the distance
+    rotated = q @ rope_matrix(distance, freqs).T  # (T, hd)
+    return (rotated @ k.T).mean()
 
 
 # %% exercise 3

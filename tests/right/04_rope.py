@@ -15,15 +15,14 @@ def rotate_complex(x, positions, freqs):
     return out
 
 
-# %% exercise 2: a list, with loops
-def query_rotated_to_key(query, m, n, freqs):
-    out = []
-    for k, frequency in enumerate(freqs.tolist()):
-        angle = (m - n) * frequency
-        a, b = query[2 * k].item(), query[2 * k + 1].item()
-        out.append(a * math.cos(angle) - b * math.sin(angle))
-        out.append(a * math.sin(angle) + b * math.cos(angle))
-    return out
+# %% exercise 2: the mean query and the mean key, complex
+def score_at(q, k, distance, freqs):
+    mean_q, mean_k = (x.double().mean(0).unflatten(0, (-1, 2)) for x in (q, k))
+    total = 0.0
+    for (a, b), (c, d), f in zip(mean_q, mean_k, freqs.tolist(), strict=True):
+        turned = complex(a, b) * cmath.exp(1j * distance * f)
+        total += (turned * complex(c, -d)).real
+    return total
 
 
 # %% exercise 3: by an index, in float64
