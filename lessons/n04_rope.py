@@ -80,6 +80,7 @@ def four_arrows(queries, keys, turns):
                 letter = f"{role[0]}{sign}"
                 write(ax, *beyond, letter, 11, color=COLOURS[role])
         scores = np.array(tips["query"]) @ np.array(tips["key"]).T  # (2, 2)
+        scores = scores.round(1) + 0.0  # no -0
         rows = [
             f"q₁·k{sign} = {a:.1f}     q₂·k{sign} = {b:.1f}"
             for sign, (a, b) in zip("₁₂", scores.T, strict=True)
@@ -245,7 +246,7 @@ def ahead(queries, keys, frequency, distances, name):
             _arrow(ax, (tip.real, tip.imag), COLOURS[role])
         score = (turned.mean() * k.mean().conjugate()).real
         ax.set_title(f"distance {distance}", fontsize=10)
-        words = f"this pair's mean score: {score:.0f}"
+        words = f"this pair's mean score: {round(score)}"
         ax.set_xlabel(words.replace("-", "−"), fontsize=9)
     figure_legend(fig, "outside upper right", markerscale=2)
     return heading(fig, name)

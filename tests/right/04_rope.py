@@ -16,6 +16,9 @@ def rotate_complex(x, positions, freqs):
 
 
 # %% exercise 2: the mean query and the mean key, complex
+import cmath
+
+
 def score_at(q, k, distance, freqs):
     mean_q, mean_k = (x.double().mean(0).unflatten(0, (-1, 2)) for x in (q, k))
     total = 0.0
