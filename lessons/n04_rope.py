@@ -328,7 +328,7 @@ def check_1(answer):
     narrow, wide = frequencies_of(hd, 7.0**6), frequencies_of(64, 500000.0)
     cases = {
         "the result": (random(T, 64, seed=2), 20 + hd + steps, wide),
-        "with negative positions, the result": (
+        "at negative positions, which no table has, the result": (
             random(T, hd, seed=1),
             steps - 3,
             narrow,
