@@ -218,13 +218,17 @@ def looks_back(llama, tokens, ids) -> tuple[int, int]:
     before = attention_maps(llama, tokens).diagonal(-1, 2, 3).mean(-1)
     block, head = divmod(before.argmax().item(), before.shape[1])
     print(f"block {block}, head {head}")
-    for name, order in (("as written", ids), ("backwards", ids[::-1])):
-        words = [f"{llama.tokenizer.decode([i])!r:9}" for i in order]
+    first = len(llama.tokenizer.encode("", bos=True, eos=False))  # 0 or 1
+    backwards = ids[:first] + ids[first:][::-1]
+    for name, order in (("as written", ids), ("backwards", backwards)):
+        words = [repr(llama.tokenizer.decode([i])) for i in order]
+        width = max(map(len, words))
         weights = attention_maps(llama, torch.tensor(order))[block, head]
         print(f"\n{name}")
         for i in range(1, len(order)):
             weight, at = weights[i].max(-1)
-            print(f"  {words[i]} looks at {words[at]} {weight:.0%}")
+            pair = f"{words[i]:{width}} looks at {words[at]:{width}}"
+            print(f"  {pair} {weight:.0%}")
     return block, head
 
 

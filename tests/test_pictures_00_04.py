@@ -237,7 +237,7 @@ def block_0(llama, text):
 
 
 @pytest.mark.parametrize(
-    "position, distance, pair", [(0, 0, 0), (5, 2, 1), (64, 64, 3), (9, 1, 15)]
+    "position, distance, pair", [(0, 0, 0), (5, 2, 1), (64, 64, 9), (9, 1, 15)]
 )
 def test_the_widget_rotates_as_rope_does(pocket, position, distance, pair):
     play, c = nb04.rotation(pocket, "a b c"), pocket.config
@@ -296,11 +296,11 @@ def test_what_the_heads_of_04_get_is_what_the_model_computes(pocket):
         assert torch.allclose(found, expected, atol=1e-5)
     expected = apply_rotary_emb(*before[-1], table)
     assert all(map(torch.equal, after[-1], expected))
-    H, KV = c.n_heads, c.n_kv_heads
     scores = nb04.each_head(lambda q, k: (q[-1] * k[0]).sum(), before)
-    assert scores.shape == (c.n_layers, H)
+    assert scores.shape == (c.n_layers, c.n_heads)
     q, k = before[2]
-    assert torch.allclose(scores[2, H - 1], q[-1, H - 1] @ k[0, KV - 1])
+    for head, shared in ((1, 0), (7, 1)):  # eight heads, two keys
+        assert torch.allclose(scores[2, head], q[-1, head] @ k[0, shared])
 
 
 def test_the_head_that_looks_back(pocket, capsys):
@@ -310,10 +310,23 @@ def test_the_head_that_looks_back(pocket, capsys):
     maps[4, 3].diagonal(-1).fill_(0.9)
     with patch.object(nb04, "attention_maps", lambda llama, tokens: maps):
         assert nb04.looks_back(pocket, torch.arange(20), ids) == (4, 3)
-    said = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().out.split("\n\n")
     assert said[0] == "block 4, head 3"
-    assert said[4].split("looks at") == ["  ' capital' ", " 'The'     90%"]
-    assert said[-2].split("looks at") == ["  'The'     ", " ' capital' 90%"]
+    name, *lines = said[1].splitlines()
+    begin = "'<|begin_of_text|>'"
+    assert name == "as written"
+    assert [line.split() for line in lines] == [
+        ["'The'", "looks", "at", begin, "90%"],
+        ["'", "capital'", "looks", "at", "'The'", "90%"],
+        ["'", "of'", "looks", "at", "'", "capital'", "90%"],
+    ]
+    name, *lines = said[2].splitlines()
+    assert name == "backwards"
+    assert [line.split() for line in lines] == [
+        ["'", "of'", "looks", "at", begin, "90%"],
+        ["'", "capital'", "looks", "at", "'", "of'", "90%"],
+        ["'The'", "looks", "at", "'", "capital'", "90%"],
+    ]
 
 
 def test_sines_and_cosines_are_apart():
