@@ -158,8 +158,9 @@ def heads(llama, text, layer=0, head=0, longest=40) -> Play:
 @exercise(1, "a whole number")
 def check_1(answer):
     """Check `tokens_that_fit(config, free, bytes_each)`."""
-    # with 4, 8 or 16 KV heads two mistakes would give the same number
-    config = replace(LLAMA_1B, n_layers=vary(18, 20, 28, 12), n_kv_heads=2)
+    # of proportions at which no two mistakes give the same number
+    heads = dict(n_heads=48, n_kv_heads=4, head_width=64)
+    config = replace(LLAMA_1B, n_layers=vary(18, 20, 28, 12), **heads)
     wide = replace(config, head_width=32 * config.head_dim)
     cases, fits = [], vary(47, 23, 38, 51)
     for c, bytes_each in ((config, 3), (config, 64), (wide, 3)):
@@ -206,12 +207,13 @@ def overwritten(k, v, n):
 def check_3(answer):
     """Check `streamed(q, pieces)`."""
     g, cases, more = draws(), [], vary(0, 1, 2, 4)
-    for S, width, size, n in ((13, 8, 1, 5), (13, 8, 3, 4), (9, 16, 300, 2)):
+    shapes = (13, 8, 1, 5), (13, 8, 3, 4), (9, 16, 300, 2), (9, 16, -300, 2)
+    for S, width, size, n in shapes:
         k, v = torch.randn(2, S + more, width, generator=g)
         q = torch.randn(width, generator=g)
-        if size == 300:  # the first piece's scores are the smallest
-            k = k[(k @ q).argsort()]
-        size = min(size, vary(size, 90))  # 300 is too coarse in float32
+        if abs(size) == 300:  # scores rise from piece to piece, or fall
+            k = k[(k @ q).argsort(descending=size < 0)]
+        size = min(abs(size), vary(abs(size), 90))  # 300: coarse in float32
         cases.append((q * size, Pieces(k, v, n)))
     k, v = torch.randn(2, 13, 8, generator=g)  # all scores far below 0
     cases.append((torch.full((8,), 300.0), Pieces(-k.abs(), v, 5)))
