@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import llamalib
+from lessons import texts
 from llamalib.load import ROOT, describe
 from llamalib.probe import attention_maps, record, text_loss
 from tests import conftest
@@ -512,3 +513,27 @@ def test_one_number_holds_the_model(llama, kind):
     usual = text_loss(llama, OTHER_TEXTS[kind])
     with llama.layers[11].register_forward_hook(at_zero):
         assert text_loss(llama, OTHER_TEXTS[kind]) > usual + 8
+
+
+def test_long_vectors_without_the_mask(llama):
+    """As notebook 05 says: a story has none, a list wrong ones."""
+
+    def long_ones(text, mask):
+        tokens = torch.tensor(encode(llama, text))
+        with llamalib.replaced(causal_mask=mask):
+            vectors = record(llama, tokens)["layers.14.in"]
+        return (vectors.norm(dim=-1) > 3000).nonzero().flatten().tolist()
+
+    def no_mask(T, S=None, device=None):
+        return torch.zeros(T, T)
+
+    def first_alone(T, S=None, device=None):
+        mask = torch.zeros(T, T)
+        mask[0, 1:] = -torch.inf
+        return mask
+
+    words = 3 * "rope apple ladder cup blanket bell crow\n"
+    found = long_ones(words, no_mask)
+    assert len(found) == 4 and 0 not in found
+    assert long_ones(words, first_alone) == [0]
+    assert long_ones(texts.page()[:600], no_mask) == []
