@@ -225,7 +225,7 @@ def looks_back(llama, tokens, ids) -> tuple[int, int]:
         width = max(map(len, words))
         weights = attention_maps(llama, torch.tensor(order))[block, head]
         print(f"\n{name}")
-        for i in range(1, len(order)):
+        for i in range(2, len(order)):  # the second has the first only
             weight, at = weights[i].max(-1)
             pair = f"{words[i]:{width}} looks at {words[at]:{width}}"
             print(f"  {pair} {weight:.0%}")

@@ -313,17 +313,14 @@ def test_the_head_that_looks_back(pocket, capsys):
     said = capsys.readouterr().out.split("\n\n")
     assert said[0] == "block 4, head 3"
     name, *lines = said[1].splitlines()
-    begin = "'<|begin_of_text|>'"
     assert name == "as written"
     assert [line.split() for line in lines] == [
-        ["'The'", "looks", "at", begin, "90%"],
         ["'", "capital'", "looks", "at", "'The'", "90%"],
         ["'", "of'", "looks", "at", "'", "capital'", "90%"],
     ]
     name, *lines = said[2].splitlines()
     assert name == "backwards"
     assert [line.split() for line in lines] == [
-        ["'", "of'", "looks", "at", begin, "90%"],
         ["'", "capital'", "looks", "at", "'", "of'", "90%"],
         ["'The'", "looks", "at", "'", "capital'", "90%"],
     ]
