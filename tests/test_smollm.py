@@ -162,7 +162,7 @@ def test_the_main_road_runs(opened, number):
     assert "SmolLM2-135M" in printed and changed == []
     said = r"The text below is about (.+); to .+ %env LLAMA_DIR=(.+) and then"
     (name, folder), *more = re.findall(said, printed)
-    assert llamalib.load(folder).name == name and not more
+    assert llamalib.load(folder).name.startswith(name) and not more
 
 
 @pytest.mark.parametrize("number", ["01", "A", "H"])
