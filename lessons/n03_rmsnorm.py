@@ -44,12 +44,12 @@ def before_and_after(vectors, heading):
             ax = axes[2 * i + column]
             ax.vlines(range(len(x)), 0, array(values), tones[i], lw=1)
             ax.axhline(0, color=COLOURS["other"], lw=0.6)
-            limit = max(float(abs(values).max()), 1e-6)
-            if column:
-                limit = len(x) ** 0.5
-                ax.set_title(f"{name}, normalized", fontsize=9)
+            if column:  # the most that a feature can be
+                limit, title = len(x) ** 0.5, f"{name}, normalized"
             else:
-                ax.set_title(f"{name}, after {heading}", fontsize=9)
+                limit = max(float(abs(values).max()), 1e-6)
+                title = f"{name}, after {heading}"
+            ax.set_title(title, fontsize=9)
             ax.set_ylim(-1.1 * limit, 1.1 * limit)
     for ax in axes[2:]:
         ax.set_xlabel("feature")
