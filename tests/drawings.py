@@ -12,6 +12,7 @@ import torch
 from matplotlib import pyplot as plt
 
 from lessons import alternatives, charts, theme
+from lessons import n02_embed as nb02
 from lessons import n03_rmsnorm as nb03
 from lessons import n04_rope as nb04
 from lessons import n05_attention as nb05
@@ -64,6 +65,22 @@ def map_rope():
 @picture
 def map_generate():
     return strip("generate", small_llama())
+
+
+# -- 02 ---------------------------------------------------------------------
+
+
+@picture
+def word_map():
+    """Two pairs far apart on the first axis, near on the second."""
+    rows = torch.tensor([[4.0, 0, 1], [4, 1, 1], [-4, 0, 1], [-4, -2, 1]])
+    return nb02.word_map(rows, ["ab", "cd", "ef", "gh"], ["x", "x", "y", "y"])
+
+
+@picture
+def said():
+    """Two tokens have rank 1: the second is drawn beside the first."""
+    return nb02.said({"rare": [1, 30, 1], "strange": [5000, 12000]})
 
 
 # -- 03 ---------------------------------------------------------------------

@@ -1,23 +1,19 @@
 """Notebook 02's statements about what the pocket Llama was trained on."""
 
 import json
-import math
 import sys
 
 import pytest
 import torch
-from pytest import approx
 
+from lessons import n02_embed as nb02
 from llamalib.load import ROOT
-from tests.helpers import code_cells
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))
 
 import corpus  # noqa: E402
 import token_counts  # noqa: E402
 import train  # noqa: E402
-
-NOTEBOOK = ROOT / "notebooks" / "02_embed.ipynb"
 
 
 @pytest.fixture
@@ -68,19 +64,17 @@ def test_rows_that_were_never_trained_share_a_direction(pocket, counts):
     assert near.float().mean() > 0.8
 
 
-def test_sinusoids_by_the_formula():
-    names = {"torch": torch}
-    (source,) = (
-        source
-        for _, source in code_cells(NOTEBOOK)
-        if source.startswith("def sinusoids")
+# -- statements about SmolLM2 -------------------------------------------------
+
+
+def one_hot_in_float64(ids, V):
+    return (ids[..., None] == torch.arange(V)).double()
+
+
+def test_a_one_hot_vector_of_another_dtype_is_refused():
+    right, words = nb02.check_1.verdict(one_hot_in_float64)
+    assert right is False and "float32 table" in words
+    right, words = nb02.check_1.verdict(
+        lambda *given: one_hot_in_float64(*given).tolist()
     )
-    exec(source.split("\n\n\n")[0], names)
-    found = names["sinusoids"](64, 10)
-    for t in (0, 1, 63):
-        for i in range(5):
-            angle = t / 10000 ** (2 * i / 10)
-            pair = [math.sin(angle), math.cos(angle)]
-            assert found[t, 2 * i : 2 * i + 2].tolist() == approx(
-                pair, abs=1e-4
-            )
+    assert right is False and words.endswith("expected a tensor")

@@ -124,24 +124,6 @@ def test_nearest_draws_the_largest_cosines(pocket, plays, centre):
     assert crowd.patches[0].get_data().values.sum() == len(W) - 1
 
 
-def test_directions_marks_the_largest_spread():
-    points = torch.tensor([[3.0, 3.0], [-3.0, -3.0], [1.0, -1.0], [-1.0, 1.0]])
-    turns = torch.arange(180).deg2rad()
-    along = points @ torch.stack([turns.cos(), turns.sin()])  # (4, 180)
-    axes = torch.linalg.svd(points, full_matrices=False).Vh
-    fig = nb02.directions(points, axes, along.square().sum(0))
-    curve, *marks = fig.axes[1].lines
-    assert curve.get_ydata().argmax() == 45
-    assert [m.get_xdata()[0] for m in marks] == pytest.approx([45, 135])
-
-
-def test_a_token_that_never_occurs_is_drawn():
-    ax = nb02.by_count([0, 0, 7], [1.0, 0.9, 0.1], 0.2).axes[0]
-    assert ax.lines[0].get_xydata()[2].tolist() == [7, 0.1]
-    assert "2 tokens" in texts(ax.texts)
-    assert texts(ax.get_xticklabels())[0] == "never"
-
-
 def test_nearest_says_why_a_text_is_no_token(pocket, plays):
     ids = pocket.tokenizer.encode(" Mira", bos=False, eos=False)
     V = pocket.config.vocab_size
@@ -327,7 +309,12 @@ def test_the_head_that_looks_back(pocket, capsys):
 
 
 def test_sines_and_cosines_are_apart():
-    table = np.arange(12.0).reshape(2, 6) / 12
-    sines, cosines = nb02.position_table(table).axes[:2]
-    assert np.array_equal(sines.images[0].get_array(), table[:, 0::2])
-    assert np.array_equal(cosines.images[0].get_array(), table[:, 1::2])
+    table = nb02.sinusoids(2, 6)
+    for t in (0, 1):
+        for i in range(3):
+            angle = t / 10000 ** (2 * i / 6)
+            pair = [math.sin(angle), math.cos(angle)]
+            assert table[t, 2 * i : 2 * i + 2].tolist() == pytest.approx(pair)
+    sines, cosines = nb02.position_table(2, 6).axes[:2]
+    assert np.allclose(sines.images[0].get_array(), table[:, 0::2])
+    assert np.allclose(cosines.images[0].get_array(), table[:, 1::2])
