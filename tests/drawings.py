@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from matplotlib import pyplot as plt
 
 from lessons import alternatives, charts, theme
@@ -16,6 +17,7 @@ from lessons import n02_embed as nb02
 from lessons import n03_rmsnorm as nb03
 from lessons import n04_rope as nb04
 from lessons import n05_attention as nb05
+from lessons import n06_feed_forward as nb06
 from lessons import n09_generate as nb09
 from lessons.map import strip
 from llamalib import Tokenizer
@@ -211,6 +213,30 @@ def attention_maps_of():
 def heads():
     play = nb05.heads(small_llama(), "abc")
     return play.draw(text="abc", layer=1, head=5)
+
+
+# -- 06 ---------------------------------------------------------------------
+
+
+@picture
+def activations():
+    z = torch.tensor([-4.0, -1, 0, 2])
+    return nb06.activations(z, {"SiLU": F.silu(z), "ReLU": F.relu(z)})
+
+
+@picture
+def ranks():
+    return nb06.ranks({"after": [900, 20, 1], "without": [30, 2, 1]})
+
+
+@picture
+def ranks_of_one():
+    return nb06.ranks({"after": [900, 20, 1]})
+
+
+@picture
+def score_parts():
+    return nb06.score_parts([0.5, -1, 2], [0, 3, 1.5])
 
 
 @picture

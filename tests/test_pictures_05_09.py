@@ -103,7 +103,7 @@ def test_the_widget_bounds_the_tokens_per_second(size, batch, context):
 
 MAKE = {
     "heads": lambda llama: nb05.heads(llama, PROMPT, layer=3),
-    "one_gate": lambda llama: nb06.one_gate(),
+    "late_answer": lambda llama: nb06.late_answer(llama, PROMPT),
     "neurons": lambda llama: nbF.neurons(llama, STORY),
     "next_token": nb07.next_token,
     "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),

@@ -203,23 +203,6 @@ def test_02_marks_only_the_end_token(opened):
     assert run_cells("02", "W = w[", "lengths = W")["ends"] == [0]
 
 
-def test_06_draws_ordinary_ids(opened):
-    seen = dict.fromkeys(["layers.0.in", "layers.0.out"], torch.zeros(1))
-    names = run_cells(
-        "06",
-        "from llamalib import replaced",
-        L=1,
-        fresh=None,
-        record=lambda model, rows: seen,
-        position_r2=lambda stream: 0.0,
-    )
-    drawn = set(names["no_start"].flatten().tolist())
-    n = names["llama"].tokenizer.n_words  # the first three are special
-    assert drawn <= {*range(3, n)} and len(drawn) > 0.9 * n
-    first = plain(names, names["prompt"])[0]
-    assert names["rows"][:, 0].eq(first).all()
-
-
 def test_07_gives_each_sentence_its_own_surprisals(opened):
     names = run_cells(
         "07", "from lessons.texts import held", "import json\nimport re", F=F

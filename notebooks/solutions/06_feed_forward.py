@@ -1,4 +1,9 @@
 # ruff: noqa
+import torch
+
+from llamalib import causal_mask, precompute_freqs_cis
+
+
 # %% exercise 1
 def ffn_parameters(params):
     D = params["dim"]
@@ -18,10 +23,11 @@ def swiglu(x, gate, up, down):
 
 # %% exercise 3
 def stream_after(llama, tokens, n):
-    c, w, T = llama.config, llama.state_dict(), len(tokens)
-    angles = c.head_dim, T, c.rope_theta, c.scaling_factor
-    freqs_cis, mask = precompute_freqs_cis(*angles), causal_mask(T)
-    x = w["tok_embeddings.weight"][tokens]  # (T, D)
-    for layer in range(n):
-        x = block_by_hand(x, w, layer, freqs_cis, mask, c)
+    c, T = llama.config, len(tokens)
+    freqs_cis = precompute_freqs_cis(
+        c.head_dim, T, c.rope_theta, c.scaling_factor
+    )
+    x = llama.tok_embeddings(tokens)  # (T, D)
+    for block in llama.layers[:n]:
+        x = block(x, freqs_cis, causal_mask(T))
     return x
