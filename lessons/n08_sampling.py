@@ -12,10 +12,25 @@ from llamalib.sampling import next_token_probs
 
 from . import charts
 from .judge import agree, as_tensor, draws, exercise, vary
+from .map import strip  # noqa: F401
 from .play import Play, token_texts
-from .pocket import strip  # noqa: F401
 from .texts import begin_and_text
 from .theme import COLOURS, array, canvas, heading, panels, plain, visible
+
+
+def copies(series):
+    """Draw the mean probability of a sentence's tokens after others.
+
+    series: name to values after 0, 1, 2, … sentences.
+    """
+    fig, ax = canvas(2.6)
+    looks = ("probability", "o-"), ("other", "s--")
+    counts = range(len(next(iter(series.values()))))
+    charts.lines(ax, series, looks, counts)
+    title = "Mean probability of a sentence's tokens"
+    labels = title, "sentences before it", "probability"
+    style = dict(ylim=(0, 1), xticks=counts, legend="right")
+    return charts.finish(ax, *labels, **style)
 
 
 def token_probabilities(series, title=""):
@@ -23,13 +38,13 @@ def token_probabilities(series, title=""):
 
     series: name to n probabilities, in the order of the text.
     """
-    fig, axes = panels(0.5 + 0.85 * len(series), 1, len(series), sharex=True)
+    fig, axes = panels(0.5 + 0.95 * len(series), 1, len(series), sharex=True)
     for ax, (name, values) in zip(axes, series.items(), strict=True):
         heights = array(values)
-        ax.bar(range(len(heights)), heights, 1, color=COLOURS["probability"])
+        ax.bar(range(len(heights)), heights, 0.9, color=COLOURS["probability"])
         ax.set(ylim=(0, 1), yticks=(0, 1), xlim=(-1, len(heights)))
         ax.set_title(plain(name), loc="left", fontsize=9)
-    axes[-1].set_xlabel("position of the token", fontsize=9)
+    axes[-1].set_xlabel("number of the token", fontsize=9)
     fig.supylabel("probability", fontsize=9)
     return heading(fig, title)
 
