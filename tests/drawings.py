@@ -18,6 +18,7 @@ from lessons import n03_rmsnorm as nb03
 from lessons import n04_rope as nb04
 from lessons import n05_attention as nb05
 from lessons import n06_feed_forward as nb06
+from lessons import n08_sampling as nb08
 from lessons import n09_generate as nb09
 from lessons.map import strip
 from llamalib import Tokenizer
@@ -237,6 +238,16 @@ def ranks_of_one():
 @picture
 def score_parts():
     return nb06.score_parts([0.5, -1, 2], [0, 3, 1.5])
+
+
+@picture
+def copies():
+    return nb08.copies({"the same": [0.1, 0.5, 0.9], "other": [0.1, 0.2, 0.2]})
+
+
+@picture
+def token_probabilities():
+    return nb08.token_probabilities({"a": [0.1, 0.9], "b": [0.5, 1.0]}, "t")
 
 
 @picture

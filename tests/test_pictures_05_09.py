@@ -367,13 +367,6 @@ def test_samples_branch_where_they_differ():
     assert widths == [4.5, 3.5, 3.5, 1.5, 3.5, 2.5, 4.5, 1.5]
 
 
-def test_token_probabilities_have_a_row_for_each_text():
-    series = {"a": torch.tensor([0.1, 0.9]), "b": torch.tensor([0.5])}
-    axes = nb08.token_probabilities(series, "t").axes
-    heights = [[bar.get_height() for bar in ax.patches] for ax in axes]
-    assert heights == [approx([0.1, 0.9]), approx([0.5])]
-
-
 def test_selective_neurons_come_first(plays):
     def selective(place):
         values = dict(layer=2, neuron=place, order="selective first")

@@ -3,10 +3,7 @@ import math
 import pytest
 import torch
 
-import llamalib
-from lessons.texts import held_out_texts
 from llamalib import next_token_probs, sample, top_k_logits, top_p_logits
-from tests.taught import taught
 
 LOGITS = torch.log(torch.tensor([0.1, 0.4, 0.2, 0.3]))
 
@@ -144,48 +141,3 @@ def test_all_rules_agree_with_lists(T, k, p):
     how = dict(temperature=T, top_k=k, top_p=p, generator=generator)
     drawn = sample(logits.expand(250, -1), **how)
     assert (expected[drawn] > 0).all()  # what is cut is never drawn
-
-
-# -- what notebook 08 says of the pocket Llama --
-
-
-def repeated(ids):
-    grams = [tuple(ids[i : i + 4]) for i in range(len(ids) - 3)]
-    return 1 - len(set(grams)) / len(grams)
-
-
-def test_penalized_logits_fall():
-    (penalize,) = taught("08_sampling", "penalize")
-    z = torch.tensor([3.0, -1.0, 0.6, -2.0])
-    found = penalize(z, [2, 1, 2], 1.5)
-    assert found.tolist() == pytest.approx([3.0, -1.5, 0.4, -2.0])
-    assert z[1] == -1  # a copy
-
-
-def test_greedy_texts_repeat_themselves(pocket):
-    texts = ["The capital of France is", "Monday, Tuesday,", "Water is"]
-    prompts = [pocket.tokenizer.encode(t, bos=True, eos=False) for t in texts]
-
-    def share(**how):
-        how |= dict(max_new_tokens=200, stop=())
-        several = llamalib.generate_batch(pocket, prompts, **how)
-        return sum(map(repeated, several)) / len(several)
-
-    assert share() > 0.6 and share(temperature=1.0, seed=0) < 0.3
-
-
-def test_what_a_penalty_and_top_p_cost(pocket):
-    (penalize,) = taught("08_sampling", "penalize")
-    losses, cut = {1.0: [], 1.2: []}, []
-    for text in held_out_texts(pocket):
-        ids = pocket.tokenizer.encode(text, bos=True, eos=False)
-        logits = pocket(torch.tensor(ids)[:-1])
-        kept = top_p_logits(logits, 0.9).isfinite()
-        for n, z in enumerate(logits, 1):
-            cut.append(not kept[n - 1, ids[n]])
-            for theta, found in losses.items():
-                log_p = penalize(z, ids[:n], theta).log_softmax(-1)
-                found.append(-log_p[ids[n]].item())
-    means = [sum(found) / len(found) for found in losses.values()]
-    assert means == pytest.approx([0.789, 0.833], abs=0.002)
-    assert sum(cut) / len(cut) == pytest.approx(0.02, abs=0.002)

@@ -223,27 +223,28 @@ def assert_same(a, b):
     assert torch.equal(a, b)
 
 
-def test_08_keeps_the_first_word_and_the_stop_token(opened, capsys):
-    texts = held_out_texts(llamalib.load(device="cpu"))
+def test_08_numbers_the_sentences_and_the_stop_tokens(opened, capsys):
     names = run_cells(
         "08",
-        "def word",
+        "from math",
         "def token_probs",
-        "probs, random",
+        "turns = range(5)",
+        "def beam",
         "def naive_generate",
         "from lessons.compare",
-        Random=random.Random,
         sample=llamalib.sample,
-        held_out_texts=lambda llama: texts[:9],
-        start_ids=[[3, 4]],
-        written={"greedy": [[5, 6]], "temperature 1": [[7, 8]]},
     )
-    decode = names["llama"].tokenizer.decode
-    whole = {f" {s}" for text in texts for s in re.split(r"(?<=\.) ", text)}
-    assert names["sentences"] and {*map(decode, names["sentences"])} <= whole
-    starts, rest = names["scored"]["held-out texts"]
-    joined = [decode(a + b) for a, b in zip(starts, rest, strict=True)]
-    assert joined == texts[:9] and {*map(len, starts)} == {1}
+    llama, five = names["llama"], names["five"]
+    rest = llama(torch.tensor(five[0] + five[1])).softmax(-1)
+    n = len(five[0])
+    right = [rest[n + i, t] for i, t in enumerate(five[1][1:])]
+    found = names["means"]([five[0], five[1]])
+    assert found[1] == pytest.approx(torch.stack(right).mean(), rel=1e-3)
+    (score, text), wide = names["found"]
+    new = llamalib.generate(
+        llama, names["ids"], max_new_tokens=12, stop=()
+    )  # a beam of width 1 is greedy
+    assert text == names["ids"] + list(new) and wide[0] >= score - 1e-4
     printed = capsys.readouterr().out
     assert "nan" not in printed
     assert re.search(r"stop tokens +0  128001 128008 128009\n", printed)
