@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from matplotlib import pyplot as plt
 
 import llamalib
-from lessons.texts import SENTENCES, held_out_texts
+from lessons.texts import SENTENCES
 from llamalib.hugging_face import HuggingFaceTokenizer
 from llamalib.load import describe
 from tests.helpers import code_cells, executed
