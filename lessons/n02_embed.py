@@ -161,19 +161,20 @@ def position_table(T: int, D: int):
 
 def said(ranks):
     """Draw the rank of each token when it was asked for: group to ranks."""
-    fig, ax = canvas(1.9)
+    fig, ax = canvas(2.2)
     tones = COLOURS["token"], COLOURS["probability"]
     for y, (values, tone) in enumerate(
         zip(ranks.values(), tones, strict=True)
     ):
+        step = min(0.09, 0.7 / max(map(values.count, values)))
         for times, rank in enumerate(sorted(values)):
             higher = sorted(values)[:times].count(rank)  # equal ranks
-            style = dict(ms=7, color=tone, alpha=0.8, mec="black", mew=0.4)
-            ax.plot(rank, y + 0.09 * higher, "o", **style)
+            style = dict(ms=6, color=tone, alpha=0.8, mec="black", mew=0.4)
+            ax.plot(rank, y - step * higher, "o", **style)
     ax.set_yticks(range(len(ranks)), ranks)
     ticks = [10**i for i in range(len(str(max(map(max, ranks.values())))))]
     charts.log_axis(ax, "x", ticks, "{:,.0f}".format)
-    ax.set_ylim(-0.4, len(ranks) - 0.6)
+    ax.set_ylim(-0.85, len(ranks) - 0.8)
     ax.invert_yaxis()
     heading = "Can the model say this token?"
     label = "rank of the token that was asked for (1: it says it)"
@@ -259,7 +260,11 @@ def check_2(answer, llama):
     rows *= torch.rand(len(rows), 1, generator=g) * 3 + 0.2  # of all lengths
     order = torch.rand(30, len(rows), generator=g).argsort(1)
     triples = order[:, :3].tolist()  # different ids; b or c is often nearest
-    alike(answer, "02_embed", 2, [(rows, *triple) for triple in triples])
+    cases = [(rows, *triple) for triple in triples]
+    # b - a + c is (0, 1), and the only other row points away from it
+    away = torch.tensor([[1.0, 0], [1, 1], [0, 0.5], [-1, -2 - n]])
+    cases.append((away, 0, 1, 2))
+    alike(answer, "02_embed", 2, cases)
     table = llama.tok_embeddings.weight.detach()
     found = []
     for country in ("Italy", "Spain", "Germany", "Japan", "Russia", "China"):

@@ -10,7 +10,7 @@ from . import charts
 from .judge import alike, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play
-from .theme import COLOURS, canvas, visible
+from .theme import COLOURS, canvas, plain, visible
 
 
 def activations(z, curves):
@@ -24,12 +24,11 @@ def activations(z, curves):
     return charts.finish(ax, "", "z", "f(z)", legend="upper left", **limits)
 
 
-def ranks(series):
-    """Draw the rank of a word for each block: name to L ranks."""
+def ranks(name, values):
+    """Draw the L ranks of a word, one for each block."""
     _, ax = canvas(3.2)
-    looks = [("plain", "o-"), ("feed-forward", "s--")][: len(series)]
-    blocks = range(len(next(iter(series.values()))))
-    charts.lines(ax, series, looks, blocks, markersize=4)
+    looks, blocks = [("plain", "o-")], range(len(values))
+    charts.lines(ax, {name: values}, looks, blocks, markersize=4)
     charts.log_axis(ax, "y")
     ax.invert_yaxis()  # the first place is at the top
     y = "rank (1: the most likely)"
@@ -45,6 +44,18 @@ def score_parts(attention, network):
     return charts.finish(ax, "", "block", "added to the score", legend="above")
 
 
+def without_blocks(table):
+    """Draw ranks of answers without each block: name to L ranks."""
+    fig, ax = canvas(1.1 + 0.33 * len(table))
+    ranks = torch.tensor(list(table.values()))  # (n, L)
+    image = charts.heatmap(ax, ranks.log10(), limit=4)
+    ax.set_yticks(range(len(table)), [plain(name) for name in table])
+    charts.finish(ax, "", "block that is left out")
+    bar = fig.colorbar(image, ax=ax, label="rank of the answer", pad=0.02)
+    bar.set_ticks(range(5), labels=["1", "10", "100", "1,000", "10,000"])
+    return fig
+
+
 def late_answer(llama, text, longest=60) -> Play:
     """Return a field for a text: the rank of its next word, block by block."""
 
@@ -58,7 +69,7 @@ def late_answer(llama, text, longest=60) -> Play:
         word = logits[-1].argmax()
         after = 1 + (logits > logits[:, word, None]).sum(-1)
         name = visible(llama.tokenizer.decode([word.item()]))
-        return ranks({f"rank of {name} after each block": after})
+        return ranks(f"rank of {name} after each block", after)
 
     style = dict(description="text", continuous_update=False)
     return Play(draw, text=ipw.Text(text, **style))

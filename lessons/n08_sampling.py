@@ -11,7 +11,7 @@ from torch import Tensor
 from llamalib.sampling import next_token_probs
 
 from . import charts
-from .judge import agree, as_tensor, draws, exercise, vary
+from .judge import alike, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
 from .texts import begin_and_text
@@ -152,9 +152,6 @@ def _slider(value, low, high, description):
 # -- the checks of the exercises --
 
 
-INF = float("inf")
-
-
 def random_logits(*shape: int, spread: float = 1.0) -> Tensor:
     """Return logits from a normal distribution, the same in each call."""
     return spread * torch.randn(*shape, generator=draws())
@@ -166,101 +163,41 @@ def check_1(answer):
     n, k, steps = vary((50, 7, 0), (40, 5, 1), (60, 9, 2), (35, 6, 3))
     small, large = random_logits(n), random_logits(3000, spread=3)
     tied = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0, 0.0]).roll(steps)
-    cases = [(small, k), (large, 3 * k - 1), (small, 1), (small, n)]
     # torch.sort keeps the order of short rows even where it need not
     levels = torch.randint(3, (100,), generator=draws(1)).float()
-    for z, k in [*cases, (tied, 3), (tied, 1), (levels, n)]:
-        found = answer(z, k)
-        expected, mistakes = judged_1(z, k, as_tensor(found))
-        agree(found, expected, mistakes, what=f"k = {k}: the result")
+    cases = [(small, k), (large, 3 * k - 1), (small, 1), (small, n)]
+    cases += [(tied, 3), (tied, 1), (levels, n)]
+    named = {f"k = {case[1]}: the result": case for case in cases[:4]}
+    named |= {f"tied logits, k = {c[1]}: the result": c for c in cases[4:]}
+    alike(answer, "08_sampling", 1, named)
     return "the k most likely, summing to 1"
-
-
-def judged_1(z: Tensor, k: int, found: Tensor | None) -> tuple:
-    def only(ids):
-        return torch.full_like(z, -INF).index_copy(0, ids, z[ids])
-
-    kept = only(z.sort(descending=True, stable=True).indices[:k])
-    least = kept[kept > -INF].min()
-    mistakes = {
-        "you kept the k smallest, not the k largest": only((-z).topk(k)[1]),
-        "you set the cut logits to 0": z.masked_fill(kept < least, 0),
-        "you kept every logit that ties": z.masked_fill(z < least, -INF),
-        "of tied logits keep the first ids": only(z.argsort(stable=True)[-k:]),
-    }
-    mistakes = {words: each.softmax(-1) for words, each in mistakes.items()}
-    mistakes["you did not renormalize"] = z.softmax(-1) * kept.isfinite()
-    mistakes["these are still logits: the softmax is missing"] = kept
-    zeros = torch.where(kept > -INF, z, 0)
-    mistakes["these are logits: the softmax is missing"] = zeros
-    if found is not None and found.shape == z.shape:
-        n, ids = (found > 0).sum().item(), found > 0
-        right = kept > -INF
-        equal = torch.equal(z[ids].sort().values, z[right].sort().values)
-        if equal and not torch.equal(ids, right):
-            mistakes["of tied logits keep the first ids"] = found
-        if n != k:
-            mistakes[f"you kept {n} tokens, for k = {k}"] = found
-    return kept.softmax(-1), mistakes.items()
 
 
 @exercise(2, "probabilities, one for each token")
 def check_2(answer):
     """Judge retemper(probs, temperature)."""
-    divided = "you divided the probabilities, not the logits"
-    for z in (random_logits(50), random_logits(3000, spread=3)):
-        for T in vary((0.5, 2.0), (0.7, 1.6), (0.4, 3.0)):
-            p, expected = z.double().softmax(-1), (z.double() / T).softmax(-1)
-            mistakes = {
-                divided: p,
-                f"{divided}, and did not renormalize": p / T,
-                "you took the softmax of probabilities": (p / T).softmax(-1),
-                "you took the power τ: it is 1/τ": retempered(p, 1 / T),
-                "these are logits: the softmax is missing": p.log() / T,
-                "not normalized: the sum is not 1": p ** (1 / T),
-                "not normalized: divide by the sum": (p / p.max()) ** (1 / T),
-            }
-            agree(answer(p, T), expected, mistakes.items())
-    z, T = random_logits(3000), vary(0.02, 0.018, 0.015, 0.025)
-    p, expected = z.softmax(-1), (z.double() / T).softmax(-1)
-    words = f"p to the power {1 / T:.0f} is 0: divide p by its largest first"
-    agree(answer(p, T), expected, [(words, retempered(p, T))])
+    cases = [
+        (z.double().softmax(-1), temperature)
+        for z in (random_logits(50), random_logits(3000, spread=3))
+        for temperature in vary((0.5, 2.0), (0.7, 1.6), (0.4, 3.0))
+    ]
+    alike(answer, "08_sampling", 2, cases)
+    cold = vary(0.02, 0.018, 0.015, 0.025)  # p ** (1 / cold) rounds to 0
+    case = random_logits(3000).softmax(-1), cold
+    alike(answer, "08_sampling", 2, {f"temperature {cold}: the result": case})
     return "the power 1/τ, renormalized"
-
-
-def retempered(p: Tensor, T: float) -> Tensor:
-    return p ** (1 / T) / (p ** (1 / T)).sum()
 
 
 @exercise(3, "logits")
 def check_3(answer):
     """Judge keep_min_p(logits, m)."""
     batch, cube = random_logits(4, 50, spread=1.5), random_logits(2, 3, 60)
+    cases = {}
     for z in (batch, random_logits(3000, spread=3), cube):
         for m in vary((0.03, 0.2, 1.0), (0.05, 0.3, 1.0), (0.02, 0.1, 1.0)):
             top = z.amax(-1, keepdim=True)
             near = (z < top) & ((z - top - math.log(m)).abs() < 1e-4)
             z = z - 3e-4 * near  # so that no rounding decides
-            found = answer(z, m)
-            expected, mistakes = judged_3(z, m, as_tensor(found))
-            agree(found, expected, mistakes, what=f"m = {m}: the result")
+            cases[f"m = {m}, logits {tuple(z.shape)}: the result"] = z, m
+    alike(answer, "08_sampling", 3, cases)
     return "at least m times the most likely, in each row"
-
-
-def judged_3(z: Tensor, m: float, found: Tensor | None) -> tuple:
-    p, top = z.softmax(-1), z.amax(-1, keepdim=True)
-    stays = z >= top + torch.tensor(m).log()
-    mistakes = {
-        f"no token is left for m = {m}: at least is >=, not >": z > top,
-        "you compared with m, not with m times the maximum": p >= m,
-        "you compared logits: the rule is about probabilities": z >= m * top,
-        "each row has its own maximum (see hint 1)": p >= m * p.max(),
-    }
-    for words, kept in mistakes.items():
-        mistakes[words] = z.masked_fill(~kept, -INF)
-    zeros = "you set the others to 0: expected -inf"
-    mistakes[zeros] = torch.where(stays, z, 0)
-    mistakes[f"{zeros}, and logits"] = torch.where(stays, p, 0)
-    if found is not None and torch.equal(found.isfinite(), stays):
-        mistakes["the kept logits must stay as they are"] = found
-    return z.masked_fill(~stays, -INF), mistakes.items()

@@ -227,17 +227,17 @@ def activations():
 
 @picture
 def ranks():
-    return nb06.ranks({"after": [900, 20, 1], "without": [30, 2, 1]})
-
-
-@picture
-def ranks_of_one():
-    return nb06.ranks({"after": [900, 20, 1]})
+    return nb06.ranks("after", [900, 20, 1])
 
 
 @picture
 def score_parts():
     return nb06.score_parts([0.5, -1, 2], [0, 3, 1.5])
+
+
+@picture
+def without_blocks():
+    return nb06.without_blocks({"a": [1, 900, 20], "b": [40, 1, 7]})
 
 
 @picture

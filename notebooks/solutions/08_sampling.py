@@ -1,4 +1,7 @@
 # %% exercise 1
+import torch
+
+
 def top_k_probs(logits, k):
     # a stable sort leaves tied logits in the order of their ids
     best, kept = logits.sort(descending=True, stable=True)
