@@ -1,21 +1,80 @@
 """Pictures, widgets and checks of notebook 01."""
 
+import io
 import random
-import re
-from itertools import pairwise
+from pathlib import Path
 
 import ipywidgets as ipw
-from matplotlib.patches import Rectangle
+
+from llamalib.load import POCKET, ROOT
 
 from . import charts
-from .judge import Wrong, agree, draws, exercise, vary
+from .judge import Wrong, agree, alike, draws, exercise, vary
+from .map import strip  # noqa: F401
 from .play import Play, token_texts
-from .pocket import strip  # noqa: F401
 from .theme import canvas, plain, visible
 
 TINTS = ("#f6e3ee", "#e6b8d1")  # of the token's colour, alternating
-CONTROL = "#dddddd"  # behind a special token, or what is cut already
-TRIED = "#fbe3c0"  # behind what does not match
+CONTROL = "#dddddd"  # behind a special token
+
+POCKET_FILE = ROOT / POCKET / "tokenizer.model"
+META_FILES = "Llama-3-tokenizer", "Llama-3.2-1B/original"
+
+# Article 1 of the Universal Declaration of Human Rights (United Nations).
+ARTICLE_1 = {
+    "English": "All human beings are born free and equal in dignity and "
+    "rights. They are endowed with reason and conscience and should act "
+    "towards one another in a spirit of brotherhood.",
+    "French": "Tous les êtres humains naissent libres et égaux en dignité et "
+    "en droits. Ils sont doués de raison et de conscience et doivent agir "
+    "les uns envers les autres dans un esprit de fraternité.",
+    "Spanish": "Todos los seres humanos nacen libres e iguales en dignidad y "
+    "derechos y, dotados como están de razón y conciencia, deben comportarse "
+    "fraternalmente los unos con los otros.",
+    "German": "Alle Menschen sind frei und gleich an Würde und Rechten "
+    "geboren. Sie sind mit Vernunft und Gewissen begabt und sollen einander "
+    "im Geist der Brüderlichkeit begegnen.",
+    "Russian": "Все люди рождаются свободными и равными в своем достоинстве "
+    "и правах. Они наделены разумом и совестью и должны поступать в "
+    "отношении друг друга в духе братства.",
+    "Hindi": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात "
+    "स्वतन्त्रता और समानता प्राप्त है। उन्हें बुद्धि और अन्तरात्मा की देन "
+    "प्राप्त है और परस्पर उन्हें भाईचारे के भाव से बर्ताव करना चाहिए।",
+    "Chinese": "人人生而自由，在尊严和权利上一律平等。"
+    "他们赋有理性和良心，并应以兄弟关系的精神相对待。",
+}
+
+
+def llama_3_file(data: Path = ROOT / "data") -> Path:
+    """Return Llama 3's tokenizer.model, or say so and return the pocket's."""
+    for name in META_FILES:
+        if (data / name / "tokenizer.model").is_file():
+            return data / name / "tokenizer.model"
+    print(
+        "Llama 3's tokenizer is not here: `python -m llamalib fetch "
+        "Llama-3-tokenizer` brings it. Until then the pocket Llama's does "
+        "the same, with 2,816 merges, and its numbers differ from the text."
+    )
+    return POCKET_FILE
+
+
+def train_sentencepiece(text: str, merges: int):
+    """Return a SentencePiece tokenizer with so many merges of a text."""
+    import sentencepiece
+
+    known = set(text.replace("\n", " ").replace(" ", "▁"))
+    model = io.BytesIO()  # trained into memory, no file
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text.splitlines()),
+        model_writer=model,
+        model_type="bpe",
+        byte_fallback=True,
+        # unknown, begin and end; the bytes; the merges; the characters
+        vocab_size=3 + 256 + merges + len(known),
+        character_coverage=1.0,  # every character of the text
+        minloglevel=2,  # print errors only
+    )
+    return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
 def token_rows(rows, title):
@@ -31,37 +90,6 @@ def token_rows(rows, title):
         tints = [TINTS[i % 2] for i in range(len(labels))]
         charts.boxes(ax, top + 10, labels, places, tints)
         top += 30 + 22 * lines
-    return fig
-
-
-def pattern_steps(text, steps):
-    """Draw how a pattern cuts a text, one step a row.
-
-    steps: (start, end, words, cut): what an alternative takes of the text;
-    cut: whether it matches, and the text is cut there.
-    """
-    fig, ax = charts.page(12 + 30 * len(steps))
-    labels, size = [visible(character) for character in text], 24
-    for row, (start, end, words, cut) in enumerate(steps):
-        top = 8 + 30 * row
-        for i, label in enumerate(labels):
-            tried = start <= i < end
-            if i < start:
-                fill = CONTROL
-            elif tried:
-                fill = TINTS[1] if cut else TRIED
-            else:
-                fill = "white"
-            at = size * i + 2, top
-            style = dict(fc=fill, ec="#999999", lw=0.8)
-            ax.add_patch(Rectangle(at, size, size, **style))
-            tone = "#999999" if i < start else "black"
-            middle = at[0] + size / 2, top + size / 2 - 1
-            charts.write(ax, *middle, label, 11, color=tone)
-        verdict = "cut" if cut else "fails"
-        words = plain(f"{words}: {verdict}")
-        left = size * len(text) + 16
-        charts.write(ax, left, top + size / 2, words, 10, ha="left")
     return fig
 
 
@@ -147,46 +175,31 @@ def check_1(answer):
     n, letters = vary(1, 2, 3, 4), "abcdehlmnt"
     to = str.maketrans(letters, vary(letters, "rsuvwyopqg", "éèüößåñçøı"))
     pairs = "t h, th e, b c, a b, a bc, m n, l m, e e".translate(to)
-    pairs = enumerate(pairs.split(", "))
-    merges = [(*pair.split(), 9 - i) for i, pair in pairs]
+    pairs = pairs.split(", ")
+    merges = [(*pair.split(), 9 - i) for i, pair in enumerate(pairs)]
     draw = random.Random(draws(1).initial_seed())
-    words = ["thth", "the", "lmn", "xabcb", "", "z", "eee", "▁水"]
+    words = ["lmn", "thth", "the", "xabcb", "", "z", "eee", "▁水"]
     words += ["".join(draw.choices(letters, k=8 + n)) for _ in range(50)]
+    cases = {}
     for word in [word.translate(to) for word in words]:
-        once = merged(word, merges, most=1)
-        last_first = merged(word, merges[::-1])
-        longest = re.findall("the|abc|th|bc|ab|mn|lm|ee|.".translate(to), word)
-        mistakes = [
-            ("a pair may occur more than once: join it everywhere", once),
-            ("skip a merge that does not occur: go on", stopped(word, merges)),
-            ("you returned the characters: apply the merges", list(word)),
-            ("take the merges in order, not what is longest or left", longest),
-            ("the first merge is applied first, not the last", last_first),
-        ]
-        found = answer(word, merges)
-        agree(found, merged(word, merges), mistakes, what=repr(word))
-    agree(answer("the", []), list("the"), what="'the' without merges")
+        by, symbols = ", ".join(pairs), " ".join(merged(word, merges))
+        what = f"{word!r} becomes {symbols!r} by the merges {by}; your result"
+        cases[what] = word, merges
+    cases["'the' without merges"] = "the", []
+    alike(answer, "01_tokenize", 1, cases)
     return f"the symbols of {len(words) + 1} words"
 
 
-def merged(word, merges, most=99):
-    """Return the symbols after the merges, each joined `most` times."""
+def merged(word, merges):
+    """Return the symbols of a word after the merges."""
     parts = list(word)
     for left, right, _ in merges:
-        i = done = 0
-        while i < len(parts) - 1 and done < most:
+        i = 0
+        while i < len(parts) - 1:
             if parts[i : i + 2] == [left, right]:
                 parts[i : i + 2] = [left + right]
-                done += 1
             i += 1
     return parts
-
-
-def stopped(word, merges):
-    """Return the symbols before the first merge that does not occur."""
-    steps = [merged(word, merges[:n]) for n in range(len(merges) + 1)]
-    same = (a for a, b in pairwise(steps) if a == b)
-    return next(same, steps[-1])
 
 
 @exercise(2, expects="a str")
@@ -198,32 +211,42 @@ def check_2(answer):
     cases = [[b"h", b"i"], [b"\xe6\xb0", b"\xb4", b" \xf0\x9f", b"\xa6\x99"]]
     cases += [[b"\xf0", b"\x9f", b"a"], []]
     cases += [draw.choices(tokens, k=vary(9, 7, 12, 5)) for _ in range(30)]
-    for case in cases:
-        data, ids = b"".join(case), [ranks[token] for token in case]
-        alone = "".join(token.decode("utf-8", "replace") for token in case)
-        as_bytes = bytes(i % 256 for i in ids).decode("utf-8", "replace")
-        mistakes = [
-            ("you decoded each token alone: join the bytes first", alone),
-            ("broken bytes became nothing", data.decode("utf-8", "ignore")),
-            ("a byte is not a character", data.decode("latin-1")),
-            ("you stopped at the bytes: decode them", data),
-            ("an id is a rank, not the value of a byte", as_bytes),
-        ]
-        expected = data.decode("utf-8", "replace")
-        agree(answer(ids, ranks), expected, mistakes)
+    calls = [([ranks[token] for token in case], ranks) for case in cases]
+    alike(answer, "01_tokenize", 2, calls)
     return f"the text of {len(cases)} lists of ids"
 
 
 HEADER = "<|start_header_id|>{}<|end_header_id|>{}"
 FORM = dict(start="<|begin_of_text|>", lines="\n\n", before="")
 FORM |= dict(edit=str.strip, allowed=(), end="<|eot_id|>", last=["assistant"])
+FORM |= dict(last_lines="\n\n", last_end="<|eot_id|>", after="", each="")
+FORM |= dict(swap=False)
 CHATS = {
-    "the two line breaks after a header are missing": {"lines": ""},
-    "one line break after a header; expected two": {"lines": "\n"},
-    "a message ends with <|eot_id|>": {"end": ""},
-    "a message ends with <|eot_id|>, not eos": {"end": "<|end_of_text|>"},
+    "the two line breaks after a header are missing": {
+        "lines": "",
+        "last_lines": "",
+    },
+    "one line break after a header; expected two": {
+        "lines": "\n",
+        "last_lines": "\n",
+    },
+    "the assistant's header, too, ends with two line breaks": {
+        "last_lines": ""
+    },
+    "a message ends with <|eot_id|>": {"end": "", "last_end": ""},
+    "a message ends with <|eot_id|>, not eos": {
+        "end": "<|end_of_text|>",
+        "last_end": "<|end_of_text|>",
+    },
+    "the last message, too, ends with <|eot_id|>": {"last_end": ""},
+    "nothing follows the assistant's header": {"after": "<|eot_id|>"},
+    "a role and its content are exchanged": {"swap": True},
     "the header of the assistant's answer is missing": {"last": []},
     "<|begin_of_text|> is at the start, once": {"before": FORM["start"]},
+    "<|begin_of_text|> comes once, before the first header": {
+        "start": "",
+        "each": FORM["start"],
+    },
     "<|begin_of_text|> is missing": {"start": ""},
     "a user's text became a special token": {"allowed": "all"},
     "the white space around a message is still there": {"edit": str},
@@ -234,20 +257,24 @@ def chat(t, messages, **changes):
     """Return the ids of a chat prompt, or of one with a mistake."""
     how = FORM | changes
     parts = [(how["start"], "all")]
-    for role, text in messages:
-        head = HEADER.format(role, how["lines"]) + how["before"]
+    for i, (role, text) in enumerate(messages, 1):
+        if how["swap"]:
+            role, text = text, role
+        head = how["each"] + HEADER.format(role, how["lines"]) + how["before"]
         content = how["edit"](text), how["allowed"]
-        parts += [(head, "all"), content, (how["end"], "all")]
+        end = how["last_end" if i == len(messages) else "end"]
+        parts += [(head, "all"), content, (end, "all")]
     for role in how["last"]:
-        parts.append((HEADER.format(role, how["lines"]), "all"))
+        head = HEADER.format(role, how["last_lines"]) + how["after"]
+        parts.append((head, "all"))
     plain = dict(bos=False, eos=False)
     encoded = (t.encode(s, **plain, allowed_special=a) for s, a in parts)
     return [i for ids in encoded for i in ids]
 
 
 @exercise(3, expects="a list of ids")
-def check_3(answer, llama):
-    t, n = llama.tokenizer, vary(1, 2, 3, 4)
+def check_3(answer, tokenizer):
+    t, n = tokenizer, vary(1, 2, 3, 4)
     for messages in (
         [("user", "Hello!"), ("assistant", "Hi.")] * n + [("user", "2 + 2?")],
         [("system", "Be short."), ("user", "a<|eot_id|>b\n水 " + "🦙" * n)],
@@ -256,16 +283,28 @@ def check_3(answer, llama):
         expected, found = chat(t, messages), answer(messages)
         mistakes = [(w, chat(t, messages, **how)) for w, how in CHATS.items()]
         mistakes.append(("a text; expected its ids", t.decode(expected)))
-        if decoded(t, found) == t.decode(expected):
+        text, right = decoded(t, found), t.decode(expected)
+        if text == right:
             control = set(t.special_tokens.values())
             if control & {*map(int, found)} != control & {*expected}:
                 raise Wrong("the names of special tokens became plain text")
             mistakes.append(("right text, cut at other places", found))
-        elif solid(decoded(t, found)) == solid(t.decode(expected)):
+        elif solid(text) == solid(right):
             words = "cut all white space at a message's ends, and only there"
             mistakes.append((words, found))
+        elif text is not None:
+            mistakes.append((first_difference(text, right), found))
         agree(found, expected, mistakes)
     return "headers, line breaks, and no way out for a user's text"
+
+
+def first_difference(text: str, right: str) -> str:
+    """Return both texts from their first difference on."""
+    pairs = enumerate(zip(text, right, strict=False))
+    same = min(len(text), len(right))
+    at = next((i for i, (a, b) in pairs if a != b), same)
+    found, expected = (f"{each[at : at + 30]!r}" for each in (text, right))
+    return f"from the first difference on: {found}; expected {expected}"
 
 
 def solid(text: str | None) -> str:
