@@ -9,7 +9,8 @@ import ipywidgets as ipw
 from llamalib.load import POCKET, ROOT
 
 from . import charts
-from .judge import Wrong, agree, alike, draws, exercise, vary
+from .exercises import versions
+from .judge import Wrong, alike, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
 from .theme import canvas, plain, visible
@@ -52,8 +53,8 @@ def llama_3_file(data: Path = ROOT / "data") -> Path:
             return data / name / "tokenizer.model"
     print(
         "Llama 3's tokenizer is not here: `python -m llamalib fetch "
-        "Llama-3-tokenizer` brings it. Until then the pocket Llama's does "
-        "the same, with 2,816 merges, and its numbers differ from the text."
+        "Llama-3-tokenizer` brings it. Until then this is the pocket Llama's, "
+        "with 2,816 merges, and its numbers are not those of the text."
     )
     return POCKET_FILE
 
@@ -216,105 +217,43 @@ def check_2(answer):
     return f"the text of {len(cases)} lists of ids"
 
 
-HEADER = "<|start_header_id|>{}<|end_header_id|>{}"
-FORM = dict(start="<|begin_of_text|>", lines="\n\n", before="")
-FORM |= dict(edit=str.strip, allowed=(), end="<|eot_id|>", last=["assistant"])
-FORM |= dict(last_lines="\n\n", last_end="<|eot_id|>", after="", each="")
-FORM |= dict(swap=False)
-CHATS = {
-    "the two line breaks after a header are missing": {
-        "lines": "",
-        "last_lines": "",
-    },
-    "one line break after a header; expected two": {
-        "lines": "\n",
-        "last_lines": "\n",
-    },
-    "the assistant's header, too, ends with two line breaks": {
-        "last_lines": ""
-    },
-    "a message ends with <|eot_id|>": {"end": "", "last_end": ""},
-    "a message ends with <|eot_id|>, not eos": {
-        "end": "<|end_of_text|>",
-        "last_end": "<|end_of_text|>",
-    },
-    "the last message, too, ends with <|eot_id|>": {"last_end": ""},
-    "nothing follows the assistant's header": {"after": "<|eot_id|>"},
-    "a role and its content are exchanged": {"swap": True},
-    "the header of the assistant's answer is missing": {"last": []},
-    "<|begin_of_text|> is at the start, once": {"before": FORM["start"]},
-    "<|begin_of_text|> comes once, before the first header": {
-        "start": "",
-        "each": FORM["start"],
-    },
-    "<|begin_of_text|> is missing": {"start": ""},
-    "a user's text became a special token": {"allowed": "all"},
-    "the white space around a message is still there": {"edit": str},
-}
-
-
-def chat(t, messages, **changes):
-    """Return the ids of a chat prompt, or of one with a mistake."""
-    how = FORM | changes
-    parts = [(how["start"], "all")]
-    for i, (role, text) in enumerate(messages, 1):
-        if how["swap"]:
-            role, text = text, role
-        head = how["each"] + HEADER.format(role, how["lines"]) + how["before"]
-        content = how["edit"](text), how["allowed"]
-        end = how["last_end" if i == len(messages) else "end"]
-        parts += [(head, "all"), content, (end, "all")]
-    for role in how["last"]:
-        head = HEADER.format(role, how["last_lines"]) + how["after"]
-        parts.append((head, "all"))
-    plain = dict(bos=False, eos=False)
-    encoded = (t.encode(s, **plain, allowed_special=a) for s, a in parts)
-    return [i for ids in encoded for i in ids]
-
-
 @exercise(3, expects="a list of ids")
 def check_3(answer, tokenizer):
-    t, n = tokenizer, vary(1, 2, 3, 4)
-    for messages in (
+    n = vary(1, 2, 3, 4)
+    cases = [
         [("user", "Hello!"), ("assistant", "Hi.")] * n + [("user", "2 + 2?")],
         [("system", "Be short."), ("user", "a<|eot_id|>b\n水 " + "🦙" * n)],
         [("user", "\t\r\n two\n"), ("assistant", f"\xa0{n + 1}\t")],
-    ):
-        expected, found = chat(t, messages), answer(messages)
-        mistakes = [(w, chat(t, messages, **how)) for w, how in CHATS.items()]
-        mistakes.append(("a text; expected its ids", t.decode(expected)))
-        text, right = decoded(t, found), t.decode(expected)
-        if text == right:
-            control = set(t.special_tokens.values())
-            if control & {*map(int, found)} != control & {*expected}:
-                raise Wrong("the names of special tokens became plain text")
-            mistakes.append(("right text, cut at other places", found))
-        elif solid(text) == solid(right):
-            words = "cut all white space at a message's ends, and only there"
-            mistakes.append((words, found))
-        elif text is not None:
-            mistakes.append((first_difference(text, right), found))
-        agree(found, expected, mistakes)
+    ]
+    try:
+        calls = [(case, tokenizer) for case in cases]
+        alike(answer, "01_tokenize", 3, calls, tolerance=0)
+    except Wrong as mistake:
+        if not str(mistake).startswith("the result"):
+            raise
+        solution, _ = versions("01_tokenize", 3)
+        for case in cases:
+            found, right = (f(case, tokenizer) for f in (answer, solution))
+            compare_texts(tokenizer, found, right)
+        raise
     return "headers, line breaks, and no way out for a user's text"
 
 
-def first_difference(text: str, right: str) -> str:
-    """Return both texts from their first difference on."""
-    pairs = enumerate(zip(text, right, strict=False))
-    same = min(len(text), len(right))
-    at = next((i for i, (a, b) in pairs if a != b), same)
-    found, expected = (f"{each[at : at + 30]!r}" for each in (text, right))
-    return f"from the first difference on: {found}; expected {expected}"
-
-
-def solid(text: str | None) -> str:
-    """Return a text without any white space."""
-    return "".join((text or "").split())
-
-
-def decoded(t, found):
-    """Return the text of a result, or None if it is not a list of ids."""
+def compare_texts(t, found, expected):
+    """Raise Wrong with two lists' texts from their first difference on."""
     try:
-        return t.decode(found)
-    except (TypeError, ValueError):
-        return None
+        ids, text, right = list(found), t.decode(found), t.decode(expected)
+    except (TypeError, ValueError):  # no list of ids
+        return
+    if text == right and ids != list(expected):
+        control = set(t.special_tokens.values())
+        if control & set(ids) != control & set(expected):
+            raise Wrong("the names of special tokens became plain text")
+        raise Wrong("the text is right, but cut at other places")
+    same = 0
+    while text[: same + 1] == right[: same + 1] and same < len(right):
+        same += 1
+    if text != right:
+        parts = [repr(each[same : same + 40]) for each in (text, right)]
+        words = "from the first difference on, yours is {}; expected {}"
+        raise Wrong(words.format(*parts))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from matplotlib import pyplot as plt
 
 from lessons import alternatives, charts, theme
+from lessons import n01_tokenize as nb01
 from lessons import n02_embed as nb02
 from lessons import n03_rmsnorm as nb03
 from lessons import n04_rope as nb04
@@ -68,6 +69,22 @@ def map_rope():
 @picture
 def map_generate():
     return strip("generate", small_llama())
+
+
+# -- 01 ---------------------------------------------------------------------
+
+
+@picture
+def token_rows():
+    """Twice the same text; the second row needs a second line."""
+    rows = {"0 merges": list("a cat"), "1 merge": ["a", " c", "at" * 60, "."]}
+    return nb01.token_rows(rows, "one sentence")
+
+
+@picture
+def token_counts():
+    series = {"first": [3, 40], "second": [5, 20], "third": [9, 60]}
+    return nb01.token_counts(["English", "Hindi"], series, "in tokens")
 
 
 # -- 02 ---------------------------------------------------------------------

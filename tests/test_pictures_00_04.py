@@ -86,17 +86,6 @@ def test_tokens_show_text_id_and_bytes(pocket, plays):
     assert "<|eot_id|>" in found and found[-1] == "special"
 
 
-def test_pattern_steps_show_what_fails():
-    steps = [(0, 2, "takes two", False), (0, 1, "takes one", True)]
-    ax = nb01.pattern_steps("a b", steps).axes[0]
-    words = texts(ax.texts)
-    assert words[:4] == ["a", "␣", "b", "takes two: fails"]
-    assert words[-1] == "takes one: cut"
-    tones = [box.get_facecolor() for box in ax.patches]
-    assert tones[0] == tones[1] != tones[2]  # tried
-    assert tones[3] != tones[0] and tones[4] == tones[2]
-
-
 @pytest.mark.parametrize("text", ["", " ", "\n\n", "$", "a" * 100_000])
 def test_texts_of_all_kinds(plays, text):
     found = shown(plays["tokens"], text)

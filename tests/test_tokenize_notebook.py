@@ -1,11 +1,15 @@
 """Notebook 01's statements about published tokenizers, on their files."""
 
-import ast
+import json
 import random
+import re
 
 import pytest
 import regex
 
+from lessons import n01_tokenize as lesson
+from lessons.exercises import SOLUTIONS, function_in, sections
+from lessons.texts import page
 from llamalib import LLAMA_1B
 from llamalib.load import ROOT
 from llamalib.tokenizer import SPLIT_PATTERN, read_ranks
@@ -14,46 +18,39 @@ from tests.helpers import code_cells, small_ranks
 
 NOTEBOOK = ROOT / "notebooks" / "01_tokenize.ipynb"
 LLAMA_2_IDS = [1, 15043, 29892, 445, 338, 263, 1243, 10541, 29889, 2]
+SHORT = "La capitale de la France est Paris."
 
 
-def sources():
-    return [source for _, source in code_cells(NOTEBOOK)]
-
-
-def source_of(start):
-    """Return the source of the only code cell that begins with `start`."""
-    (found,) = (source for source in sources() if source.startswith(start))
-    return found
-
-
-def value_of(name, **names):
-    """Return what the notebook assigns to a name, from its literal."""
-    (found,) = (
-        node.value
-        for source in sources()
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign)
-        and getattr(node.targets[0], "id", "") == name
-    )
-    return eval(ast.unparse(found), names)
-
-
-def names_of(start):
-    """Return the names that this cell defines."""
+def names_of(*starts):
+    """Return the names that the cells that begin so define."""
     names = {"regex": regex, "SPLIT_PATTERN": SPLIT_PATTERN}
-    exec(source_of(start), names)
+    for start in starts:
+        (source,) = (s for _, s in code_cells(NOTEBOOK) if s.startswith(start))
+        # a cell's definitions, without what it then shows
+        exec(re.split(r"\n(?=\w+ = |print)", source)[0], names)
     return names
 
 
+def prose():
+    """Return the notebook's texts, each in one line."""
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    texts = ["".join(c["source"]) for c in cells if c["cell_type"] != "code"]
+    return [" ".join(text.split()) for text in texts]
+
+
 @pytest.fixture(scope="module")
-def languages():
-    return names_of("LANGUAGES = {")["LANGUAGES"]
+def naive():
+    return names_of("def readable", "def naive_encode")
 
 
-LETTER, SIGN = r"[\p{L}\p{M}]", r"[\p{P}\p{S}]"
+def length(tokenizer, text):
+    return len(tokenizer.encode(text, bos=False, eos=False))
 
 
-def test_llama_2(languages):
+# -- SentencePiece ----------------------------------------------------------
+
+
+def test_llama_2():
     sentencepiece = pytest.importorskip("sentencepiece")
     path = published("LLAMA2_TOKENIZER")
     sp = sentencepiece.SentencePieceProcessor(model_file=str(path))
@@ -69,47 +66,121 @@ def test_llama_2(languages):
         "<0x00>",
         "<0xFF>",
     ]
-    for text, count, _ in languages.values():
-        assert len(sp.encode(text)) == count, text
+    texts = list(lesson.ARTICLE_1.values())[:6]
+    counts = [len(sp.encode(text)) for text in texts]
+    assert counts == [36, 52, 47, 43, 57, 206]  # the notebook's text
+    assert len(sp.encode(SHORT)) == 8
     assert sp.decode(sp.encode("a▁b")) == "a b"
-    # it cuts at punctuation: no piece mixes it with letters
-    for i in range(259, 32_000):
-        piece = sp.id_to_piece(i).replace("▁", "")
-        assert not (regex.search(LETTER, piece) and regex.search(SIGN, piece))
 
 
-def test_llama_3(llama3_tokenizer, languages):
+def test_sentencepiece_has_the_pieces_that_the_text_names():
+    sp = lesson.train_sentencepiece(page(), merges=100)
+    assert sp.vocab_size() == 408 == 3 + 256 + 100 + 49
+    names = ["<unk>", "<s>", "</s>", "<0x00>"]
+    assert [sp.id_to_piece(i) for i in range(4)] == names
+    for text in ("Hello, you.", "Zebra, 水 🦙"):
+        assert sp.decode(sp.encode(text)) == text
+
+
+# -- Llama 3's tokenizer ----------------------------------------------------
+
+
+def test_llama_3(llama3_tokenizer):
     t = llama3_tokenizer
     ids = t.encode("The capital of France is", bos=True, eos=False)
-    assert ids == value_of("PUBLISHED")
+    assert ids == [128000, 791, 6864, 315, 9822, 374]
     spaced = t.encode("The capital of France is ", bos=True, eos=False)
     assert spaced == [*ids, 220]  # a space at the end is a token of its own
-    for text, _, count in languages.values():
-        assert len(t.encode(text, bos=False, eos=False)) == count, text
-    for text, count in value_of("COSTS").items():
-        assert len(t.encode(text, bos=False, eos=False)) == count, text
+    counts = [length(t, text) for text in lesson.ARTICLE_1.values()]
+    assert counts == [33, 50, 44, 44, 48, 93, 36]
+    assert (length(t, SHORT), length(t, " Ouagadougou")) == (9, 5)
     assert t.n_words == LLAMA_1B.vocab_size == 128_256
+    ids = t.encode("s t r a w b e r r y", bos=False, eos=False)
+    assert len(ids) == 10 and [t.decode([i]) for i in ids].count(" r") == 3
 
 
-def test_llama_3_encoded_by_hand(llama3_tokenizer, llama3_file, languages):
+def test_what_the_pocket_llama_takes(pocket):
+    chinese = lesson.ARTICLE_1["Chinese"]
+    assert length(pocket.tokenizer, chinese) == len(chinese.encode())
+    assert length(pocket.tokenizer, " Ouagadougou") == 1
+
+
+def test_the_whole_article(naive, llama3_tokenizer, llama3_file):
     ranks = read_ranks(llama3_file)
-    names = names_of("def lowest_pair")
-    exec(source_of("def naive_encode").split("\n\n\n")[0], names)
-    texts = [text for text, _, _ in languages.values()]
-    for text in [*texts, "it's 1234567 LLAMAS …\r\n\n  🦙", " việc", ""]:
+    texts = [*lesson.ARTICLE_1.values(), page(), " việc", ""]
+    for text in [*texts, "it's 1234567 LLAMAS …\r\n\n  🦙"]:
         expected = llama3_tokenizer.encode(text, bos=False, eos=False)
-        assert names["naive_encode"](text, ranks) == expected
+        assert naive["naive_encode"](text, ranks) == expected
 
 
-def test_merging_takes_the_lowest_rank_then_the_leftmost():
+def test_what_no_merges_reach(naive, llama3_file):
+    """Of the added tokens 588; of GPT-4's, every tenth is tried."""
+    ranks = read_ranks(llama3_file)
+    some = [t for t, i in ranks.items() if i >= 100_256 or i % 10 == 0]
+    join = naive["join_by_rank"]
+    lost = [ranks[t] for t in some if join(t, ranks) != [t]]
+    assert len(lost) == 588 and min(lost) >= 100_256
+    assert ranks[b"let"] < ranks[b" apple"]
+
+
+def test_merging_takes_the_lowest_rank_then_the_leftmost(naive):
     ranks = small_ranks(256) | {b"ab": 256, b"bc": 257, b"aa": 258}
-    by_rank = names_of("def lowest_pair")["merge_by_rank"]
-    assert by_rank(b"abc", ranks) == [b"ab", b"c"]
-    assert by_rank(b"aaa", ranks) == [b"aa", b"a"]
-    assert by_rank(b"", ranks) == []
-    ranks[b"abc"] = 259  # no merge makes it, but it is the whole word
-    assert by_rank(b"abc", ranks) == [b"abc"]
+    join = naive["join_by_rank"]
+    assert join(b"abc", ranks) == [b"ab", b"c"]
+    assert join(b"aaa", ranks) == [b"aa", b"a"]
+    assert join(b"", ranks) == []
+    ranks[b"xyz"] = 259  # no merge makes it, but it is the whole word
+    assert join(b"xyz", ranks) == [b"x", b"y", b"z"]
+    assert naive["naive_encode"]("xyz", ranks) == [259]
 
+
+def test_another_tokenizer_stands_in_for_llama_3s(tmp_path, capsys):
+    assert lesson.llama_3_file(tmp_path) == lesson.POCKET_FILE
+    assert "`python -m llamalib fetch Llama-3-tokenizer`" in (
+        capsys.readouterr().out
+    )
+    assert len(read_ranks(lesson.POCKET_FILE)) == 256 + 2816
+    file = tmp_path / "Llama-3.2-1B" / "original" / "tokenizer.model"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert lesson.llama_3_file(tmp_path) == file  # Meta's folder of the 1B
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "old, new, said",
+    [
+        (
+            'header(t, "assistant")',
+            'header(t, "model")',
+            "from the first difference on, yours is 'model<|end_header_id|>"
+            "\\n\\n'; expected 'assistant<|end_header_id|>\\n\\n'",
+        ),
+        (
+            "plain(t, content.strip())",
+            "[i for c in content.strip() for i in plain(t, c)]",
+            "the text is right, but cut at other places",
+        ),
+        (
+            "made += header(t, role)",
+            "made += plain(t, t.decode(header(t, role)))",
+            "the names of special tokens became plain text",
+        ),
+        ("return made", "return t.decode(made)", "a str; expected"),
+    ],
+)
+def test_an_unknown_mistake_is_shown_as_text(pocket, old, new, said):
+    solved = SOLUTIONS / "01_tokenize.py"
+    (source,) = (s for n, _, s in sections(solved) if n == 3)
+    if "decode" in new:
+        source = source.replace(' + header(t, "assistant")', "")
+    assert source.count(old) == 1
+    answer = function_in(source.replace(old, new), solved)
+    right, words = lesson.check_3.verdict(answer, pocket.tokenizer)
+    assert right is False and said in words
+
+
+# -- the pattern ------------------------------------------------------------
 
 CUTS = {
     "it's WE'LL": ["it", "'s", " WE", "'LL"],
@@ -125,21 +196,17 @@ CUTS = {
 
 
 def test_the_pattern_cuts_a_text_into_words():
-    alternatives = value_of("ALTERNATIVES")
+    """The seven alternatives of the text are the library's pattern."""
+    (listed,) = (text for text in prose() if "seven alternatives" in text)
+    alternatives = re.findall(r" \d\. `(.+?)`: ", listed)
+    assert len(alternatives) == 7
     assert "|".join(alternatives) == SPLIT_PATTERN
     for text, expected in CUTS.items():
         assert regex.findall(SPLIT_PATTERN, text) == expected
-    # the picture's steps: what matches is a cut, by this alternative
-    text, at = "a   b", 0
-    for start, end, words, cut in value_of("STEPS"):
-        assert start == at
-        if cut:
-            tries = (regex.match(a, text, pos=at) for a in alternatives)
-            found = [m and m.end() for m in tries]
-            first = next(i for i, stop in enumerate(found) if stop)
-            assert (first + 1, found[first]) == (int(words[0]), end)
-            at = end
-    assert at == len(text)
+    # the second takes a word, the third digits, the sixth leaves a space
+    numbered = "|".join(f"({each})" for each in alternatives)
+    takes = [m.lastindex for m in regex.finditer(numbered, "a   b 12 !\n")]
+    assert takes == [2, 6, 2, 7, 3, 4]
 
 
 HARD = [
@@ -152,14 +219,12 @@ HARD = [
 SYMBOLS = [*"etaoinsHT'.,-!#1234567  \n\t", "\r\n", *"éя日水語🦙🙂", "\u200d"]
 
 
-def test_encoding_by_hand_is_the_tokenizers(pocket):
+def test_encoding_by_hand_is_the_tokenizers(pocket, naive):
     """The loop of the notebook on 2,000 texts; the pattern loses nothing."""
     ranks = pocket.tokenizer.ranks
-    names = names_of("def lowest_pair")
-    exec(source_of("def naive_encode").split("\n\n\n")[0], names)
     draw = random.Random(1)
     drawn = ["".join(draw.choices(SYMBOLS, k=12)) for _ in range(2000)]
-    for text in [value_of("TEXT"), *HARD, *CUTS, *drawn]:
+    for text in [page(), *HARD, *CUTS, *drawn]:
         expected = pocket.tokenizer.encode(text, bos=False, eos=False)
-        assert names["naive_encode"](text, ranks) == expected
+        assert naive["naive_encode"](text, ranks) == expected
         assert "".join(regex.findall(SPLIT_PATTERN, text)) == text

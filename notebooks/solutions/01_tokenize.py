@@ -1,7 +1,17 @@
-# Solutions to the exercises of notebook 01; each replaces its stub.
+"""Solutions to the exercises of 01_tokenize: each replaces its stub."""
 
 
 # the notebook's
+def plain(t, text):
+    return t.encode(text, bos=False, eos=False)
+
+
+def header(t, role):
+    start, end = "<|start_header_id|>", "<|end_header_id|>"
+    special = t.special_tokens  # a dict: name to id
+    return [special[start], *plain(t, role), special[end], *plain(t, "\n\n")]
+
+
 def merge(word, pair):
     merged, i = [], 0
     while i < len(word):
@@ -27,10 +37,10 @@ def to_text(ids, ranks):
 
 
 # %% exercise 3
-def chat_ids(messages):
-    made = [llama_3.bos_id]
+def chat_ids(messages, t):
+    made = [t.bos_id]
     for role, content in messages:
-        made += header(role)
-        made += plain(content.strip())
-        made.append(llama_3.eot_id)
-    return made + header("assistant")
+        made += header(t, role)
+        made += plain(t, content.strip())
+        made.append(t.eot_id)
+    return made + header(t, "assistant")

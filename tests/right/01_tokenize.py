@@ -26,13 +26,13 @@ def to_text(ids, ranks):
 
 
 # %% exercise 3: headers as text with their names allowed
-def chat_ids(messages):
+def chat_ids(messages, t):
     def control(text):
         named = dict(bos=False, eos=False, allowed_special="all")
-        return tuple(llama_3.encode(text, **named))
+        return tuple(t.encode(text, **named))
 
     ids = control("<|begin_of_text|>")
     for role, content in messages:
         ids += control(f"<|start_header_id|>{role}<|end_header_id|>\n\n")
-        ids += tuple(plain(content.strip())) + control("<|eot_id|>")
+        ids += tuple(plain(t, content.strip())) + control("<|eot_id|>")
     return ids + control("<|start_header_id|>assistant<|end_header_id|>\n\n")
