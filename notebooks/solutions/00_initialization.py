@@ -18,7 +18,9 @@ def count_by_part(shapes):
 # %% exercise 2
 def settings_of(shapes):
     vocab_size, dim = shapes["tok_embeddings.weight"]
-    numbers = {int(name.split(".")[1]) for name in shapes if "layers." in name}
+    numbers = {
+        int(name.split(".")[1]) for name in shapes if "layers." in name
+    }
     wq, wk = (shapes[f"layers.0.attention.{w}.weight"] for w in ("wq", "wk"))
     return {
         "dim": dim,
