@@ -1,14 +1,20 @@
-"""Pictures, widgets and checks of notebook 07."""
+"""Pictures, widgets, faulty Llamas and checks of notebook 07."""
+
+import copy
 
 import ipywidgets as ipw
 import torch
+from torch import nn
+
+from llamalib import model
+from llamalib.model import Attention, Llama, ModelArgs
 
 from . import charts
 from .judge import alike, draws, exercise, vary
+from .map import strip  # noqa: F401
 from .play import Play, token_texts
-from .pocket import strip  # noqa: F401
 from .texts import begin_and_text
-from .theme import canvas
+from .theme import AMOUNT, COLOURS, canvas
 
 
 def next_token_bars(labels, probabilities, title=""):
@@ -58,6 +64,90 @@ def next_token(llama, prompt: str = "The capital of France is") -> Play:
     )
 
 
+MOST = 10  # nats, of the darkest colour
+
+
+def surprises(tokens, nats):
+    """Draw a text's tokens; the darker a box, the more nats it costs.
+
+    tokens: the texts of n tokens. nats: of all but the first.
+    """
+    steps = [0, 2, 4, 6, 8, MOST]
+    words = [f"{n} nats" for n in steps[:-1]] + [f"{MOST} nats or more"]
+    widths = [charts.text_width(each, 9) + 14 for each in words]
+    labels, places, lines = charts.text_flow(tokens, 9)
+    fig, ax = charts.page(34 + 20 * lines)
+    fig.subject = "A text, each token in a colour for its surprisal"
+    charts.boxes(ax, 2, words, charts.flow(widths)[0], shades(steps), 9, 20)
+    tones = [COLOURS["token"], *shades(nats)]  # nothing predicts the first
+    charts.boxes(ax, 32, labels, places, tones, 9, 20)
+    return fig
+
+
+def shades(nats):
+    """Return a colour for each number of nats."""
+    return [tuple(AMOUNT(min(float(n) / MOST, 1.0))) for n in nats]
+
+
+# -- Llamas with one fault --
+
+
+def copy_of(llama: Llama) -> Llama:
+    """Return a Llama with modules of its own, and the same weights."""
+    shared = *llama.parameters(), llama.tokenizer
+    return copy.deepcopy(llama, {id(each): each for each in shared})
+
+
+class FirstTry(Attention):
+    """Attention with one fault."""
+
+    def forward(self, x, freqs_cis, mask, cache=None):
+        xq = self.wq(x).unflatten(-1, (-1, self.head_dim))
+        xk = self.wk(x).unflatten(-1, (-1, self.head_dim))
+        xv = self.wv(x).unflatten(-1, (-1, self.head_dim))
+        xq, xk_rotated = model.apply_rotary_emb(xq, xk, freqs_cis)
+        if cache is not None:
+            xk, xv = cache.update(xk, xv)
+        heads = model.attention(xq, xk, xv, mask)
+        return self.wo(heads)
+
+
+def first_try(llama: Llama) -> Llama:
+    """Return a Llama that talks, with a fault in one block's attention."""
+    found = copy_of(llama)
+    unrotated(found.layers[len(found.layers) // 10])
+    return found
+
+
+def unrotated(block):
+    block.attention.__class__ = FirstTry
+
+
+def exchanged(block):
+    network = block.feed_forward
+    network.w1, network.w3 = network.w3, network.w1
+
+
+def negative(block):
+    weight = block.feed_forward.w3.weight
+    block.feed_forward.w3.weight = nn.Parameter(-weight, False)
+
+
+def plain_norm(block):
+    norm = block.ffn_norm
+    norm.weight = nn.Parameter(torch.ones_like(norm.weight), False)
+
+
+FAULTS = exchanged, negative, plain_norm, unrotated
+
+
+def broken(llama: Llama) -> Llama:
+    """Return a Llama with a fault in one block: exercise 3 finds it."""
+    found = copy_of(llama)
+    exchanged(found.layers[4 * len(found.layers) // 7])
+    return found
+
+
 # -- the checks of the exercises --
 
 
@@ -82,10 +172,34 @@ def check_2(mean_surprisal):
     alike(mean_surprisal, "07_lm_head", 2, cases)
 
 
-@exercise(3, expects="a number")
-def check_3(bits_per_byte, llama):
-    """A text with letters of several bytes, then one in ASCII."""
-    first = "¿Dónde está la llave? Über den Fluß. 水", "Né cet été. 山"
-    second = "A key is here.", "The door was open.", "Two birds sat on it."
-    cases = (llama, vary(*first)), (llama, vary(*second))
-    alike(bits_per_byte, "07_lm_head", 3, cases)
+SMALL = ModelArgs(
+    dim=16,
+    n_layers=4,
+    n_heads=4,
+    n_kv_heads=2,
+    vocab_size=30,
+    multiple_of=8,
+    ffn_dim_multiplier=None,
+    norm_eps=1e-5,
+    rope_theta=10000.0,
+)
+
+
+@exercise(3, expects="a module's name, such as 'layers.0.attention.wq'")
+def check_3(first_wrong, llama):
+    """Small random Llamas with a fault each, then the reader's model."""
+    small = Llama(SMALL).requires_grad_(False)
+    for weight in small.parameters():
+        noise = torch.randn(weight.shape, generator=draws(3))
+        weight.copy_(noise / 4 if weight.dim() == 2 else 1 + noise / 4)
+    tokens = torch.randint(30, (7,), generator=draws(4))
+    cases = {}
+    for n, fault in enumerate(FAULTS):
+        found = copy_of(small)
+        fault(found.layers[(n + vary(1, 2, 3, 0)) % 4])
+        case = f"the result for fault {n + 1} of a small Llama"
+        cases[case] = small, found, tokens
+    ids = torch.arange(20) + 100
+    cases["the result for the broken Llama"] = llama, broken(llama), ids
+    alike(first_wrong, "07_lm_head", 3, cases)
+    return "gate and up, w1 and w3, are exchanged in the broken Llama"

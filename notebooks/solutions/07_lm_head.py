@@ -1,9 +1,6 @@
 """Solutions to the exercises of 07_lm_head: each replaces its stub."""
 
-import math
-
 import torch
-import torch.nn.functional as F
 
 
 # %% exercise 1
@@ -19,10 +16,21 @@ def mean_surprisal(logits, tokens):
 
 
 # %% exercise 3
-def bits_per_byte(llama, text):
-    ids = llama.tokenizer.encode(text, bos=True, eos=False)
-    tokens = torch.tensor(ids)  # (T,)
-    nats = F.cross_entropy(
-        llama(tokens)[:-1], tokens[1:], reduction="sum"
-    ).item()
-    return nats / math.log(2) / len(text.encode("utf-8"))
+def first_wrong(right, wrong, tokens):
+    def outputs(model):
+        seen, hooks = {}, []
+        for name, module in model.named_modules():
+
+            def keep(module, args, out, name=name):  # this module's name
+                seen[name] = out
+
+            hooks.append(module.register_forward_hook(keep))
+        model(tokens)
+        for hook in hooks:
+            hook.remove()
+        return seen
+
+    expected, found = outputs(right), outputs(wrong)
+    for name, out in expected.items():
+        if not torch.allclose(out, found[name]):
+            return name
