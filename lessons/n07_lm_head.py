@@ -188,11 +188,11 @@ SMALL = ModelArgs(
 @exercise(3, expects="a module's name, such as 'layers.0.attention.wq'")
 def check_3(first_wrong, llama):
     """Small random Llamas with a fault each, then the reader's model."""
-    small = Llama(SMALL).requires_grad_(False)
+    small, random = Llama(SMALL).requires_grad_(False), draws(3)
     for weight in small.parameters():
-        noise = torch.randn(weight.shape, generator=draws(3))
+        noise = torch.randn(weight.shape, generator=random)
         weight.copy_(noise / 4 if weight.dim() == 2 else 1 + noise / 4)
-    tokens = torch.randint(30, (7,), generator=draws(4))
+    tokens = torch.randint(30, (7,), generator=random)
     cases = {}
     for n, fault in enumerate(FAULTS):
         found = copy_of(small)

@@ -19,6 +19,7 @@ from lessons import n03_rmsnorm as nb03
 from lessons import n04_rope as nb04
 from lessons import n05_attention as nb05
 from lessons import n06_feed_forward as nb06
+from lessons import n07_lm_head as nb07
 from lessons import n08_sampling as nb08
 from lessons import n09_generate as nb09
 from lessons.map import strip
@@ -255,6 +256,13 @@ def score_parts():
 @picture
 def without_blocks():
     return nb06.without_blocks({"a": [1, 900, 20], "b": [40, 1, 7]})
+
+
+@picture
+def surprises():
+    """Each token's colour, from 0 to more than the darkest one's nats."""
+    tokens = ["The", " clock", "\n", "$x$", " soup"]
+    return nb07.surprises(tokens, [0.0, 1.0, 5.0, 40.0])
 
 
 @picture

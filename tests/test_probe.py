@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import llamalib
+from lessons import n07_lm_head as nb07
 from lessons.texts import held_out_texts
 from llamalib import Tokenizer, break_it, model, probe
 from tests.helpers import random_llama, small_ranks
@@ -299,3 +300,20 @@ def test_attention_maps_are_of_one_text(small):
         llamalib.attention_maps(small, tokens)
     found = llamalib.attention_maps(small, tokens[:1])
     assert torch.equal(found, llamalib.attention_maps(small, tokens[0]))
+
+
+@pytest.mark.parametrize("make", [nb07.first_try, nb07.broken])
+def test_a_llama_with_a_fault_leaves_its_model_alone(small, make):
+    """It has the same weights in memory, and one block that is wrong."""
+    tokens = torch.arange(6)
+    before, found = small(tokens), make(small)
+    assert not torch.equal(found(tokens), before)
+    assert torch.equal(small(tokens), before)
+    kept = {w.data_ptr() for w in small.parameters()}
+    assert {w.data_ptr() for w in found.parameters()} == kept
+    pairs = zip(small.layers, found.layers, strict=True)
+    c, x = small.config, torch.randn(6, small.config.dim)
+    angles = model.precompute_freqs_cis(c.head_dim, 6, c.rope_theta)
+    given = angles, model.causal_mask(6)
+    wrong = [not torch.equal(a(x, *given), b(x, *given)) for a, b in pairs]
+    assert sum(wrong) == 1
