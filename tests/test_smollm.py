@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from matplotlib import pyplot as plt
 
 import llamalib
-from lessons.texts import SENTENCES
+from lessons.texts import page
 from llamalib.hugging_face import HuggingFaceTokenizer
 from llamalib.load import describe
 from tests.helpers import code_cells, executed
@@ -203,24 +203,21 @@ def test_02_marks_only_the_end_token(opened):
     assert run_cells("02", "W = w[", "lengths = W")["ends"] == [0]
 
 
-def test_07_gives_each_sentence_its_own_surprisals(opened):
+def test_07_each_token_but_the_first_has_a_surprisal(opened):
     names = run_cells(
-        "07", "from lessons.texts import held", "import json\nimport re", F=F
+        "07", "from lessons.texts import page", "def costs_of", F=F
     )
-    right = []  # of first sentences; a text's first token has none
-    for text, nats in zip(names["texts"], names["nats"], strict=True):
-        n = len(plain(names, re.split(SENTENCES, text)[0]))
-        right.append(nats[: n - 1])
-    parts = names["parts"].items()
-    found = [x for name, found in parts if "first" in name for x in found]
-    assert_same(found, right)
-    assert_same([x for _, found in parts for x in found], names["nats"])
-
-
-def assert_same(a, b):
-    """Assert that two lists of tensors have the same numbers in any order."""
-    a, b = (torch.cat(each).sort().values for each in (a, b))
-    assert torch.equal(a, b)
+    text, ids = plain(names, page()), plain(names, " Marlow")
+    assert len(names["nats"]) == len(text) - 1
+    log_p = names["llama"](torch.tensor(text)).log_softmax(-1)
+    places = range(len(text) - len(ids))
+    starts = [t for t in places if text[t : t + len(ids)] == ids]
+    right = [
+        -sum(log_p[t + i - 1, n].item() for i, n in enumerate(ids))
+        for t in starts
+    ]
+    assert len(right) == 4
+    assert names["costs_of"](" Marlow") == pytest.approx(right, rel=1e-4)
 
 
 def test_08_numbers_the_sentences_and_the_stop_tokens(opened, capsys):
