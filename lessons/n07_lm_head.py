@@ -14,7 +14,7 @@ from .judge import alike, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
 from .texts import begin_and_text
-from .theme import AMOUNT, COLOURS, canvas
+from .theme import AMOUNT, canvas
 
 
 def next_token_bars(labels, probabilities, title=""):
@@ -70,7 +70,7 @@ MOST = 10  # nats, of the darkest colour
 def surprises(tokens, nats):
     """Draw a text's tokens; the darker a box, the more nats it costs.
 
-    tokens: the texts of n tokens. nats: of all but the first.
+    tokens: the texts of n tokens. nats: of all but the first, which is framed.
     """
     steps = [0, 2, 4, 6, 8, MOST]
     words = [f"{n} nats" for n in steps[:-1]] + [f"{MOST} nats or more"]
@@ -79,8 +79,8 @@ def surprises(tokens, nats):
     fig, ax = charts.page(34 + 20 * lines)
     fig.subject = "A text, each token in a colour for its surprisal"
     charts.boxes(ax, 2, words, charts.flow(widths)[0], shades(steps), 9, 20)
-    tones = [COLOURS["token"], *shades(nats)]  # nothing predicts the first
-    charts.boxes(ax, 32, labels, places, tones, 9, 20)
+    charts.boxes(ax, 32, labels, places, shades([0, *nats]), 9, 20)
+    ax.patches[len(steps)].set_edgecolor("#777777")  # not predicted: a frame
     return fig
 
 
