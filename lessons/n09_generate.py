@@ -12,80 +12,128 @@ from numbers import Integral
 
 import ipywidgets as ipw
 import torch
-import torch.nn.functional as F
 
-from llamalib.generate import generate
+from llamalib.cache import KVCache
+from llamalib.chat import check_trained
+from llamalib.generate import generate, prefill
 from llamalib.model import LLAMA_1B
 from llamalib.threads import choose_threads
 
-from . import charts
+from . import charts, judge
 from .judge import Wrong, agree, exercise, vary
+from .map import strip  # noqa: F401
 from .play import Lesson, fit
-from .pocket import strip  # noqa: F401
-from .texts import held_out_texts
-from .theme import canvas, size_text
+from .theme import COLOURS, canvas
 
 NOTE = "A saved text. Run the notebook to type a prompt."
+SAVED = "A saved conversation. Run the notebook to type a message."
+WIDE = "white-space: pre-wrap; max-width: 620px"
+
+
+def positions_run(T, n):
+    """Draw the naive loop: a row for each pass, a place for each position.
+
+    T: tokens of the prompt.  n: new tokens, so n passes.
+    """
+    fig, ax = canvas(3.4)
+    rows = range(1, n + 1)
+    again = [0, *range(T, T + n - 1)]  # positions of the pass before
+    new = [T, *[1] * (n - 1)]
+    style = dict(height=0.8, color=COLOURS["other"], alpha=0.5)
+    ax.barh(rows, again, label=f"run again: {sum(again)}", **style)
+    style = dict(height=0.8, color=COLOURS["token"])
+    ax.barh(rows, new, left=again, label=f"new: {sum(new)}", **style)
+    ax.invert_yaxis()
+    words = "What each pass of the naive loop runs", "position", "pass"
+    return charts.finish(ax, *words, legend="upper right")
 
 
 def time_by_position(positions, steps):
     """Measure and draw the time of a new token; two steps, the first grey.
 
     steps: by name, a function that runs one step at a position. A point is
-    the shortest of ten times: other programs disturbed it least.
+    the shortest of three times: other programs disturbed it least.
     """
     series = {
         name: [shortest_ms(partial(step, n)) for n in positions]
         for name, step in steps.items()
     }
-    fig, ax = canvas(3.2)
+    fig, ax = canvas(2.8)
     charts.lines(ax, series, [("other", "o-"), ("plain", "o-")], positions)
     ax.set_ylim(bottom=0)
     words = "Time for one token", "position of the new token", "milliseconds"
     return charts.finish(ax, *words, legend="best")
 
 
-def shortest_ms(run, times=10) -> float:
+def shortest_ms(run, times=3) -> float:
     """Return the milliseconds of the shortest of several runs."""
     seconds = timeit.repeat(lambda: run().sum().item(), number=1, repeat=times)
     return 1000 * min(seconds)  # .item() has waited for a GPU
 
 
-def cache_bytes(positions, series, weights, name=""):
-    """Draw a KV cache's bytes by length, for each kind, and the weights'."""
-    fig, ax = canvas(3.4)
-    looks = [("value", style) for style in ("--", "-", ":")]
-    charts.lines(ax, series, looks, positions)
-    for n in (values[-1] for values in series.values()):
-        charts.write(ax, positions[-1] * 1.1, n, size_text(n), ha="left")
-    charts.mark_y(ax, weights, f"the weights: {size_text(weights)}")
-    charts.log_axis(ax, "x", positions[::3], "{:,}".format, base=2)
-    charts.log_axis(ax, "y", text=size_text)
-    style = dict(legend="lower right", xlim=(positions[0], positions[-1] * 2))
-    x, y = "tokens in the text", "keys and values of one text"
-    return charts.finish(ax, name, x, y, **style)
+class Writer(Lesson):
+    """A field to type in, and a text that grows in a thread.
+
+    A subclass has `_write`, which shows the text, and breaks off once
+    `_stopped` is set.
+    """
+
+    def __init__(self, field, word, *controls, buttons=(), note):
+        self.go = ipw.Button(description=word, icon="play")
+        self.stop = ipw.Button(description="stop", icon="stop", disabled=True)
+        field.on_msg(self._key)
+        self.go.on_click(lambda button: self.start())
+        self.stop.on_click(lambda button: self._stopped.set())
+        self.text, self._stopped = ipw.HTML(), threading.Event()
+        self.thread = None
+        fit(field, *controls)
+        buttons = ipw.HBox([self.go, self.stop, *buttons])
+        super().__init__([field, *controls, buttons, self.text], note)
+
+    def _key(self, field, message, buffers):
+        """Start at Enter, when the new text is here, too.
+
+        The browser sends the key first. It sends a new text also when the
+        reader leaves the field, which starts nothing.
+        """
+        if message.get("event") == "submit":
+            self.start(wait=0.2)
+
+    def end(self) -> None:
+        """Stop the thread, if there is one, and wait for its end."""
+        if self.thread:
+            self._stopped.set()
+            self.thread.join()
+
+    def start(self, wait=0.0) -> None:
+        """Write in a thread, so that the stop button works."""
+        self.end()  # never two at once
+        self._stopped.clear()
+        self.go.disabled, self.stop.disabled = True, False
+        self.thread = threading.Timer(wait, self._run)
+        self.thread.start()
+
+    def _run(self):
+        try:
+            self._write()
+        finally:
+            self.go.disabled, self.stop.disabled = False, True
+
+    def _repr_mimebundle_(self, **kwargs):
+        """Return the live widget, and its first text for a saved notebook."""
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        page = f"{self.still}<p><em>{self.note}</em></p>"
+        return bundle | {"text/html": page, "text/plain": repr(self)}
 
 
-@torch.inference_mode()
-def two_pass_losses(llama, Cache) -> list[float]:
-    """Return each held-out text's mean loss; a cache joins its two halves."""
-    like, losses = dict(device=llama.device, dtype=llama.dtype), []
-    for text in held_out_texts(llama):
-        ids = llama.tokenizer.encode(text, bos=True, eos=False)
-        row = torch.tensor(ids, device=llama.device)  # (T,)
-        cache = Cache(llama.config, len(row), **like)
-        logits = [llama(half, cache) for half in row.tensor_split(2)]
-        loss = F.cross_entropy(torch.cat(logits)[:-1], row[1:])
-        losses.append(loss.item())
-    return losses
-
-
-class Stream(Lesson):
+class Stream(Writer):
     """A prompt, and its continuation as it grows; it can be stopped.
 
     max_new_tokens: the sentence of this token is the last one; after twice
     as many the text ends anywhere.
     """
+
+    note = NOTE
 
     def __init__(
         self, llama, prompt="The capital of France is", max_new_tokens=120
@@ -97,41 +145,12 @@ class Stream(Lesson):
         same = "temperature (0: always the same text)"
         style = dict(step=0.1, description=same)
         self.temperature = ipw.FloatSlider(0.0, min=0.0, max=2.0, **style)
-        fit(self.prompt, self.temperature)
-        self.go = ipw.Button(description="write", icon="play")
-        self.stop = ipw.Button(description="stop", icon="stop")
-        self.prompt.on_msg(self._key)
-        self.go.on_click(lambda button: self.start())
-        self.stop.on_click(lambda button: self._stopped.set())
-        self.text, self._stopped = ipw.HTML(), threading.Event()
-        buttons = ipw.HBox([self.go, self.stop])
-        children = self.prompt, self.temperature, buttons, self.text
-        super().__init__(children, NOTE)
-        self.thread = None
+        super().__init__(self.prompt, "write", self.temperature, note=NOTE)
         self.start()
         self.thread.join()
         self.still = self.text.value
 
-    def _key(self, prompt, message, buffers):
-        """Start at Enter, when the new prompt is here, too.
-
-        The browser sends the key first. It sends a new prompt also when the
-        reader leaves the field, which starts nothing.
-        """
-        if message.get("event") == "submit":
-            self.start(wait=0.2)
-
-    def start(self, wait=0.0) -> None:
-        """Continue the prompt in a thread, so that the stop button works."""
-        if self.thread:  # never two at once
-            self._stopped.set()
-            self.thread.join()
-        self._stopped.clear()
-        self.go.disabled, self.stop.disabled = True, False
-        self.thread = threading.Timer(wait, self._run)
-        self.thread.start()
-
-    def _run(self):
+    def _write(self):
         prompt, tokenizer = self.prompt.value, self.llama.tokenizer
         n, temperature, text = self.max_new_tokens, self.temperature.value, ""
         try:
@@ -146,25 +165,17 @@ class Stream(Lesson):
                 self._show(prompt, text)
         except ValueError as error:
             self._show(prompt, f" [{error}]")
-        finally:
-            self.go.disabled, self.stop.disabled = False, True
 
     def _show(self, prompt, text):
         """Show the prompt, paler, and its continuation."""
         self.text.value = (
-            '<div style="white-space: pre-wrap; max-width: 620px">'
+            f'<div style="{WIDE}">'
             f'<span style="opacity: 0.6">{html.escape(prompt)}</span>'
             f"{html.escape(text)}</div>"
         )
 
     def __repr__(self) -> str:
         return f"Stream(prompt={self.prompt.value!r})"
-
-    def _repr_mimebundle_(self, **kwargs):
-        """Return the live widget, and its first text for a saved notebook."""
-        bundle = super()._repr_mimebundle_(**kwargs) or {}
-        page = f"{self.still}<p><em>{NOTE}</em></p>"
-        return bundle | {"text/html": page, "text/plain": repr(self)}
 
 
 stream = Stream  # the widget, named as a picture is
@@ -181,7 +192,94 @@ def whole_sentences(pieces, n):
         text += piece
 
 
+def can_chat(llama) -> bool:
+    """Return whether a model was trained for dialogues; if not, say so."""
+    try:
+        check_trained(llama)
+    except ValueError:
+        print(f"{llama.name} was not trained for dialogues, so it does not")
+        print("chat. Below it continues your text instead.")
+        return False
+    return True
+
+
+class Chat(Writer):
+    """A conversation with a function that answers; it can be stopped.
+
+    answer: takes messages, as `Tokenizer.encode_chat` does; returns pieces
+    of text, an iterator.
+    messages: the conversation so far; it is also the saved one.
+    """
+
+    note = SAVED
+
+    def __init__(self, answer: Callable, messages=()):
+        self.answer, self.messages = answer, list(messages)
+        style = dict(description="message", continuous_update=False)
+        self.message = ipw.Text("", placeholder="Type, then Enter", **style)
+        self.new = ipw.Button(description="new conversation", icon="trash")
+        self.new.on_click(lambda button: self.clear())
+        super().__init__(self.message, "send", buttons=[self.new], note=SAVED)
+        self._show(self.messages)
+        self.still = self.text.value
+
+    def clear(self) -> None:
+        """Stop, and forget the conversation."""
+        self.end()
+        self.messages = []
+        self._show([])
+
+    def _write(self):
+        question = self.message.value.strip()
+        if not question:
+            return  # the conversation stays as it is
+        self.message.value = ""
+        asked = [*self.messages, {"role": "user", "content": question}]
+        said, text = {"role": "assistant", "content": ""}, ""
+        try:
+            self._show([*asked, said])
+            for piece in self.answer(asked):
+                if self._stopped.is_set():
+                    break
+                text += piece
+                said = {"role": "assistant", "content": text}
+                self._show([*asked, said])
+        except ValueError as error:
+            text, said["content"] = "", f"[{error}]"
+        if text:  # a stopped answer is kept as far as it came
+            self.messages = [*asked, said]
+        elif not said["content"]:
+            said["content"] = "[no answer]"
+        self._show([*asked, said])
+
+    def _show(self, messages):
+        """Show a conversation, the reader's messages paler."""
+        lines = []
+        for message in messages:
+            text = html.escape(message["content"])
+            if message["role"] == "user":
+                text = f'<span style="opacity: 0.6">you: {text}</span>'
+            lines.append(text)
+        text = "\n\n".join(lines)
+        self.text.value = f'<div style="{WIDE}">{text}</div>'
+
+    def __repr__(self) -> str:
+        return f"Chat(messages={len(self.messages)})"
+
+
+chat = Chat
+
+
 # -- the checks of the exercises --
+
+
+@exercise(1, "two whole numbers")
+def check_1(answer):
+    """Judge my_positions(t, n): positions without a cache, and with one."""
+    cases = vary(((5, 4), (1, 1), (100, 7)), ((6, 3), (80, 9)), ((8, 5),))
+    named = {f"t = {t}, n = {n}: the result": (t, n) for t, n in cases}
+    judge.alike(answer, "09_generate", 1, named)
+    return "and it counts what a cache saves"
 
 
 def collect(function) -> Callable:
@@ -196,70 +294,63 @@ def collect(function) -> Callable:
     return run if callable(function) else function
 
 
-@exercise(1, "two whole numbers")
-def check_1(answer):
-    """Judge my_positions(t, n): positions without a cache, and with one."""
-    for t, n in vary(((5, 4), (1, 1), (100, 7)), ((6, 3), (80, 9)), ((8, 5),)):
-        grows = "without a cache: the text grows with every new token"
-        right, kept = sum(range(t, t + n)), t + n - 1
-        more = right + t + n
-        mistakes = {
-            "without a cache: one pass too many": (more, kept),
-            "without a cache, one pass too many; with one, too": (more, t + n),
-            grows: (n * t, kept),
-            "with a cache: the last new token never goes in": (right, t + n),
-            "with a cache: the prompt runs too, once": (right, n),
-            "expected the other order": (kept, right),
-        }
-        what = f"t = {t}, n = {n}: the result"
-        agree(answer(t, n), (right, kept), mistakes.items(), what=what)
-    return "and it counts what a cache saves"
-
-
 @exercise(2, "ids, one at a time")
 def check_2(answer, llama):
-    """Judge my_generate(llama, ids, n, stop)."""
+    """Judge my_reply(llama, cache, held, ids, n, stop)."""
     written, answer.function = answer.function, collect(answer.function)
     # after each the pocket Llama soon ends the text: no id of `stop`
     n, land = vary((6, "Japan"), (5, "Egypt"), (8, "Norway"), (7, "China"))
-    for text in (f"The capital of {land} is", "Once upon a time there was a"):
-        ids = llama.tokenizer.encode(text, bos=True, eos=False)
-        whole = list(generate(llama, ids, max_new_tokens=n, stop=()))
-        found, ran = count_positions(llama, answer, ids, n, set())
-        mistakes = [("the prompt's ids are given out too", ids + whole)]
-        if isinstance(found, list) and found[:n] == whole:
-            mistakes += [(f"{len(found)} ids; expected {n} at most", found)]
-        mistakes += [
-            ("it stops at an id that is not in stop", whole[:end])
-            for end in range(1, n)
-        ]
-        agree(found, whole, mistakes, 1e-9, "the list of ids")
-        if not all(isinstance(i, Integral) for i in found):
-            name = type(found[0]).__name__
-            raise Wrong(f"expected ints, found a {name}: use .item()")
-        extra = ran - (len(ids) + n - 1)
+    asked = f"The capital of {land} is"
+    pairs = ("The capital of", asked), ("The capital of France is", asked)
+    pairs += ("", asked), (asked, asked), (f"{asked} in", asked)
+    for before, text in pairs:
+        given = Held(llama, before, text, n)
+        whole = given.whole
+        found, ran = given.run(answer, set())
+        judge_ids(found, whole, given.ids)
+        extra = ran - (given.rest + n - 1)
         if extra < 0:
-            raise Wrong("new positions did not run: call llama(…) for each")
+            raise Wrong("a position that differs from `held` did not run")
         if extra > 1:
-            raise Wrong("old positions run again: run the new id alone")
+            raise Wrong("old positions run again: the cache holds them")
         if extra == 1:
             raise Wrong("a position too many: the last new id never goes in")
+        agree(found, whole, (), 1e-9, "the list of ids")
         for last in (whole[3], whole[0]):
             end = whole.index(last)
             mistakes = {
                 "it does not stop at an id of stop": whole,
                 "the id that ends the text is given out too": whole[: end + 1],
             }.items()
-            found, ran = count_positions(llama, answer, ids, n, {last})
+            found, ran = given.run(answer, {last})
             agree(found, whole[:end], mistakes, 1e-9, "with a stop: the list")
-            if ran > len(ids) + end:
+            if ran > given.rest + end:
                 raise Wrong("positions run after the end: first test the id")
-        given, ran = count_positions(llama, written, ids, n, set(), take=first)
-        if given is None:
+        given_out, ran = given.run(written, set(), take=first)
+        if given_out is None:
             raise Wrong("it returns all ids at once: yield each one")
-        if ran > len(ids):
-            raise Wrong("the first id is known after the prompt: yield it")
+        if ran > given.rest + 1:  # the next step may come before `yield`
+            raise Wrong("the first id is known after the first pass: yield it")
     return "the ids of llamalib.generate, each position run once"
+
+
+def judge_ids(found, whole, ids):
+    """Raise Wrong for ids of another kind or number than expected."""
+    if not isinstance(found, (list, tuple)) or not found:
+        agree(found, whole, (), 1e-9, "the list of ids")
+    for each in found:
+        if not isinstance(each, Integral):
+            name = type(each).__name__
+            raise Wrong(f"expected ints, found a {name}: use .item()")
+    found, n = list(found), len(whole)
+    if found[: len(ids)] == ids:
+        raise Wrong("the prompt's ids are given out too")
+    if len(found) > n:
+        raise Wrong(f"{len(found)} ids; expected {n} at most")
+    if found == whole[: n - 1]:
+        raise Wrong(f"{n - 1} ids; expected {n}")
+    if found in [whole[:end] for end in range(1, n)]:
+        raise Wrong("it stops at an id that is not in stop")
 
 
 def first(result):
@@ -267,18 +358,47 @@ def first(result):
     return next(result) if isinstance(result, Iterator) else None
 
 
-def count_positions(llama, answer, *given, take=lambda ids: ids) -> tuple:
-    """Return what is taken of the answer's ids, and how many positions ran."""
-    ran = []
+class Held:
+    """A text, and the ids of another one that a cache holds before it.
 
-    def note(module, args, options):
-        ran.append((args[0] if args else options["tokens"]).numel())
+    Attributes:
+        ids, whole: of the text, and the n that continue it.
+        held: of the text before.
+        rest: how many of `ids` must run.
+    """
 
-    handle = llama.register_forward_pre_hook(note, with_kwargs=True)
-    try:
-        return take(answer(llama, *given)), sum(ran)
-    finally:
-        handle.remove()
+    def __init__(self, llama, before: str, text: str, n: int):
+        encode = partial(llama.tokenizer.encode, eos=False)
+        self.llama, self.n = llama, n
+        self.held = encode(before, bos=True) if before else []
+        self.ids = encode(text, bos=True)
+        new = generate(llama, self.ids, max_new_tokens=n, stop=())
+        self.whole, same = list(new), 0
+        for one, other in zip(self.held, self.ids[:-1], strict=False):
+            if one != other:
+                break
+            same += 1
+        self.rest = len(self.ids) - same
+
+    def run(self, answer, stop, take=lambda ids: ids) -> tuple:
+        """Return what is taken of an answer's ids, and how many ran."""
+        room = len(self.held) + len(self.ids) + self.n
+        like = dict(device=self.llama.device, dtype=self.llama.dtype)
+        cache, ran = KVCache(self.llama.config, room, **like), []
+        if self.held:
+            tokens = torch.tensor([self.held], device=self.llama.device)
+            prefill(self.llama, tokens, cache)
+
+        def note(module, args, options):
+            tokens = args[0] if args else options["tokens"]
+            ran.append(tokens.numel())
+
+        given = self.llama, cache, self.held, self.ids, self.n, stop
+        handle = self.llama.register_forward_pre_hook(note, with_kwargs=True)
+        try:
+            return take(answer(*given)), sum(ran)
+        finally:
+            handle.remove()
 
 
 @exercise(3, "a number")
@@ -290,25 +410,6 @@ def check_3(answer, llama):
     )
     # with 2 or 4 bytes, other mistakes would give the same numbers
     cases = (LLAMA_1B, m, 3), (wide, m, 8), (llama.config, m // 20, 2)
-    of_cache = "a number in the cache has `size` bytes, too"
-    for c, n, size in (*cases, (LLAMA_1B, 0, 1)):
-        cache = 2 * c.n_layers * c.n_kv_heads * c.head_dim * n
-        right = speed / size / (P + cache)
-        factors = {
-            "the cache is read too": 0,
-            "keys and values: twice as many": 1 / 2,
-            "the cache has KV heads, not H": c.n_heads // c.n_kv_heads,
-            "every layer has its own cache": 1 / c.n_layers,
-            "use head_dim, not dim // n_heads": c.dim / c.n_heads / c.head_dim,
-        }
-        mistakes = [
-            (words, speed / size / (P + factor * cache))
-            for words, factor in factors.items()
-        ]
-        mistakes += [
-            *((of_cache, speed / (size * P + b * cache)) for b in (1, 2)),
-            ("a number takes more than one byte: see size", right * size),
-            ("this is the time of a step; expected steps a second", 1 / right),
-        ]
-        agree(answer(speed, P, c, n, size), right, mistakes)
+    given = [(speed, P, *case) for case in (*cases, (LLAMA_1B, 0, 1))]
+    judge.alike(answer, "09_generate", 3, given)
     return "fewer bytes, more tokens"

@@ -8,18 +8,18 @@ def my_positions(t, n):
 
 
 # %% exercise 2
-def my_generate(llama, ids, n, stop):
-    like = dict(device=llama.device, dtype=llama.dtype)
-    cache = KVCache(llama.config, len(ids) + n - 1, **like)
-    tokens = torch.tensor([ids], device=llama.device)  # (1, T)
-    logits = prefill(llama, tokens, cache)  # (1, V)
-    for made in range(1, n + 1):
-        token = logits.argmax(-1)  # (1,)
-        if token.item() in stop:
+def my_reply(llama, cache, held, ids, n, stop):
+    same = 0  # ids that are held; the last one must run, for its logits
+    while same < min(len(held), len(ids) - 1) and held[same] == ids[same]:
+        same += 1
+    cache.advance(same - cache.length)  # back to what is the same
+    tokens = torch.tensor([ids[same:]])  # (1, T)
+    for _ in range(n):
+        logits = llama(tokens, cache, last_only=True)  # (1, 1, V)
+        tokens = logits.argmax(-1)  # (1, 1)
+        if tokens.item() in stop:
             return
-        yield token.item()
-        if made < n:
-            logits = decode_one(llama, token, cache)  # (1, V)
+        yield tokens.item()
 
 
 # %% exercise 3
