@@ -138,7 +138,7 @@ def run_cells(folder: str) -> int:
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     names, failed = {"__name__": "__main__", "display": print}, 0
     sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
-    sources = takewhile(lambda source: "lesson.stream(" not in source, sources)
+    sources = takewhile(lambda source: "lesson.chat(" not in source, sources)
     for number, source in enumerate(sources, 1):
         print(f"-- cell {number}", flush=True)
         try:

@@ -15,7 +15,7 @@ import torch
 
 from llamalib.cache import KVCache
 from llamalib.chat import check_trained
-from llamalib.generate import generate, prefill
+from llamalib.generate import decode_one, generate, prefill
 from llamalib.model import LLAMA_1B
 from llamalib.threads import choose_threads
 
@@ -43,9 +43,31 @@ def positions_run(T, n):
     ax.barh(rows, again, label=f"run again: {sum(again)}", **style)
     style = dict(height=0.8, color=COLOURS["token"])
     ax.barh(rows, new, left=again, label=f"new: {sum(new)}", **style)
-    ax.invert_yaxis()
+    ax.set_ylim(n + 0.6, 0.4)
     words = "What each pass of the naive loop runs", "position", "pass"
     return charts.finish(ax, *words, legend="upper right")
+
+
+def step_times(llama, ids, positions):
+    """Draw the time of a new token at positions of a text: two loops.
+
+    The naive one runs the whole text; the other one the token alone, with a
+    cache that holds what is before it.
+    """
+    tokens = torch.tensor([ids[: max(positions)]], device=llama.device)
+    like = dict(device=llama.device, dtype=llama.dtype)
+    cache = KVCache(llama.config, tokens.shape[1], **like)
+    prefill(llama, tokens[:, :-1], cache)
+
+    def naive(n):
+        return llama(tokens[:, :n], last_only=True)
+
+    def cached(n):
+        cache.advance(n - 1 - cache.length)  # what is before it
+        return decode_one(llama, tokens[:, n - 1], cache)
+
+    steps = {"naive": naive, "with the cache": cached}
+    return time_by_position(positions, steps)
 
 
 def time_by_position(positions, steps):

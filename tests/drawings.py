@@ -297,6 +297,12 @@ def training_curves():
 
 
 @picture
+def positions_run():
+    """A prompt of 3 tokens and 4 passes: 3, 4, 5, 6 positions."""
+    return nb09.positions_run(3, 4)
+
+
+@picture
 def time_by_position():
     """The shortest times: 100 and 400, then 20 and 10 milliseconds."""
     ran = []
@@ -314,16 +320,6 @@ def time_by_position():
     }
     with patch.object(nb09.timeit, "repeat", repeat):
         return nb09.time_by_position([16, 256], steps)
-
-
-@picture
-def cache_bytes():
-    positions = [2**n for n in range(8, 12)]
-    series = {
-        f"{kind}, KV = {KV}": [64 * KV * n for n in positions]
-        for kind, KV in (("MHA", 32), ("GQA", 8), ("MQA", 1))
-    }
-    return nb09.cache_bytes(positions, series, 2.5e9, "small")
 
 
 # -- shared charts ----------------------------------------------------------

@@ -37,16 +37,16 @@ def with_a_widget(path):
 
 
 NOTEBOOKS = [path for path in all_notebooks() if with_a_widget(path)]
-STREAMS = [
+CHAT, INDEX = (
     ROOT / "notebooks" / n for n in ("09_generate.ipynb", "index.ipynb")
-]
+)
 
 
 @pytest.fixture(scope="module", params=["JupyterLab Light"])
 def server(request, tmp_path_factory):
     """Start JupyterLab on copies of the notebooks, in a theme."""
     folder = tmp_path_factory.mktemp("lab")
-    for path in {*NOTEBOOKS, *STREAMS}:
+    for path in {*NOTEBOOKS, CHAT, INDEX}:
         shutil.copy(path, folder)
     settings = tmp_path_factory.mktemp("settings")
     theme = {"@jupyterlab/apputils-extension:themes": {"theme": request.param}}
@@ -247,7 +247,7 @@ def test_a_widget_says_that_it_has_no_kernel(server, driver, stem):
     assert_alone(driver, "without a kernel")
 
 
-@pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [INDEX], ids=["index"])
 def test_a_prompt_streams(server, driver, path):
     """After Enter, with the old prompt, too, or a click on the button."""
     from selenium.webdriver.common.keys import Keys
@@ -276,6 +276,27 @@ def test_a_prompt_streams(server, driver, path):
     assert days in written()  # leaving the field starts nothing
     go.click()
     wait_for("the capital", lambda: "Peru is Lima" in written(), seconds=60)
+
+
+def test_a_chat_streams(server, driver):
+    """A message after Enter, and a new conversation after a click."""
+    from selenium.webdriver.common.keys import Keys
+
+    def written():
+        return "".join(each.text for each in elements(driver, ".widget-html"))
+
+    open_and_run_all(server, driver, CHAT, ".widget-html")
+    assert "Italy" in written()
+    (box,) = elements(driver, ".widget-text input")
+    box.send_keys("Monday, Tuesday,", Keys.ENTER)
+    wait_for("the days", lambda: "Wednesday" in written(), seconds=60)
+    buttons = {e.text: e for e in elements(driver, "button")}
+    wait_for("the end", buttons["send"].is_enabled, seconds=60)
+    buttons["new conversation"].click()
+    wait_for("an empty page", lambda: "Wednesday" not in written(), seconds=9)
+    box.send_keys(Keys.ENTER)  # nothing
+    time.sleep(1)
+    assert "Italy" not in written() and buttons["send"].is_enabled()
 
 
 CORNER = """
@@ -312,7 +333,7 @@ def test_pictures_that_were_run_are_dark_in_the_dark_theme(server, driver):
     assert set(found) == {"invert(0.9) hue-rotate(180deg)"}
 
 
-@pytest.mark.parametrize("path", STREAMS[1:], ids=["index"])
+@pytest.mark.parametrize("path", [INDEX], ids=["index"])
 def test_the_explorer_is_in_the_index(server, driver, path):
     """It computes in JupyterLab's page, by what its file holds."""
     open_and_run_all(server, driver, path, "iframe[src*=explorer]")

@@ -96,9 +96,8 @@ def test_runs_on_a_checkpoint_of_other_proportions(
     monkeypatch.setenv("LLAMA_DIR", str(tmp_path / name))
     printed, changed = run_twice(code_cells(path))
     assert name in printed and changed == []
-    if path.stem == "09_generate":  # only an Instruct model gets a dialogue
-        is_chat = "'<|start_header_id|>'" in printed
-        assert is_chat == ("Instruct" in name)
+    if path.stem == "09_generate":  # whatever its name is
+        assert "was not trained for dialogues" in printed
 
 
 def run_twice(cells) -> tuple[str, list[str]]:
@@ -137,7 +136,7 @@ def test_a_widget_leaves_a_still_picture(path, cells):
     saved = [
         output["data"]
         for output in outputs(cells)
-        if re.match(r"(Play|Stream)\(", plain_text(output))
+        if re.match(r"(Play|Stream|Chat)\(", plain_text(output))
     ]
     assert len(saved) == 1, path.stem
     assert all(set(each) == {"text/html", "text/plain"} for each in saved)

@@ -21,7 +21,7 @@ from lessons import nG_speed as nbG
 from lessons.texts import STORY
 from lessons.theme import COLOURS, GROUPS
 from llamalib import attention, attention_maps, next_token_probs
-from llamalib.probe import replaced, text_loss
+from llamalib.probe import replaced
 from tests.helpers import assert_follows, random_llama
 from tests.test_pictures import drawn
 
@@ -337,13 +337,6 @@ def test_the_stop_button_stops(pocket, held, monkeypatch):
     stream.max_new_tokens = 20
     fresh = nb09.stream(pocket, "Monday, Tuesday,", 20)
     assert go(stream) == fresh.text.value != before
-
-
-def test_two_passes_lose_what_one_loses(pocket, monkeypatch):
-    texts = [STORY[:80], PROMPT]
-    monkeypatch.setattr(nb09, "held_out_texts", lambda llama: texts)
-    found = nb09.two_pass_losses(pocket, llamalib.KVCache)
-    assert found == approx([text_loss(pocket, text) for text in texts], 1e-4)
 
 
 def test_parts_alternate_after_the_embedding():
