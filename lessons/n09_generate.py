@@ -337,6 +337,10 @@ def check_2(answer, llama):
             raise Wrong("old positions run again: the cache holds them")
         if extra == 1:
             raise Wrong("a position too many: the last new id never goes in")
+        length = len(given.ids) + n - 1  # of the text, when all have run
+        if given.length != length:
+            words = f"the cache ends with {given.length} positions; expected"
+            raise Wrong(f"{words} {length}: go back to what is the same")
         agree(found, whole, (), 1e-9, "the list of ids")
         for last in (whole[3], whole[0]):
             end = whole.index(last)
@@ -387,6 +391,7 @@ class Held:
         ids, whole: of the text, and the n that continue it.
         held: of the text before.
         rest: how many of `ids` must run.
+        length: of the cache, after a run.
     """
 
     def __init__(self, llama, before: str, text: str, n: int):
@@ -421,6 +426,7 @@ class Held:
             return take(answer(*given)), sum(ran)
         finally:
             handle.remove()
+            self.length = cache.length
 
 
 @exercise(3, "a number")
