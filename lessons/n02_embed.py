@@ -53,14 +53,23 @@ def neighbours(llama, text: str, k: int = 6) -> list[str]:
 
 
 def known(llama, kinds: dict[str, str]) -> dict[str, int]:
-    """Return the ids of the words that are one token with their space."""
+    """Return the ids of the words that are one token with their space.
+
+    Raises ValueError if fewer than three are: the map needs three.
+    """
     encode = llama.tokenizer.encode
     found = {
         word: encode(f" {word}", bos=False, eos=False)
         for words in kinds.values()
         for word in words.split()
     }
-    return {word: ids[0] for word, ids in found.items() if len(ids) == 1}
+    known = {word: ids[0] for word, ids in found.items() if len(ids) == 1}
+    if len(known) < 3:
+        raise ValueError(
+            f"only {len(known)} of these {len(found)} English words are one "
+            f"token of {llama.name}: run this notebook without LLAMA_DIR"
+        )
+    return known
 
 
 def nearest_bars(token, names, cosines, every):
