@@ -1,21 +1,27 @@
 """Pictures, widgets and checks of notebook 00."""
 
 import functools
+import json
+import textwrap
 from dataclasses import replace
 from functools import cache
 from math import prod
+from pathlib import Path
 
 import ipywidgets as ipw
 import torch
+from torch import Tensor
 
+from llamalib.hugging_face import SETTINGS, weight_files
 from llamalib.model import LLAMA_1B
-from llamalib.tensors import tensor_shapes
+from llamalib.probe import continuation
+from llamalib.tensors import shard_axis, tensor_shapes
 
-from .charts import figure_legend, finish, grouped_bars, ink, write
-from .judge import Wrong, agree, as_tensor, exercise, vary
+from .charts import figure_legend, finish, ink, note, write
+from .judge import Wrong, agree, alike, as_tensor, exercise, vary
+from .map import strip  # noqa: F401
 from .play import Play
-from .pocket import strip  # noqa: F401
-from .theme import COLOURS, canvas, colour, panels, plain, spaced
+from .theme import COLOURS, array, canvas, colour, heading, panels, plain
 
 # Where a parameter is, in the order data flows, and its colour.
 PLACES = {
@@ -72,76 +78,149 @@ def by_place(config, tied) -> dict[str, int]:
     return {place: n for place, n in counts.items() if n}
 
 
-def tensor_card(heading, counts, edges, spreads, layer, yscale):
-    """Draw a tensor's histogram, and its spread in each layer if in one."""
-    fig, (ax, side) = panels(3.2, 2, width_ratios=[1.8, 1])
-    ax.stairs(counts, edges, fill=True, color=COLOURS["plain"])
-    finish(ax, heading, "value of a weight", "how many", yscale=yscale)
-    if not spreads:
-        side.axis("off")
-        return fig
-    grouped_bars(side, {"": spreads}, ["other"])
-    side.patches[layer].set_color(COLOURS["plain"])
-    name = "standard deviation\nof this tensor in each layer"
-    return finish(side, name, "layer", xticks=spaced(len(spreads), 8))
+# -- the files --
 
 
-EXACT = 2**20  # the figures of a larger tensor are those of a sample
-SAMPLE = 2**18  # numbers
+def list_files(*places: Path) -> None:
+    """Print the three kinds of file in each folder, or a GGUF file."""
+    kinds = "params.json", "config.json", "*.safetensors", "consolidated.*.pth"
+    kinds += "tokenizer.model", "tokenizer.json"
+    for place in dict.fromkeys(places):
+        found = [place]
+        if place.is_dir():
+            found = [f for kind in kinds for f in sorted(place.glob(kind))]
+            print(f"{place.name}/")
+        for file in found:
+            print(f"{file.name:34} {file.stat().st_size:>13,} bytes")
 
 
-def tensors(llama) -> Play:
-    """Return a browser of a model's tensors: shape, figures, histogram."""
-    weights = llama.state_dict()
-    figures = functools.cache(lambda name: _figures(weights[name]))
+def tensors_in(place: Path) -> dict[str, tuple]:
+    """Return the tensors that files name: name to (shape, kind of number).
 
-    def draw(name, log):
-        counts, edges, _, text = figures(name)
-        spreads, layer = [], 0
-        if name.startswith("layers."):
-            _, layer, part = name.split(".", 2)
-            layers = range(llama.config.n_layers)
-            spreads = [figures(f"layers.{i}.{part}")[2] for i in layers]
-        card = _heading(llama, name, text), counts, edges, spreads, int(layer)
-        return tensor_card(*card, "log" if log else "linear")
+    The names are the file's own. A GGUF file's factors of scaled RoPE are
+    left out: they are settings.
+    """
+    if place.is_file():  # ggml's package takes a while to import
+        from llamalib.gguf import ROPE_FREQS, open_file
 
-    first = "layers.0.attention.wq.weight"
+        found = open_file(place).tensors
+        return {
+            each.name: (
+                tuple(each.shape[::-1].tolist()),
+                each.tensor_type.name,
+            )
+            for each in found
+            if each.name != ROPE_FREQS
+        }
+    if (place / SETTINGS).is_file():
+        return {
+            name: (tuple(each["shape"]), each["dtype"])
+            for file in weight_files(place)
+            for name, each in safetensors_header(file).items()
+            if not name.endswith("rotary_emb.inv_freq")  # in older files
+        }
+    shards = sorted(place.glob("consolidated.*.pth"))
+    first = torch.load(shards[0], "cpu", mmap=True, weights_only=True)
+    found = {}
+    for name, tensor in first.items():
+        shape, axis = list(tensor.shape), shard_axis(name)
+        if axis is not None:  # each shard has an equal part
+            shape[axis] *= len(shards)
+        found[name] = tuple(shape), str(tensor.dtype).removeprefix("torch.")
+    return found
+
+
+def safetensors_header(file: Path) -> dict[str, dict]:
+    """Return what a safetensors file says of each tensor.
+
+    It begins with 8 bytes, the length of the JSON that follows.
+    """
+    with open(file, "rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(length))
+    header.pop("__metadata__", None)
+    return header
+
+
+# -- parts that are off --
+
+
+def changes(rows):
+    """Draw the change of the loss without a part: name to L numbers."""
+    fig, axes = panels(4.2, 1, len(rows), sharex=True, sharey=True)
+    highest = max(map(max, rows.values()))
+    for ax, (name, values) in zip(axes, rows.items(), strict=True):
+        kind = "feed-forward" if name.startswith("network") else "attention"
+        ax.bar(range(len(values)), array(values), color=COLOURS[kind])
+        ax.axhline(0, color=COLOURS["other"], lw=0.6)
+        for block, value in enumerate(values):
+            if value >= 1:
+                note(ax, block, value, f"{value:.1f}", ha="center", fontsize=9)
+        ticks = range(0, len(values), 1 + len(values) // 16)
+        finish(ax, name, xticks=ticks, ylim=(min(-0.5, -0.05 * highest), None))
+    top = 1.2 * highest
+    axes[0].set_ylim(top=top)
+    finish(axes[-1], next(reversed(rows)), "block")
+    fig.supylabel("change of the loss, nats per token", fontsize=10)
+    return heading(fig, "One part of one block is switched off")
+
+
+def silenced(llama, prompt: str) -> Play:
+    """Return a choice of a block's part, and what the model writes without."""
+    parts = {
+        "nothing": lambda block: None,
+        "attention off": lambda block: block.attention,
+        "attention uniform": lambda block: block.attention.wq,
+        "network off": lambda block: block.feed_forward,
+    }
+
+    @functools.cache
+    def written(part: str, block: int) -> str:
+        module = parts[part](llama.layers[block])
+        hooks = [module.register_forward_hook(zeros)] if module else []
+        try:
+            return continuation(llama, prompt, 18)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def draw(part, block):
+        name = part if part == "nothing" else f"block {block}: {part}"
+        texts = {
+            "as it is": written("nothing", 0),
+            name: written(part, block if part != "nothing" else 0),
+        }
+        return two_texts(prompt, texts)
+
+    last = llama.config.n_layers - 1
+    slider = dict(description="block", continuous_update=False)
     return Play(
         draw,
-        name=ipw.Dropdown(options=list(weights), value=first),
-        log=ipw.Checkbox(value=False, description="logarithmic counts"),
+        part=ipw.Dropdown(
+            options=list(parts), value="network off", description="switch off"
+        ),
+        block=ipw.IntSlider(0, 0, last, **slider),
     )
 
 
-def _figures(weight):
-    """Return a tensor's counts, bin edges, std, and its figures as a text."""
-    flat = weight.detach().flatten()  # (n,)
-    if len(flat) > EXACT:
-        generator = torch.Generator().manual_seed(0)
-        drawn = torch.randint(len(flat), (SAMPLE,), generator=generator)
-        flat = flat[drawn.to(flat.device)]  # (SAMPLE,)
-    flat = flat.float().cpu()
-    low, high = flat.min().item(), flat.max().item()
-    half = 0.5 if low == high else 0  # a histogram needs some width
-    ends = low - half, high + half
-    mean, std = flat.mean().item(), flat.std(correction=0).item()
-    text = f"mean {round(mean, 4) + 0:.4f}, std {std:.4f}, "  # + 0: no -0
-    text += f"from {low:.3f} to {high:.3f}"
-    if len(flat) < weight.numel():
-        text += f"\nof {len(flat):,} of its numbers, drawn at random"
-    return flat.histc(60, *ends), torch.linspace(*ends, 61), std, text
+def zeros(module, args, out) -> Tensor:
+    """Replace a module's output: a forward hook."""
+    return torch.zeros_like(out)
 
 
-def _heading(llama, name, text) -> str:
-    """Return the lines over a tensor's picture."""
-    weight = llama.state_dict()[name]
-    share = weight.numel() / sum(p.numel() for p in llama.parameters())
-    shape = " × ".join(str(size) for size in weight.shape)
-    dtype = str(weight.dtype).removeprefix("torch.")
-    text = f"{shape} {dtype}, {100 * share:.3g} % of the parameters\n{text}"
-    if name == "output.weight" and llama.tied:
-        text += "\nthe same numbers as tok_embeddings.weight"
-    return f"{name}\n{text}"
+def two_texts(prompt, texts):
+    """Write what a model makes of a prompt, by what is switched off."""
+    fig, ax = canvas(1.7)
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    ax.axis("off")
+    tops = 0.95, 0.42
+    for top, (name, text) in zip(tops, texts.items(), strict=False):
+        style = dict(ha="left", va="top")
+        write(ax, 0, top, plain(name), 10, weight="bold", **style)
+        whole = (prompt + text).replace("\n", "⏎")
+        lines = textwrap.wrap(whole, 100, max_lines=2, placeholder=" …")
+        write(ax, 0, top - 0.14, plain("\n".join(lines)), 10, **style)
+    return fig
 
 
 # -- the checks of the exercises --
@@ -242,14 +321,13 @@ def settings(c) -> dict:
 @exercise(3, expects="a whole number")
 def check_3(answer):
     cases = list(budgets())
-    right, found = [fit(*c) for c in cases], [answer(*c) for c in cases]
-    for each, expected in zip(found, right, strict=True):
+    found = [answer(*case) for case in cases]
+    for each in found:
         if (number := as_tensor(each)) is None or number.dim():
-            agree(each, expected)
+            agree(each, 0)
         if number < 0:
             raise Wrong("fewer than no layers; expected 0 if none fits")
-    mistakes = [(m, [fit(*c, **how) for c in cases]) for m, how in LAYERS]
-    agree(found, right, mistakes, 0, "the number of layers")
+    alike(answer, "00_initialization", 3, cases, tolerance=0)
     if any(isinstance(each, float) for each in found):
         raise Wrong("the numbers are right; expected them as int")
     return f"{len(cases)} budgets"
@@ -275,25 +353,3 @@ def weigh(c, matrices: int) -> tuple[int, int]:
     shapes = tensor_shapes(replace(c, n_layers=1)).items()
     layer = sum(prod(s) for name, s in shapes if name.startswith("layers."))
     return layer, (matrices * c.vocab_size + 1) * c.dim
-
-
-def fit(
-    c, budget, dtype, tied, size=0, n=0, around=1, up=0, less=0, norms=2
-) -> int:
-    """Return how many layers fit, or what one of the mistakes gives."""
-    layer, rest = weigh(c, n or 2 - tied)
-    layer -= (2 - norms) * c.dim
-    left = budget // (size or dtype.itemsize) - around * (rest - less * c.dim)
-    return max((left + up * (layer - 1)) // layer, 0)
-
-
-LAYERS = (
-    ("count what is around the layers, too", dict(around=0)),
-    ("a tied output is not counted", dict(n=2)),
-    ("an output that is not tied is counted", dict(n=1)),
-    ("the last norm has parameters, too", dict(less=1)),
-    ("a layer has two norms", dict(norms=1)),
-    ("the last layer must fit whole: round down", dict(up=1)),
-    ("the dtype says how many bytes a number has", dict(size=2)),
-    ("the budget is in bytes, not in numbers", dict(size=1)),
-)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from matplotlib import pyplot as plt
 
 from lessons import alternatives, charts, theme
+from lessons import n00_initialization as nb00
 from lessons import n01_tokenize as nb01
 from lessons import n02_embed as nb02
 from lessons import n03_rmsnorm as nb03
@@ -70,6 +71,33 @@ def map_rope():
 @picture
 def map_generate():
     return strip("generate", small_llama())
+
+
+# -- 00 ---------------------------------------------------------------------
+
+
+@picture
+def shares():
+    """Two models, one of them tied."""
+    config = small_llama().config
+    return nb00.shares({"tied": (config, True), "other": (config, False)})
+
+
+@picture
+def changes():
+    """Bars of 1 and more have a number; one is below 0."""
+    rows = {
+        "attention off": [0.2, 3.06, -0.1],
+        "attention uniform": [0.4, -0.05, 0],
+        "network off": [8.2, 0.99, 1],
+    }
+    return nb00.changes(rows)
+
+
+@picture
+def two_texts():
+    texts = {"as it is": ", a city.\nIt", "network off": " wis" * 60}
+    return nb00.two_texts("Once", texts)
 
 
 # -- 01 ---------------------------------------------------------------------

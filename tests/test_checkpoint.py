@@ -79,7 +79,7 @@ assert USUAL == [REAL, POCKET]
 """
 
 
-@pytest.mark.parametrize("lesson", ["n00_initialization", "nH_documents"])
+@pytest.mark.parametrize("lesson", ["nA_training", "nH_documents"])
 def test_the_notebooks_do_not_open_smollm2_unasked(lesson):
     """Their outputs are the pocket Llama's."""
     command = [sys.executable, "-c", USUALLY.format(lesson=lesson)]

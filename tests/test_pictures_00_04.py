@@ -29,7 +29,7 @@ from tests.helpers import assert_follows, random_llama, small_ranks
 from tests.test_pictures import drawn, texts
 
 MAKE = {
-    "tensors": (nb00.tensors, ()),
+    "silenced": (nb00.silenced, ("The capital of France is",)),
     "tokens": (nb01.tokens, ("Hello <|eot_id|>",)),
     "nearest": (nb02.nearest, ()),
     "rotation": (nb04.rotation, ()),
@@ -44,24 +44,6 @@ def plays(pocket):
 @pytest.mark.parametrize("name", MAKE)
 def test_a_widget_follows_each_of_its_controls(plays, name):
     assert_follows(plays[name])
-
-
-# -- 00 ---------------------------------------------------------------------
-
-
-def test_a_card_describes_the_whole_tensor(pocket, plays):
-    name = "layers.1.attention.wk.weight"
-    weight = pocket.state_dict()[name]
-    ax, side = drawn(plays["tensors"], name=name)
-    assert ax.patches[0].get_data().values.sum() == weight.numel()
-    total = sum(p.numel() for p in pocket.parameters())
-    share = f"64 × 256 float32, {100 * weight.numel() / total:.3g} % of the"
-    std = weight.std(correction=0)
-    heading = ax.get_title(loc="left")
-    assert share in heading and f"std {std:.4f}, from" in heading
-    assert side.patches[1].get_height() == pytest.approx(std.item())
-    ax, side = drawn(plays["tensors"], name="norm.weight")
-    assert not side.axison and not side.patches  # no other layers
 
 
 # -- 01 ---------------------------------------------------------------------
