@@ -9,13 +9,18 @@ from lessons.n00_initialization import (
     silenced,
     tensors_in,
 )
-from llamalib import LLAMA_1B
+from llamalib import LLAMA_1B, Tokenizer
 from llamalib.gguf import BLOCK_TENSORS, TENSORS
 from llamalib.hugging_face import their_name
 from llamalib.probe import continuation
 from llamalib.tensors import tensor_shapes
 from tests.gguf_files import write_gguf
-from tests.helpers import random_llama, small_config, write_checkpoint
+from tests.helpers import (
+    random_llama,
+    small_config,
+    small_ranks,
+    write_checkpoint,
+)
 from tests.reference import write_transformers
 from tests.taught import taught
 
@@ -60,8 +65,9 @@ def test_the_picture_counts_each_place():
 
 def scaled_llama(tied):
     """Return a small Llama 3.2: its GGUF also has the factors of RoPE."""
-    config = small_config(use_scaled_rope=True)
-    return random_llama(config, tied=tied)
+    llama = random_llama(small_config(use_scaled_rope=True), tied=tied)
+    llama.tokenizer = Tokenizer(small_ranks(llama.config.vocab_size - 256))
+    return llama
 
 
 def without_output(config, tied):
