@@ -34,6 +34,8 @@ def settings_of(shapes):
 
 # %% exercise 3: bisection in NumPy
 def layers_that_fit(config, budget, dtype, tied):
+    from dataclasses import replace
+
     import numpy as np
 
     low, high = np.int64(0), np.int64(100)
