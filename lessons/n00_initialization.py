@@ -3,6 +3,8 @@
 import functools
 import json
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
 from math import prod
@@ -10,11 +12,11 @@ from pathlib import Path
 
 import ipywidgets as ipw
 import torch
-from torch import Tensor
+import torch.nn.functional as F
 
 from llamalib.hugging_face import SETTINGS, weight_files
-from llamalib.model import LLAMA_1B
-from llamalib.probe import continuation
+from llamalib.model import LLAMA_1B, causal_mask, precompute_freqs_cis
+from llamalib.probe import continuation, record, text_loss
 from llamalib.tensors import shard_axis, tensor_shapes
 
 from .charts import figure_legend, finish, ink, note, write
@@ -145,6 +147,48 @@ def safetensors_header(file: Path) -> dict[str, dict]:
 
 # -- parts that are off --
 
+# What a block can lose: the module whose output becomes 0
+PARTS = {
+    "attention off": lambda block: block.attention,
+    "attention uniform": lambda block: block.attention.wq,
+    "network off": lambda block: block.feed_forward,
+}
+
+
+@contextmanager
+def silent(module) -> Iterator[None]:
+    """Make a module return zeros, while the context is open."""
+    hook = module.register_forward_hook(lambda module, args, out: 0 * out)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@torch.inference_mode()
+def without_parts(llama, text: str) -> dict[str, list[float]]:
+    """Return by part how the loss changes without it, in each block.
+
+    The blocks before are not run again: nothing changes in them.
+    """
+    ids = llama.tokenizer.encode(text, bos=True, eos=False)
+    tokens, c = torch.tensor(ids, device=llama.device), llama.config
+    args = c.head_dim, len(ids), c.rope_theta, c.scaling_factor
+    table = precompute_freqs_cis(*args).to(llama.device)
+    mask = causal_mask(len(ids), device=llama.device)
+    seen, usual = record(llama, tokens), text_loss(llama, text)
+    found = {part: [] for part in PARTS}
+    for i, block in enumerate(llama.layers):
+        for part, module in PARTS.items():
+            x = seen[f"layers.{i}.in"][None]  # (1, T, D)
+            with silent(module(block)):
+                for later in llama.layers[i:]:
+                    x = later(x, table, mask)
+            logits = llama.output(llama.norm(x))[0].float()  # (T, V)
+            loss = F.cross_entropy(logits[:-1], tokens[1:]).item()
+            found[part].append(loss - usual)
+    return found
+
 
 def changes(rows):
     """Draw the change of the loss without a part: name to L numbers."""
@@ -168,29 +212,17 @@ def changes(rows):
 
 def silenced(llama, prompt: str) -> Play:
     """Return a choice of a block's part, and what the model writes without."""
-    parts = {
-        "nothing": lambda block: None,
-        "attention off": lambda block: block.attention,
-        "attention uniform": lambda block: block.attention.wq,
-        "network off": lambda block: block.feed_forward,
-    }
 
     @functools.cache
     def written(part: str, block: int) -> str:
-        module = parts[part](llama.layers[block])
-        hooks = [module.register_forward_hook(zeros)] if module else []
-        try:
+        module = PARTS[part](llama.layers[block]) if part in PARTS else None
+        with silent(module) if module else nullcontext():
             return continuation(llama, prompt, 18)
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def draw(part, block):
-        name = part if part == "nothing" else f"block {block}: {part}"
-        texts = {
-            "as it is": written("nothing", 0),
-            name: written(part, block if part != "nothing" else 0),
-        }
+        texts = {"as it is": written("nothing", 0)}
+        if part in PARTS:
+            texts[f"block {block}: {part}"] = written(part, block)
         return two_texts(prompt, texts)
 
     last = llama.config.n_layers - 1
@@ -198,15 +230,12 @@ def silenced(llama, prompt: str) -> Play:
     return Play(
         draw,
         part=ipw.Dropdown(
-            options=list(parts), value="network off", description="switch off"
+            options=["nothing", *PARTS],
+            value="network off",
+            description="switch off",
         ),
         block=ipw.IntSlider(0, 0, last, **slider),
     )
-
-
-def zeros(module, args, out) -> Tensor:
-    """Replace a module's output: a forward hook."""
-    return torch.zeros_like(out)
 
 
 def two_texts(prompt, texts):

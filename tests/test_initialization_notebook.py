@@ -5,14 +5,17 @@ import pytest
 from lessons.n00_initialization import (
     LARGER,
     by_place,
+    check_1,
+    check_2,
     list_files,
     silenced,
     tensors_in,
+    without_parts,
 )
 from llamalib import LLAMA_1B, Tokenizer
 from llamalib.gguf import BLOCK_TENSORS, TENSORS
 from llamalib.hugging_face import their_name
-from llamalib.probe import continuation
+from llamalib.probe import continuation, text_loss
 from llamalib.tensors import tensor_shapes
 from tests.gguf_files import write_gguf
 from tests.helpers import (
@@ -149,15 +152,30 @@ def test_nine_tensors_switch_three_things_off(pocket, part, names):
     texts = [each.get_text() for each in play.figure().axes[0].texts]
     usual = continuation(pocket, prompt, 18)
     assert texts[0] == "as it is" and texts[2] == f"block 5: {part}"
+    text = "The capital of France is Paris."
+    changes = without_parts(pocket, text)[part]
+    loss = text_loss(pocket, text)
     for name in names:
         weight = w[f"layers.5.{name}.weight"]
         before = weight.clone()
         weight.zero_()
         try:
             found = continuation(pocket, prompt, 18)
+            change = text_loss(pocket, text) - loss
         finally:
             weight.copy_(before)
+        assert changes[5] == pytest.approx(change, abs=1e-4)
         whole = (prompt + found).replace("\n", "⏎")
         assert texts[3].replace("\n", " ") == " ".join(whole.split()), name
     assert continuation(pocket, prompt, 18) == usual  # no hook is left
+    assert text_loss(pocket, text) == loss
+    assert len(changes) == len({round(change, 4) for change in changes})
     assert found != usual
+
+
+@pytest.mark.parametrize(
+    "check, key", [(check_1, "tok_embeddings"), (check_2, "dim")]
+)
+def test_a_wrong_dict_names_a_key(check, key):
+    right, words = check.verdict(lambda shapes: {"a": 1})
+    assert not right and words == f"{key!r} is missing or wrong"
