@@ -88,7 +88,7 @@ def list_files(*places: Path) -> None:
     """Print the three kinds of file in each folder, or a GGUF file."""
     kinds = "params.json", "config.json", "*.safetensors", "consolidated.*.pth"
     kinds += "tokenizer.model", "tokenizer.json"
-    for place in dict.fromkeys(places):
+    for place in {each.resolve(): each for each in places}.values():
         found = [place]
         if place.is_dir():
             found = [f for kind in kinds for f in sorted(place.glob(kind))]

@@ -118,7 +118,7 @@ def test_the_names_in_a_gguf(tmp_path, tied):
 def test_files_are_listed_once(tmp_path, capsys):
     folder = write_checkpoint(tmp_path / "a", random_llama(), shards=2)
     (folder / "figures.json").write_text("{}")  # is none of the three
-    list_files(folder, folder)
+    list_files(folder, folder / ".." / "a")
     first, *lines = capsys.readouterr().out.splitlines()
     names = "params.json consolidated.00.pth consolidated.01.pth"
     assert first == "a/" and [line.split()[0] for line in lines] == [
