@@ -14,9 +14,10 @@ import ipywidgets as ipw
 import torch
 import torch.nn.functional as F
 
+from llamalib.generate import generate
 from llamalib.hugging_face import SETTINGS, weight_files
 from llamalib.model import LLAMA_1B, causal_mask, precompute_freqs_cis
-from llamalib.probe import continuation, record, text_loss
+from llamalib.probe import record, text_loss
 from llamalib.tensors import shard_axis, tensor_shapes
 
 from .charts import figure_legend, finish, ink, note, write
@@ -212,12 +213,14 @@ def changes(rows):
 
 def silenced(llama, prompt: str) -> Play:
     """Return a choice of a block's part, and what the model writes without."""
+    ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
 
     @functools.cache
     def written(part: str, block: int) -> str:
         module = PARTS[part](llama.layers[block]) if part in PARTS else None
         with silent(module) if module else nullcontext():
-            return continuation(llama, prompt, 18)
+            new = list(generate(llama, ids, max_new_tokens=18))
+        return llama.tokenizer.decode(new)
 
     def draw(part, block):
         texts = {"as it is": written("nothing", 0)}
