@@ -1,7 +1,6 @@
 """Pictures, widgets and checks of notebook 09."""
 
 import html
-import re
 import threading
 import timeit
 from collections.abc import Callable, Iterator
@@ -25,7 +24,6 @@ from .map import strip  # noqa: F401
 from .play import Lesson, fit
 from .theme import COLOURS, canvas
 
-NOTE = "A saved text. Run the notebook to type a prompt."
 SAVED = "A saved conversation. Run the notebook to type a message."
 WIDE = "white-space: pre-wrap; max-width: 620px"
 
@@ -93,127 +91,6 @@ def shortest_ms(run, times=3) -> float:
     return 1000 * min(seconds)  # .item() has waited for a GPU
 
 
-class Writer(Lesson):
-    """A field to type in, and a text that grows in a thread.
-
-    A subclass has `_write`, which shows the text, and breaks off once
-    `_stopped` is set.
-    """
-
-    def __init__(self, field, word, *controls, buttons=(), note):
-        self.go = ipw.Button(description=word, icon="play")
-        self.stop = ipw.Button(description="stop", icon="stop", disabled=True)
-        field.on_msg(self._key)
-        self.go.on_click(lambda button: self.start())
-        self.stop.on_click(lambda button: self._stopped.set())
-        self.text, self._stopped = ipw.HTML(), threading.Event()
-        self.thread = None
-        fit(field, *controls)
-        buttons = ipw.HBox([self.go, self.stop, *buttons])
-        super().__init__([field, *controls, buttons, self.text], note)
-
-    def _key(self, field, message, buffers):
-        """Start at Enter, when the new text is here, too.
-
-        The browser sends the key first. It sends a new text also when the
-        reader leaves the field, which starts nothing.
-        """
-        if message.get("event") == "submit":
-            self.start(wait=0.2)
-
-    def end(self) -> None:
-        """Stop the thread, if there is one, and wait for its end."""
-        if self.thread:
-            self._stopped.set()
-            self.thread.join()
-
-    def start(self, wait=0.0) -> None:
-        """Write in a thread, so that the stop button works."""
-        self.end()  # never two at once
-        self._stopped.clear()
-        self.go.disabled, self.stop.disabled = True, False
-        self.thread = threading.Timer(wait, self._run)
-        self.thread.start()
-
-    def _run(self):
-        try:
-            self._write()
-        finally:
-            self.go.disabled, self.stop.disabled = False, True
-
-    def _repr_mimebundle_(self, **kwargs):
-        """Return the live widget, and its first text for a saved notebook."""
-        bundle = super()._repr_mimebundle_(**kwargs) or {}
-        page = f"{self.still}<p><em>{self.note}</em></p>"
-        return bundle | {"text/html": page, "text/plain": repr(self)}
-
-
-class Stream(Writer):
-    """A prompt, and its continuation as it grows; it can be stopped.
-
-    max_new_tokens: the sentence of this token is the last one; after twice
-    as many the text ends anywhere.
-    """
-
-    note = NOTE
-
-    def __init__(
-        self, llama, prompt="The capital of France is", max_new_tokens=120
-    ):
-        choose_threads(llama)  # the index begins with this widget
-        self.llama, self.max_new_tokens = llama, max_new_tokens
-        style = dict(description="prompt", continuous_update=False)
-        self.prompt = ipw.Text(prompt, **style)
-        same = "temperature (0: always the same text)"
-        style = dict(step=0.1, description=same)
-        self.temperature = ipw.FloatSlider(0.0, min=0.0, max=2.0, **style)
-        super().__init__(self.prompt, "write", self.temperature, note=NOTE)
-        self.start()
-        self.thread.join()
-        self.still = self.text.value
-
-    def _write(self):
-        prompt, tokenizer = self.prompt.value, self.llama.tokenizer
-        n, temperature, text = self.max_new_tokens, self.temperature.value, ""
-        try:
-            ids = tokenizer.encode(prompt, bos=True, eos=False)
-            options = dict(max_new_tokens=2 * n, temperature=temperature)
-            new = generate(self.llama, ids, **options)
-            self._show(prompt, text)
-            for piece in whole_sentences(tokenizer.decode_stream(new), n):
-                if self._stopped.is_set():
-                    break
-                text += piece
-                self._show(prompt, text)
-        except ValueError as error:
-            self._show(prompt, f" [{error}]")
-
-    def _show(self, prompt, text):
-        """Show the prompt, paler, and its continuation."""
-        self.text.value = (
-            f'<div style="{WIDE}">'
-            f'<span style="opacity: 0.6">{html.escape(prompt)}</span>'
-            f"{html.escape(text)}</div>"
-        )
-
-    def __repr__(self) -> str:
-        return f"Stream(prompt={self.prompt.value!r})"
-
-
-stream = Stream  # the widget, named as a picture is
-
-
-def whole_sentences(pieces, n):
-    """Yield n pieces of a text, and more up to the end of a sentence."""
-    text = ""
-    for i, piece in enumerate(pieces):
-        # the next piece shows that the sentence, or a quotation, has ended
-        if i >= n and re.search(r"[.!?]\W?\s+\S?$", text + piece[:1]):
-            return
-        yield piece
-        text += piece
-
-
 def can_chat(llama) -> bool:
     """Return whether a model was trained for dialogues; if not, say so."""
     try:
@@ -225,7 +102,24 @@ def can_chat(llama) -> bool:
     return True
 
 
-class Chat(Writer):
+def answers(llama, max_new_tokens=200) -> Callable:
+    """Return a function that answers messages, with `llamalib.generate`."""
+    choose_threads(llama)  # the index begins with it
+    chats, tokenizer = can_chat(llama), llama.tokenizer
+
+    def answer(messages):
+        if chats:
+            ids = tokenizer.encode_chat(messages)
+        else:  # continue the last message
+            last = messages[-1]["content"]
+            ids = tokenizer.encode(last, bos=True, eos=False)
+        new = generate(llama, ids, max_new_tokens=max_new_tokens)
+        return tokenizer.decode_stream(new)
+
+    return answer
+
+
+class Chat(Lesson):
     """A conversation with a function that answers; it can be stopped.
 
     answer: takes messages, as `Tokenizer.encode_chat` does; returns pieces
@@ -239,17 +133,55 @@ class Chat(Writer):
         self.answer, self.messages = answer, list(messages)
         style = dict(description="message", continuous_update=False)
         self.message = ipw.Text("", placeholder="Type, then Enter", **style)
+        self.message.on_msg(self._key)
+        self.go = ipw.Button(description="send", icon="play")
+        self.go.on_click(lambda button: self.start())
+        self.stop = ipw.Button(description="stop", icon="stop", disabled=True)
+        self.stop.on_click(lambda button: self._stopped.set())
         self.new = ipw.Button(description="new conversation", icon="trash")
         self.new.on_click(lambda button: self.clear())
-        super().__init__(self.message, "send", buttons=[self.new], note=SAVED)
+        self.text, self._stopped = ipw.HTML(), threading.Event()
+        self.thread = None
+        fit(self.message)
+        buttons = ipw.HBox([self.go, self.stop, self.new])
+        super().__init__([self.message, buttons, self.text], SAVED)
         self._show(self.messages)
         self.still = self.text.value
+
+    def _key(self, field, message, buffers):
+        """Start at Enter, when the new text is here, too.
+
+        The browser sends the key first. It sends a new text also when the
+        reader leaves the field, which starts nothing.
+        """
+        if message.get("event") == "submit":
+            self.start(wait=0.2)
+
+    def start(self, wait=0.0) -> None:
+        """Answer in a thread, so that the stop button works."""
+        self.end()  # never two at once
+        self._stopped.clear()
+        self.go.disabled, self.stop.disabled = True, False
+        self.thread = threading.Timer(wait, self._run)
+        self.thread.start()
+
+    def end(self) -> None:
+        """Stop the thread, if there is one, and wait for its end."""
+        if self.thread:
+            self._stopped.set()
+            self.thread.join()
 
     def clear(self) -> None:
         """Stop, and forget the conversation."""
         self.end()
         self.messages = []
         self._show([])
+
+    def _run(self):
+        try:
+            self._write()
+        finally:
+            self.go.disabled, self.stop.disabled = False, True
 
     def _write(self):
         question = self.message.value.strip()
@@ -284,6 +216,12 @@ class Chat(Writer):
             lines.append(text)
         text = "\n\n".join(lines)
         self.text.value = f'<div style="{WIDE}">{text}</div>'
+
+    def _repr_mimebundle_(self, **kwargs):
+        """Return the live widget, and its first text for a saved notebook."""
+        bundle = super()._repr_mimebundle_(**kwargs) or {}
+        page = f"{self.still}<p><em>{self.note}</em></p>"
+        return bundle | {"text/html": page, "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return f"Chat(messages={len(self.messages)})"

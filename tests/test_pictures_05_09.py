@@ -1,8 +1,5 @@
 """Numbers that the pictures of 05 to 09 compute, and their widgets."""
 
-import re
-import threading
-
 import numpy as np
 import pytest
 import torch
@@ -15,7 +12,6 @@ from lessons import n05_attention as nb05
 from lessons import n06_feed_forward as nb06
 from lessons import n07_lm_head as nb07
 from lessons import n08_sampling as nb08
-from lessons import n09_generate as nb09
 from lessons import nF_heads as nbF
 from lessons import nG_speed as nbG
 from lessons.texts import STORY
@@ -197,146 +193,6 @@ def test_sampling_runs_the_model_once_for_a_text(pocket):
     play.controls["k"].value = 7
     hook.remove()
     assert len(calls) == 1
-
-
-# -- the stream of 09 -------------------------------------------------------
-
-
-def go(stream):
-    stream.go.click()
-    stream.thread.join(60)
-    assert not stream.thread.is_alive()
-    assert not stream.go.disabled and stream.stop.disabled
-    return stream.text.value
-
-
-def test_a_stream_grows_piece_by_piece(pocket):
-    stream, seen = nb09.stream(pocket, PROMPT, 20), []
-    new = llamalib.generate(pocket, encode(pocket, PROMPT), max_new_tokens=20)
-    assert PROMPT in stream.text.value
-    assert pocket.tokenizer.decode(list(new)) in stream.text.value
-    bundle = stream._repr_mimebundle_()
-    note = f"<p><em>{nb09.NOTE}</em></p>"
-    assert bundle["text/html"] == stream.text.value + note
-    stream.text.observe(lambda change: seen.append(change["new"]), "value")
-    stream.prompt.value = "Once upon a time there was a <girl>"
-    assert "&lt;girl&gt;" in go(stream)
-    assert len(seen) > 5
-    assert all(len(a) < len(b) for a, b in zip(seen, seen[1:]))
-    stream.temperature.value = 1.5
-    assert len({go(stream) for _ in range(4)}) > 2
-    stream.max_new_tokens = 10**9
-    assert "positions" in go(stream)  # the error names the limit
-
-
-def test_a_stream_ends_with_a_sentence(pocket):
-    prompt = "Once upon a time there was a"
-    text = nb09.stream(pocket, prompt, 40).text.value
-    assert text.endswith("said Yaibre, &quot;one, two, three, go!&quot;</div>")
-    # in the middle only after twice as many
-    days = "Monday, Tuesday, Wednesday, Thursday, Friday,</div>"
-    assert plain(nb09.stream(pocket, "Monday,", 4)).endswith(days)
-
-
-def plain(stream):
-    return re.sub("</?span.*?>", "", stream.text.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "n", "expected"),
-    [
-        ("One|.| Two|.| Three", 1, "One."),
-        ("One|.| Two|.| Three", 2, "One."),
-        ("One|.| Two|.| Three", 3, "One. Two."),
-        ('He| said| "|Go|!|"| Then', 2, 'He said "Go!"'),
-        ("Go|.\n|Then| I", 2, "Go.\n"),
-        ("Pi| is| |3|.|1|4| or| so|?|\n\n|Yes", 2, "Pi is 3.14 or so?"),
-        ("No| end", 1, "No end"),
-    ],
-)
-def test_whole_sentences(text, n, expected):
-    """At least n pieces, and the quotation mark or digits after a point."""
-    pieces = text.split("|")
-    assert "".join(nb09.whole_sentences(pieces, n)) == expected
-
-
-def press_enter(stream, value=None):
-    """Send what a browser sends: the key, and then a new value."""
-    stream.prompt._handle_custom_msg({"event": "submit"}, [])
-    if value:
-        stream.prompt.set_state({"value": value})
-    stream.thread.join(60)
-
-
-def test_enter_starts_a_stream(pocket):
-    stream = nb09.stream(pocket, PROMPT, 3)
-    first = stream.text.value
-    # otherwise the last letters come late, once the others are answered
-    assert not stream.prompt.continuous_update
-    press_enter(stream, "Monday, Tuesday,")
-    assert "Wednesday" in stream.text.value
-    stream.text.value = ""
-    press_enter(stream)  # the same prompt again
-    assert "Wednesday" in stream.text.value
-    thread = stream.thread
-    stream.prompt.set_state({"value": PROMPT})  # the reader left the field
-    stream.prompt._handle_custom_msg({"event": "other"}, [])
-    assert stream.thread is thread and "Wednesday" in stream.text.value
-    assert go(stream) == first
-
-
-@pytest.fixture
-def held(pocket, monkeypatch):
-    """Let the first decode step wait; return when it does, and its release."""
-    reached, go_on = threading.Event(), threading.Event()
-    forward = pocket.forward
-
-    def waiting(tokens, *args, **options):
-        if tokens.shape[1] == 1:
-            reached.set()
-            go_on.wait(60)
-        return forward(tokens, *args, **options)
-
-    def start(stream):
-        monkeypatch.setattr(pocket, "forward", waiting)
-        stream.go.click()
-        assert reached.wait(60)
-        return go_on
-
-    return start
-
-
-def test_a_new_stream_stops_the_old_one(pocket, held):
-    """Two texts are never written at once."""
-    stream, shown = nb09.stream(pocket, PROMPT, 3), []
-    stream.max_new_tokens = 100
-    go_on, old = held(stream), stream.thread
-    threading.Timer(0.2, go_on.set).start()
-    stream.text.observe(lambda change: shown.append(change["new"]), "value")
-    stream.prompt.value, stream.max_new_tokens = "Monday, Tuesday,", 3
-    stream.go.click()
-    assert not old.is_alive()
-    stream.thread.join(60)
-    assert len(shown) > 2 and all("Monday, " in each for each in shown)
-    assert not stream.go.disabled and stream.stop.disabled
-
-
-def test_the_stop_button_stops(pocket, held, monkeypatch):
-    stream = nb09.stream(pocket, PROMPT, 3)
-    stream.max_new_tokens, stream.prompt.value = 200, "Monday, Tuesday,"
-    go_on = held(stream)
-    assert stream.go.disabled and not stream.stop.disabled
-    before = stream.text.value
-    stream.stop.click()
-    go_on.set()
-    stream.thread.join(60)
-    assert stream.text.value == before  # nothing more was shown
-    assert not stream.go.disabled and stream.stop.disabled
-    # it starts again, with the text of a fresh stream
-    monkeypatch.undo()
-    stream.max_new_tokens = 20
-    fresh = nb09.stream(pocket, "Monday, Tuesday,", 20)
-    assert go(stream) == fresh.text.value != before
 
 
 def test_parts_alternate_after_the_embedding():

@@ -129,7 +129,7 @@ def talk(llama):
         talk,
         lambda llama: verify.print_report(POCKET_FOLDER),
         lambda llama: lesson.strip("generate", llama),
-        lambda llama: lesson.stream(llama, max_new_tokens=1),
+        lambda llama: lesson.answers(llama),
     ],
     ids=["run", "chat", "verify", "a notebook's first cell", "index"],
 )

@@ -17,9 +17,9 @@ def all_notebooks() -> list[Path]:
 def llama_of(notebook: Path) -> Path:
     """Return the folder of the model whose outputs a notebook holds."""
     lesson = ROOT / "lessons" / f"n{notebook.stem}.py"
-    real = lesson.is_file() and "from .map import strip" in lesson.read_text()
+    small = lesson.is_file() and "from .pocket import" in lesson.read_text()
     return (
-        ROOT / "data" / ("SmolLM2-135M-Instruct" if real else "pocket-llama")
+        ROOT / "data" / ("pocket-llama" if small else "SmolLM2-135M-Instruct")
     )
 
 

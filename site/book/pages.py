@@ -152,10 +152,10 @@ def place_of_explorer(cells: list[dict], station: str) -> int:
 
 
 def shows_widget(cell: dict) -> bool:
-    """Return whether a cell's output is a Play, a Stream or a Chat."""
+    """Return whether a cell's output is a Play or a Chat."""
     for output in cell.get("outputs", ()):
         text = "".join(output.get("data", {}).get("text/plain", ""))
-        if text.startswith(("Play(", "Stream(", "Chat(")):
+        if text.startswith(("Play(", "Chat(")):
             return True
     return False
 
