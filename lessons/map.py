@@ -27,7 +27,7 @@ BOXES = {
 }
 # Each notebook: the parts that it lights, their input and output.
 PARTS = {
-    "initialization": ("files", "a folder", "tensors by name"),
+    "initialization": ("files", "the files", "tensors by name"),
     "tokenize": ("tokenize", "text", "ids (T,)"),
     "embed": ("embed", "ids (T,)", "(T, D)"),
     "rmsnorm": ("norm 1, norm 2, norm 3", "(T, D)", "(T, D)"),

@@ -265,7 +265,9 @@ def models():
     one = replace(LLAMA_1B, dim=2048 * k, n_layers=15 + k)
     more = dict(n_layers=31 + k, ffn_dim_multiplier=1.3, multiple_of=1024)
     tiny = dict(dim=8 * k, n_layers=11 + k, vocab_size=9 + k)
-    tiny = replace(one, **tiny, n_heads=2 * k, n_kv_heads=2)
+    # its heads are wider than dim / n_heads
+    tiny |= dict(n_heads=2 * k, n_kv_heads=2, head_width=8)
+    tiny = replace(one, **tiny)
     return tiny, one, replace(one, dim=4096 * k, **more)
 
 
@@ -286,6 +288,8 @@ def alike_dicts(answer, number, cases) -> None:
             for key in keys:
                 if not close(found.get(key), right.get(key), 0):
                     words = f"{str(key)[:80]!r} is missing or wrong"
+                    if key not in right:
+                        words = f"no key {str(key)[:80]!r} is expected"
                     raise Wrong(words) from None
         raise
 

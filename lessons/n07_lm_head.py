@@ -10,7 +10,7 @@ from llamalib import model
 from llamalib.model import Attention, Llama, ModelArgs
 
 from . import charts
-from .judge import alike, draws, exercise, vary
+from .judge import Wrong, alike, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .play import Play, token_texts
 from .texts import begin_and_text
@@ -112,10 +112,14 @@ class FirstTry(Attention):
         return self.wo(heads)
 
 
-def first_try(llama: Llama) -> Llama:
-    """Return a Llama that talks, with a fault in one block's attention."""
+def first_try(llama: Llama, blocks=None) -> Llama:
+    """Return a Llama with a fault in the attention of some blocks.
+
+    blocks: their numbers; None: of one, so that the Llama still talks.
+    """
     found = copy_of(llama)
-    unrotated(found.layers[len(found.layers) // 10])
+    for i in [len(found.layers) // 10] if blocks is None else blocks:
+        unrotated(found.layers[i])
     return found
 
 
@@ -200,6 +204,11 @@ def check_3(first_wrong, llama):
         case = f"the result for fault {n + 1} of a small Llama"
         cases[case] = small, found, tokens
     ids = torch.arange(20) + 100
-    cases["the result for the broken Llama"] = llama, broken(llama), ids
+    wrong = broken(llama)
+    cases["the result for the broken Llama"] = llama, wrong, ids
     alike(first_wrong, "07_lm_head", 3, cases)
+    if any(
+        m._forward_hooks for each in (llama, wrong) for m in each.modules()
+    ):
+        raise Wrong("the name is right, but your hooks stay: remove them")
     return "gate and up, w1 and w3, are exchanged in the broken Llama"

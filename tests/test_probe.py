@@ -3,6 +3,7 @@
 import math
 import sys
 import threading
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -11,9 +12,10 @@ import torch.nn.functional as F
 
 import llamalib
 from lessons import n07_lm_head as nb07
+from lessons.exercises import SOLUTIONS, sections
 from lessons.texts import held_out_texts
 from llamalib import Tokenizer, break_it, model, probe
-from tests.helpers import random_llama, small_ranks
+from tests.helpers import random_llama, small_config, small_ranks
 
 PROMPT = "The capital of France is"
 
@@ -317,3 +319,15 @@ def test_a_llama_with_a_fault_leaves_its_model_alone(small, make):
     given = angles, model.causal_mask(6)
     wrong = [not torch.equal(a(x, *given), b(x, *given)) for a, b in pairs]
     assert sum(wrong) == 1
+
+
+def test_hooks_that_stay_on_a_model_are_named():
+    """A right answer to 07's third exercise that does not clean up."""
+    file = SOLUTIONS / "07_lm_head.py"
+    (source,) = (s for n, _, s in sections(file) if n == 3)
+    names = {"torch": torch}
+    exec(source.replace("hook.remove()", "pass"), names)
+    config = replace(small_config(), vocab_size=200)
+    llama = random_llama(config)  # the check asks for ids up to 119
+    right, words = nb07.check_3.verdict(names["first_wrong"], llama)
+    assert right is False and "your hooks stay" in words

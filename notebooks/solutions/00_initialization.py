@@ -35,7 +35,8 @@ def settings_of(shapes):
 def layers_that_fit(config, budget, dtype, tied):
     D, V = config.dim, config.vocab_size
     kv_dim = config.n_kv_heads * config.head_dim
-    layer = 2 * D * D + 2 * D * kv_dim + 3 * D * config.hidden_dim + 2 * D
+    q_dim = config.n_heads * config.head_dim  # D, in Meta's models
+    layer = 2 * D * q_dim + 2 * D * kv_dim + 3 * D * config.hidden_dim + 2 * D
     around = (1 if tied else 2) * V * D + D
     left = budget // dtype.itemsize - around
     return max(left // layer, 0)
