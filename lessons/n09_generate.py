@@ -273,9 +273,11 @@ def check_2(answer, llama):
             raise Wrong("a position that differs from `held` did not run")
         if extra > 1:
             raise Wrong("old positions run again: the cache holds them")
+        length = len(given.ids) + n - 1  # of the text, when all have run
+        if extra == 1 and given.length == length:
+            raise Wrong("one old position runs again: the cache holds it")
         if extra == 1:
             raise Wrong("a position too many: the last new id never goes in")
-        length = len(given.ids) + n - 1  # of the text, when all have run
         if given.length != length:
             words = f"the cache ends with {given.length} positions; expected"
             raise Wrong(f"{words} {length}: go back to what is the same")
