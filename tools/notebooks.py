@@ -17,10 +17,10 @@ def all_notebooks() -> list[Path]:
 def llama_of(notebook: Path) -> Path:
     """Return the folder of the model whose outputs a notebook holds."""
     lesson = ROOT / "lessons" / f"n{notebook.stem}.py"
-    small = lesson.is_file() and "from .pocket import" in lesson.read_text()
-    return (
-        ROOT / "data" / ("pocket-llama" if small else "SmolLM2-135M-Instruct")
-    )
+    real = lesson.is_file() and "from .map import strip" in lesson.read_text()
+    if real or notebook.stem == "index":
+        return ROOT / "data" / "SmolLM2-135M-Instruct"
+    return ROOT / "data" / "pocket-llama"
 
 
 def write(file: Path, content: bytes) -> None:
