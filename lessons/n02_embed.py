@@ -150,24 +150,6 @@ def _write_beside(ax, points, texts, tones):
         label.set_position(ax.transData.inverted().transform(middle))
 
 
-def sinusoids(T: int, D: int) -> Tensor:
-    """Return the sines and cosines of T positions, in pairs, (T, D)."""
-    angle = torch.arange(T)[:, None] / 10000 ** (torch.arange(0, D, 2) / D)
-    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)
-
-
-def position_table(T: int, D: int):
-    """Draw the sinusoids of T positions: sines at the left, then cosines."""
-    table = sinusoids(T, D)
-    fig, axes = panels(2.9, 2, sharey=True)
-    for i, name in enumerate(("sines", "cosines")):
-        half = array(table)[:, i::2]  # (T, D/2)
-        image = charts.heatmap(axes[i], half, signed=True, limit=1)
-        charts.finish(axes[i], name, "pair i", "position" if i == 0 else "")
-    fig.colorbar(image, ax=axes, label="value", pad=0.01)
-    return fig
-
-
 def said(ranks):
     """Draw the rank of each token when it was asked for: group to ranks."""
     fig, ax = canvas(2.2)

@@ -277,15 +277,3 @@ def test_the_head_that_looks_back(pocket, capsys):
         ["'", "capital'", "looks", "at", "'", "of'", "90%"],
         ["'The'", "looks", "at", "'", "capital'", "90%"],
     ]
-
-
-def test_sines_and_cosines_are_apart():
-    table = nb02.sinusoids(2, 6)
-    for t in (0, 1):
-        for i in range(3):
-            angle = t / 10000 ** (2 * i / 6)
-            pair = [math.sin(angle), math.cos(angle)]
-            assert table[t, 2 * i : 2 * i + 2].tolist() == pytest.approx(pair)
-    sines, cosines = nb02.position_table(2, 6).axes[:2]
-    assert np.allclose(sines.images[0].get_array(), table[:, 0::2])
-    assert np.allclose(cosines.images[0].get_array(), table[:, 1::2])
