@@ -118,6 +118,7 @@ def move(driver):
         (".widget-dropdown select", [1, 2]),  # entries of the list
         (".widget-textarea textarea", [*" Paris"]),
         (".widget-checkbox input", [Keys.SPACE]),
+        (".widget-text input", ["The sun", Keys.ENTER]),
     ):
         if found := elements(driver, selector):
             driver.execute_script("arguments[0].scrollIntoView()", found[0])
@@ -265,6 +266,7 @@ def test_a_chat_streams(server, driver, path):
     buttons["new conversation"].click()
     wait_for("an empty page", lambda: "Wednesday" not in written(), seconds=9)
     box.send_keys(Keys.ENTER)  # nothing
+    time.sleep(1)
     box.send_keys("Monday, Tuesday,", Keys.TAB)  # leaving starts nothing
     time.sleep(1)
     assert "Tuesday" not in written() and buttons["send"].is_enabled()
