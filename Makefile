@@ -39,7 +39,7 @@ run: $(VENV)/base.done $(SMOLLM2) ## continue a prompt: make run PROMPT="…" FO
 chat: $(VENV)/base.done $(SMOLLM2) ## talk with a model: make chat FOLDER=…
 	$(PY) -m llamalib chat $(if $(FOLDER),'$(FOLDER)')
 
-lab: $(VENV)/base.done $(SMOLLM2) ## open the series in JupyterLab, in your own copy: make lab LAB_FLAGS=--no-browser
+lab: $(VENV)/base.done $(SMOLLM2) $(LLAMA3) ## open the series in JupyterLab, in your own copy: make lab LAB_FLAGS=--no-browser
 	$(PY) -m tools lab --work '$(WORK)' -- $(LAB_FLAGS)
 
 course: $(VENV)/base.done ## write the assignments of a course, for students and teachers

@@ -95,7 +95,7 @@ def test_make_and_fetch_name_the_same_files():
 
 @needs_make
 @pytest.mark.parametrize(
-    "task, files", [("run", 1), ("lab", 1), ("test", 2), ("format", 0)]
+    "task, files", [("run", 1), ("lab", 2), ("test", 2), ("format", 0)]
 )
 @pytest.mark.parametrize("ci", ["", "true"])
 def test_make_fetches_once(makes, task, files, ci):

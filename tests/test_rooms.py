@@ -91,9 +91,12 @@ def test_the_setup_cell_runs(tmp_path, archive):
     cell = with_address(first, archive)
     done = run_cells(tmp_path / "content", cell, cell, second, SHOW)
     assert done.returncode == 0, done.stderr
-    pip, fetch, *again, said, file = done.stdout.splitlines()[:6]
-    assert again == [pip, fetch] and said.startswith(" Paris")
-    assert fetch == "-m llamalib fetch SmolLM2-135M-Instruct"
+    pip, *lines, said, file = done.stdout.splitlines()[:8]
+    fetched = [
+        "-m llamalib fetch SmolLM2-135M-Instruct",
+        "-m llamalib fetch Llama-3-tokenizer",
+    ]
+    assert lines == [*fetched, pip, *fetched] and said.startswith(" Paris")
     assert "content" in file and str(ROOT / "llamalib") not in file
     assert pip.startswith("pip: ")
     asked = json.loads(pip.removeprefix("pip: "))
