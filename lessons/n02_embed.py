@@ -63,13 +63,13 @@ def known(llama, kinds: dict[str, str]) -> dict[str, int]:
         for words in kinds.values()
         for word in words.split()
     }
-    known = {word: ids[0] for word, ids in found.items() if len(ids) == 1}
-    if len(known) < 3:
+    single = {word: ids[0] for word, ids in found.items() if len(ids) == 1}
+    if len(single) < 3:
         raise ValueError(
-            f"only {len(known)} of these {len(found)} English words are one "
+            f"only {len(single)} of these {len(found)} English words are one "
             f"token of {llama.name}: run this notebook without LLAMA_DIR"
         )
-    return known
+    return single
 
 
 def nearest_bars(token, names, cosines, every):

@@ -47,8 +47,8 @@ def score_parts(attention, network):
 def without_blocks(table):
     """Draw ranks of answers without each block: name to L ranks."""
     fig, ax = canvas(1.1 + 0.33 * len(table))
-    ranks = torch.tensor(list(table.values()))  # (n, L)
-    image = charts.heatmap(ax, ranks.log10(), limit=4)
+    places = torch.tensor(list(table.values()))  # (n, L)
+    image = charts.heatmap(ax, places.log10(), limit=4)
     ax.set_yticks(range(len(table)), [plain(name) for name in table])
     charts.finish(ax, "", "block that is left out")
     bar = fig.colorbar(image, ax=ax, label="rank of the answer", pad=0.02)

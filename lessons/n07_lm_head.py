@@ -206,9 +206,13 @@ def check_3(first_wrong, llama):
     ids = torch.arange(20) + 100
     wrong = broken(llama)
     cases["the result for the broken Llama"] = llama, wrong, ids
+    before = hooks_on(llama), hooks_on(wrong)  # an earlier try may have left
     alike(first_wrong, "07_lm_head", 3, cases)
-    if any(
-        m._forward_hooks for each in (llama, wrong) for m in each.modules()
-    ):
+    if (hooks_on(llama), hooks_on(wrong)) != before:
         raise Wrong("the name is right, but your hooks stay: remove them")
     return "gate and up, w1 and w3, are exchanged in the broken Llama"
+
+
+def hooks_on(llama: Llama) -> int:
+    """Return how many forward hooks the modules of a model have."""
+    return sum(len(module._forward_hooks) for module in llama.modules())

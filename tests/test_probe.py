@@ -331,3 +331,5 @@ def test_hooks_that_stay_on_a_model_are_named():
     llama = random_llama(config)  # the check asks for ids up to 119
     right, words = nb07.check_3.verdict(names["first_wrong"], llama)
     assert right is False and "your hooks stay" in words
+    exec(source, names)  # the next try cleans up; the old hooks are there
+    assert nb07.check_3.verdict(names["first_wrong"], llama)[0] is True
