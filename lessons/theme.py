@@ -37,13 +37,14 @@ COLOURS = {
 # Colours of the groups of query heads that share a KV head, and of experts.
 GROUPS = *list(COLOURS.values())[:6], "#000000", "#F0E442"
 
-# Colour maps for amounts from 0 to the largest, and for values around 0.
-AMOUNT = LinearSegmentedColormap.from_list(
-    "amount", ["#ffffff", "#9ecae1", "#0072B2", "#08306b"]
-)
-SIGNED = LinearSegmentedColormap.from_list(
-    "signed", ["#D55E00", "#fdd0a2", "#ffffff", "#9ecae1", "#0072B2"]
-)
+# The colours of scales: for amounts from 0 to the largest, and for values
+# around 0. The explorer's page has the same.
+SCALES = {
+    "amount": ["#ffffff", "#9ecae1", "#0072B2", "#08306b"],
+    "signed": ["#D55E00", "#fdd0a2", "#ffffff", "#9ecae1", "#0072B2"],
+}
+AMOUNT = LinearSegmentedColormap.from_list("amount", SCALES["amount"])
+SIGNED = LinearSegmentedColormap.from_list("signed", SCALES["signed"])
 
 
 def colour(name: str) -> str:

@@ -24,7 +24,7 @@ def build_site(out: Path) -> int:
     The folder is replaced if the site is complete. Raises FileExistsError for
     a folder that holds anything else.
     """
-    mark = out / "_static" / "pocket" / "model.safetensors"
+    mark = out / "_static" / "explorer.css"
     if out.exists() and any(out.iterdir()) and not mark.exists():
         raise FileExistsError(f"{out} holds something else: name a new folder")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -39,8 +39,8 @@ def build_site(out: Path) -> int:
         command = [sys.executable, "-m", "sphinx", *flags, *doctrees]
         status = subprocess.run([*command, sources, made], cwd=ROOT).returncode
         if status == 0:
-            explorer.write_files(made / "_static" / "pocket")
-            page = explorer.page()
+            (modules,) = (made / "_static").glob("explorer-*")
+            page = explorer.page(modules.name)
             (made / "explorer.html").write_text(page, encoding="utf-8")
             setup = json.dumps(pages.setup_notebook(), indent=1)
             (made / pages.SETUP).write_text(setup, encoding="utf-8")

@@ -26,8 +26,8 @@ html_title = project
 html_math_renderer = "mathml"
 html_favicon = "favicon.svg"
 html_css_files = ["site.css"]
-# copied as they are: scripts, styles; the notebooks
-html_static_path = [*map(str, (*SITE.glob("*.js"), *SITE.glob("*.css")))]
+# copied as they are: a script, styles; the notebooks
+html_static_path = [str(SITE / "search.js"), *map(str, SITE.glob("*.css"))]
 html_extra_path = ["../notebooks"]
 exclude_patterns = ["**index.ipynb", "**.ipynb_checkpoints", "explorer.html"]
 html_use_index = html_copy_source = html_show_sourcelink = False

@@ -94,13 +94,11 @@ def page_folder(tmp_path_factory):
     from tools import explorer
 
     folder, static = tmp_path_factory.mktemp("page"), "_static"
-    explorer.write_files(folder / static / "pocket")
-    for name in ("llama.js", "explorer.js", "explorer.css", "favicon.svg"):
+    modules = explorer.write_files(folder / static)
+    for name in ("explorer.css", "favicon.svg"):
         shutil.copy(explorer.SITE / name, folder / static)
-    script = folder / static / "stations.js"
-    script.write_text(explorer.stations_script(), encoding="utf-8")
     page = folder / "explorer.html"
-    page.write_text(explorer.page(), encoding="utf-8")
+    page.write_text(explorer.page(modules), encoding="utf-8")
     return folder
 
 

@@ -1,41 +1,39 @@
-/* Runs site/llama.js without a browser, for tests/test_page_llama.py.
+/* Runs the page's Llama, site/explorer, without a browser, for tests/test_page_llama.py.
 
-A line of the input is JSON: { folders, code, given }. The code is run as an async function with
-`llama`, the page's, and `given`. The page's files are those of the first folder that has them.
+A line of the input is JSON: { folders, about, code, given }. The code is run as an async function
+with `llama`, what the modules export; `model`, the Model of `about`; and `given`. The page's files
+are those of the first folder that has them.
 Answers each line by one: { value }, or { error }, and `errors`, what was written to the console. */
 import { existsSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
 
-const script = readFileSync(new URL("../site/llama.js", import.meta.url), "utf8");
+const NAMES = ["files", "kernel", "llama", "models", "sampling", "steps", "tokenizer", "trace"];
+const modules = NAMES.map((name) => import(`../site/explorer/${name}.js`));
+const llama = Object.assign({}, ...(await Promise.all(modules)));
 const AsyncFunction = (async () => {}).constructor;
-const pages = new Map();
+const models = new Map();
+let folders = [];
+let errors = [];
 
-/** Return { llama, errors } of a page: the script runs with what it uses of a browser. */
-function open(folders) {
-  const page = { errors: [] };
-  const file_of = (url) =>
-    folders.map((folder) => join(folder, url.pathname.split("/").at(-1))).find(existsSync);
-  const browser = {
-    window: page,
-    document: { currentScript: { src: "https://page/llama.js" } },
-    location: { protocol: "https:" },
-    fetch: async (url) => new Response(readFileSync(file_of(url))),
-    console: { error: (error) => page.errors.push(String(error)) },
-  };
-  new Function(...Object.keys(browser), script)(...Object.values(browser));
-  return page;
-}
+globalThis.fetch = async (url) => {
+  const places = folders.map((folder) => join(folder, basename(url.pathname)));
+  return new Response(readFileSync(places.find(existsSync)));
+};
+console.error = console.warn = (error) => errors.push(String(error));
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { folders, code, given } = JSON.parse(line), key = folders.join("\n");
-  if (!pages.has(key)) pages.set(key, open(folders));
-  const { llama, errors } = pages.get(key), answer = {};
+  const asked = JSON.parse(line), key = JSON.stringify([asked.folders, asked.about]);
+  if (!models.has(key)) models.set(key, new llama.Model(asked.about));
+  const answer = {};
+  ({ folders } = asked);
+  errors = [];
   try {
-    answer.value = await new AsyncFunction("llama", "given", code)(llama, given);
+    const code = new AsyncFunction("llama", "model", "given", asked.code);
+    answer.value = await code(llama, models.get(key), asked.given);
   } catch (error) {
     answer.error = error.stack;
   }
-  answer.errors = errors.splice(0);
+  answer.errors = errors;
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }

@@ -22,6 +22,7 @@ from llamalib import next_token_probs
 from llamalib.config import params_of
 from llamalib.tokenizer import SPECIAL_TOKENS
 from tests.helpers import random_llama, small_config
+from tools import page_models
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("node") and os.environ.get("CI") != "true",
@@ -30,19 +31,29 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def call(page_folder):
+def folder(tmp_path_factory):
+    """Return a folder with the pocket's files, as in the site."""
+    folder = tmp_path_factory.mktemp("pocket")
+    page_models.write_pocket(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def call(folder):
     """Return what runs JavaScript; one Node answers all of this file.
 
-    The code has `llama`, the page's, and `given`. A file is the one in
-    `folder`, if it is there. `causes`: how many lines the console must have.
+    The code has `llama`, what the page's modules export, `model`, the Model
+    in a folder, and `given`. A file that is not in it is the pocket's.
+    `causes`: how many lines the console must have.
     """
-    pocket = page_folder / "_static" / "pocket"
+    pocket = folder
     command = ["node", Path(__file__).with_name("page.mjs")]
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with subprocess.Popen(command, encoding="utf-8", **pipes) as process:
 
         def call(code, *given, folder=pocket, causes=0):
-            asked = dict(folders=[str(folder), str(pocket)])
+            about = about_of(folder, pocket)
+            asked = dict(folders=[str(folder), str(pocket)], about=about)
             asked |= dict(code=code, given=given)
             process.stdin.write(json.dumps(asked) + "\n")
             process.stdin.flush()
@@ -57,6 +68,18 @@ def call(page_folder):
             return found["value"]
 
         yield call
+
+
+def about_of(folder, pocket):
+    """Return what made.js says of the model in a folder."""
+    parts = sorted(folder.glob("part-*.gz"))
+    if not parts:
+        file = folder / "model.safetensors"
+        parts = [file if file.exists() else pocket / file.name]
+    found = [page_models.part_of(file) for file in parts]
+    return dict(key="a", name="", knows="", prompts=[], longest=512) | {
+        "parts": found
+    }
 
 
 # -- the same numbers as llamalib's ----------------------------------------
@@ -108,9 +131,13 @@ def test_ids_of_texts(call, pocket, tokens, special):
     if tokens == "pairs of bytes":
         ours = llamalib.Tokenizer(ranks)
     found = call(
-        "let t = await llama.load_tokenizer();"
+        "let t = await model.tokenizer();"
         "const ranks = new Map(given[1].map((token, i) => [token, i]));"
-        "if (given[3]) t = new t.constructor(ranks);"
+        "const special_tokens = {};"
+        "for (const [name, id] of t.special_tokens)"
+        " special_tokens[name] = id - t.ranks.size + ranks.size;"
+        "const spec = {kind: 'Llama 3', special_tokens, bos: 0, stop: []};"
+        "if (given[3]) t = new llama.Tokenizer(ranks, spec);"
         "return given[0].map(text => t.encode(text, {special: given[2]}))",
         texts,
         [token.decode("latin-1") for token in ranks],
@@ -130,7 +157,7 @@ def test_texts_of_ids(call, pocket):
     rows += [draw.choices(range(128, 256), k=20) for _ in range(150)]
     rows += [t.encode(x, bos=False, eos=True) for x in many_texts()[:200]]
     found = call(
-        "const t = await llama.load_tokenizer();"
+        "const t = await model.tokenizer();"
         "return given[0].map(ids => [t.decode(ids), "
         "[...ids, undefined].map(t.decode_stream())])",
         rows,
@@ -156,7 +183,7 @@ def prompt_ids(pocket, texts=PROMPTS):
 
 def difference(call, llama, ids, **where):
     """Return the largest difference of the page's last logits from ours."""
-    code = "const m = await llama.load();"
+    code = "const m = await model.load(() => {});"
     code += "return Array.from(await m.logits(given[0]))"
     with torch.no_grad():
         expected = llama(torch.tensor(ids), last_only=True)[-1]
@@ -187,7 +214,7 @@ def test_another_llama(call, tmp_path):
 
 
 GENERATE = """
-const m = await llama.load(), ids = [], options = given[1];
+const m = await model.load(() => {}), ids = [], options = given[1];
 if (options.stop) options.stop = new Set(options.stop);
 for await (const id of m.generate(given[0], options)) ids.push(id);
 return ids;
@@ -209,7 +236,7 @@ def test_greedy_ids(call, pocket):
 def test_distributions(call, pocket):
     values = [0.3, 0.7, 1, 1.7], [None, 1, 5, 40, 5000], [None, 0.1, 0.9, 1]
     settings = list(itertools.product(*values))
-    code = "const m = await llama.load(), l = await m.logits(given[0]);"
+    code = "const m = await model.load(() => {}), l = await m.logits(given[0]);"
     code += "return given[1].map(s => "
     code += "Array.from(llama.next_token_probs(l, ...s)))"
     for ids in prompt_ids(pocket)[:4]:
@@ -228,7 +255,7 @@ def test_frequencies_are_probabilities(call, pocket):
         logits = pocket(torch.tensor(ids), last_only=True)[-1]
     probs, n = next_token_probs(logits, 1.3, 8, 0.95), 400
     code = """
-    const m = await llama.load(), [ids, n] = given, drawn = [];
+    const m = await model.load(() => {}), [ids, n] = given, drawn = [];
     const how = {temperature: 1.3, top_k: 8, top_p: 0.95};
     const logits = await m.logits(ids);
     for (let seed = 0; seed < n; seed++)
@@ -245,10 +272,82 @@ def test_frequencies_are_probabilities(call, pocket):
     assert ((drawn - n * probs).abs() <= 4 * spread + 1e-3).all()
 
 
+# -- SmolLM2, in groups of 4 and 8 bits -------------------------------------
+
+ENGLISH = [
+    *("The capital of France is", "To be or not to", "My dog likes to eat"),
+    *("She opened the door and", "def add(a, b):\n", "1, 2, 3, 4,"),
+    *("Tom has 3 apples and", "What is the meaning of life?", "\n\n🦙"),
+    "<|im_start|>user\nHow are you?<|im_end|>\n<|im_start|>assistant\n",
+]
+
+
+@pytest.fixture(scope="module")
+def smollm2(smollm2_file):
+    """Return SmolLM2 in float32: the numbers of its groups, spread."""
+    return llamalib.load(smollm2_file, device="cpu", dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def smollm2_folder(smollm2_file, tmp_path_factory):
+    """Return a folder with SmolLM2's files, as in the site."""
+    folder = tmp_path_factory.mktemp("smollm2")
+    page_models.write_smollm2(smollm2_file, folder)
+    return folder
+
+
+def test_ids_of_smollm2(call, smollm2, smollm2_folder):
+    texts = many_texts()
+    code = "const t = await model.tokenizer();"
+    code += "return given[0].map(text => t.encode(text, {bos: true}))"
+    found = call(code, texts, folder=smollm2_folder)
+    ours = smollm2.tokenizer
+    expected = [ours.encode(text, bos=True, eos=False) for text in texts]
+    pairs = zip(texts, found, expected)
+    assert [text for text, a, b in pairs if a != b] == []
+
+
+def test_logits_and_greedy_ids_of_smollm2(call, smollm2, smollm2_folder):
+    """Thirty ids of ten texts; the last has special tokens."""
+    t, how = smollm2.tokenizer, dict(max_new_tokens=30, stop=[])
+    for text in ENGLISH:
+        special = dict(allowed_special="all")
+        ids = t.encode(text, bos=True, eos=False, **special)
+        where = dict(folder=smollm2_folder)
+        assert difference(call, smollm2, ids, **where) < 1e-3, text
+        expected = list(llamalib.generate(smollm2, ids, **how))
+        assert call(GENERATE, ids, how, **where) == expected, text
+
+
+def test_the_lens_of_smollm2(call, smollm2, smollm2_folder):
+    """The ranks of the answer, and the three best of each layer."""
+    ids = smollm2.tokenizer.encode(ENGLISH[0], bos=True, eos=False)
+    found = page_models.activations(smollm2, ids)
+    code = """
+    const m = await model.load(() => {}), trace = new llama.Trace(m.config, m.w, m);
+    await trace.follow(given[0], () => true);
+    return trace.lens(given[0].length - 1);"""
+    lens = call(code, ids, folder=smollm2_folder)
+    assert [each["rank"] for each in lens] == found["lens.ranks"][:, -1].tolist()
+    for layer, each in enumerate(lens):
+        best = found["lens.probs"][layer, -1]
+        shown = torch.tensor([guess["p"] for guess in each["top"]])
+        assert torch.allclose(shown, best, atol=1e-4), layer
+
+
+def test_files_of_smollm2_fit_a_site(smollm2_folder):
+    """95 MB at most, 20 MB a file, with the licence and what was changed."""
+    files = [*smollm2_folder.iterdir()]
+    sizes = [file.stat().st_size for file in files]
+    assert sum(sizes) < 95e6 and max(sizes) < 20e6
+    assert "Apache License" in (smollm2_folder / "LICENSE").read_text()
+    assert "Changed:" in (smollm2_folder / "NOTICE.txt").read_text()
+
+
 # -- files that do not fit ---------------------------------------------------
 
 REASON = """
-try { await llama.load(); return "loaded"; } catch (e) { return e.message; }
+try { await model.load(() => {}); return "loaded"; } catch (e) { return e.message; }
 """
 
 

@@ -1,37 +1,40 @@
 """The explorer: one prompt through the whole Llama, in a page.
 
-llama.js and explorer.js, in site/, compute and show it. This module writes
-what they read: the stations' texts, the pocket's weights, and the numbers of
-the examples, which are drawn before the weights arrive.
+The modules in site/explorer/ compute and show it. This module writes what
+they read: the stations' texts, the models, and runs that are drawn before a
+model is there.
 """
 
 import ast
 import base64
+import hashlib
 import json
+import re
 import shutil
 import tempfile
 import textwrap
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import torch
+from matplotlib.colors import to_rgb
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
-from safetensors.torch import save_file
 
+from lessons.theme import COLOURS, SCALES
 from llamalib.load import load
-from llamalib.model import LLAMA_1B, Llama
+from llamalib.model import LLAMA_1B
 
+from . import page_models
 from .frame import SERIES
 from .notebooks import ROOT
 
-POCKET = ROOT / "data" / "pocket-llama"
 SITE = ROOT / "site"
 TEXTS = tomllib.loads(
     Path(__file__).with_name("stations.toml").read_text(encoding="utf-8")
 )
-EXAMPLES = TEXTS["examples"]
 
 
 def code_lines(file: str, name: str, first: str, last: str) -> str:
@@ -70,8 +73,8 @@ def complete(lines: list[str]) -> bool:
     return True
 
 
-def stations() -> dict:
-    """Return what explorer.js reads: texts, code, shapes of the 1B."""
+def stations() -> list[dict]:
+    """Return each station's texts, with its code as markup."""
     pages = {n.file[:2]: n for n in SERIES if n.step}
     found = []
     for each in TEXTS["station"]:
@@ -82,22 +85,22 @@ def stations() -> dict:
         more = dict(code=html.rstrip(), source=f"{file}, {name}")
         more |= dict(file=notebook.file, notebook=notebook.label)
         found.append(each | more)
-    made = dict(stations=found, examples=EXAMPLES, large=letters())
-    chance = dict(nearest=nearest_at_random(), products=products_at_random())
-    return made | {"at_random": chance}
+    return found
 
 
-def nearest_at_random(n=6, times=20) -> list[float]:
+@cache
+def nearest_at_random(V: int, D: int, n=6, times=20) -> list[float]:
     """Return the n largest cosines of a random vector with V others.
 
-    V and D are the pocket's. The mean of several draws.
+    D: their dim. The mean of several draws. A cosine is z / √(z² + r²), with
+    a normal number z and the squared length r² of D - 1 others.
     """
-    params = json.loads((POCKET / "params.json").read_text("utf-8"))
-    shape = params["vocab_size"], params["dim"]
     generator, found = torch.Generator().manual_seed(0), 0
+    rest = torch.full((V,), (D - 1) / 2)
     for _ in range(times):
-        others = torch.randn(shape, generator=generator)
-        cosines = torch.cosine_similarity(others[:1], others[1:])
+        z = torch.randn(V, generator=generator)
+        squares = 2 * torch._standard_gamma(rest, generator)
+        cosines = z / (z.square() + squares).sqrt()
         found = found + cosines.topk(n).values / times
     return [round(x, 3) for x in found.tolist()]
 
@@ -107,12 +110,6 @@ def letters() -> dict[str, int]:
     c = LLAMA_1B
     found = dict(D=c.dim, L=c.n_layers, H=c.n_heads, KV=c.n_kv_heads)
     return found | dict(hd=c.head_dim, F=c.hidden_dim, V=c.vocab_size)
-
-
-def stations_script() -> str:
-    """Return stations.js."""
-    text = json.dumps(stations(), ensure_ascii=False)
-    return f"window.llama_stations = {text};\n"
 
 
 def products_at_random(times=20) -> int:
@@ -143,8 +140,7 @@ PAGE = """\
 <body class="llama-alone" data-theme="auto">
 <header>{header}</header>
 <main>
-<section class="llama"><p>This needs JavaScript and a browser of 2022 or
-later.</p></section>
+<section class="llama"><p>{needs}</p></section>
 </main>
 </body>
 </html>
@@ -153,100 +149,140 @@ ABOUT = (
     "Type a prompt and see every step of a Llama with its numbers: tokens, "
     "RMSNorm, RoPE, attention, SwiGLU, the next token."
 )
-SCRIPTS = "llama.js", "stations.js", "explorer.js"
+NEEDS = (
+    "This needs JavaScript, a browser of 2023 or later, and a server: in the "
+    "folder of a page that was opened as a file, run <code>python -m "
+    "http.server --bind 127.0.0.1</code>, then open "
+    "<code>http://localhost:8000</code>."
+)
 
 
-def page() -> str:
+def modules() -> dict[str, str]:
+    """Return the page's modules by name, without made.js."""
+    files = sorted((SITE / "explorer").glob("*.js"))
+    return {file.name: file.read_text(encoding="utf-8") for file in files}
+
+
+def write_models(folder: Path, whole: bool = True) -> tuple[list, list]:
+    """Write models and recorded runs; return what made.js says of them.
+
+    whole: with SmolLM2's weights, if it was fetched; its runs come anyway.
+    """
+    models, runs, source = [], [], page_models.smollm2_file()
+    for about in TEXTS["model"]:
+        key, place = about["key"], folder / "models" / about["key"]
+        if key == "pocket":
+            parts, weights = page_models.write_pocket(place), page_models.POCKET
+        elif source is None:
+            continue
+        else:
+            parts = page_models.write_smollm2(source, place, whole)
+            weights = source
+        llama = load(weights, device="cpu", dtype=torch.float32)
+        chance = nearest_at_random(llama.config.vocab_size, llama.config.dim)
+        models.append(about | dict(parts=parts, nearest=chance))
+        for i, prompt in enumerate(about["prompts"][: TEXTS["recorded"]]):
+            file = folder / "runs" / f"{key}-{i}.gz"
+            page_models.write_run(llama, prompt, file)
+            size = file.stat().st_size
+            run = dict(model=key, prompt=prompt, file=file.name, bytes=size)
+            runs.append(run)
+    return models, runs
+
+
+def made(models: list, runs: list) -> str:
+    """Return made.js: what the modules read that Python knows."""
+    scales = {
+        name: [[round(255 * x) for x in to_rgb(c)] for c in scale]
+        for name, scale in SCALES.items()
+    }
+    found = dict(
+        stations=stations(),
+        large=letters(),
+        at_random=dict(products=products_at_random()),
+        colours=COLOURS,
+        scales=scales,
+        models=models,
+        runs=runs,
+    )
+    lines = ["/* Written by tools/explorer.py. */"]
+    for name, value in found.items():
+        text = json.dumps(value, ensure_ascii=False)
+        lines.append(f"export const {name} = {text};")
+    return "\n".join(lines) + "\n"
+
+
+def write_files(static: Path) -> str:
+    """Write the modules, the models and the runs; return the modules' folder.
+
+    Its name changes with them: a browser that kept some of an older version
+    fetches all again.
+    """
+    models, runs = write_models(static)
+    scripts = modules() | {"made.js": made(models, runs)}
+    digest = hashlib.sha256("".join(scripts.values()).encode()).hexdigest()
+    folder = static / f"explorer-{digest[:8]}"
+    folder.mkdir(parents=True)
+    for name, text in scripts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder.name
+
+
+def head(folder: str, root: str = "") -> str:
+    """Return what a page's head needs; folder: the modules'."""
+    static, names = f"{root}_static", [*modules(), "made.js"]
+    lines = [f'<link rel="stylesheet" href="{static}/explorer.css">']
+    lines += [
+        f'<link rel="modulepreload" href="{static}/{folder}/{name}">'
+        for name in names
+    ]
+    source = f"{static}/{folder}/explorer.js"
+    return "\n".join([*lines, f'<script type="module" src="{source}"></script>'])
+
+
+def page(folder: str) -> str:
     """Return the page of the site that has the explorer alone."""
-    head = ['<link rel="icon" href="_static/favicon.svg">']
-    head += ['<link rel="stylesheet" href="_static/explorer.css">']
-    head += [f'<script defer src="_static/{n}"></script>' for n in SCRIPTS]
+    icon = '<link rel="icon" href="_static/favicon.svg">'
     link = '<a href="index.html">Llama, notebook by notebook</a>'
     words = f"<h1>The explorer</h1><p>{link}: a series that explains it.</p>"
-    return PAGE.format(about=ABOUT, head="\n".join(head), header=words)
-
-
-def whole_page() -> str:
-    """Return a page that holds everything: it needs no server."""
-    style = (SITE / "explorer.css").read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        write_files(Path(folder))
-        files = {
-            file.name: base64.b64encode(file.read_bytes()).decode()
-            for file in Path(folder).iterdir()
-        }
-    scripts = [f"window.llama_files = {json.dumps(files)};"]
-    for name in SCRIPTS:
-        made = name == "stations.js"
-        text = stations_script() if made else (SITE / name).read_text("utf-8")
-        scripts.append(text)
-    assert not any("</script" in text for text in scripts)
-    head = [f"<style>{style}</style>"]
-    head += ["<script>" + "</script>\n<script>".join(scripts) + "</script>"]
-    return PAGE.format(about=ABOUT, head="", header="").replace(
-        "</body>", "\n".join(head) + "\n</body>"
+    return PAGE.format(
+        about=ABOUT, head=f"{icon}\n{head(folder)}", header=words, needs=NEEDS
     )
 
 
-@torch.no_grad()
-def activations(llama: Llama, ids: list[int]) -> dict[str, torch.Tensor]:
-    """Return every activation of a text that explorer.js records.
+def whole_page() -> str:
+    """Return a page that holds everything: it needs no server.
 
-    By name and layer, such as "q.0": one row a position, float32. `logits`
-    (T, V); `lens.ids` and `lens.probs` (L + 1, T, 3): the most likely next
-    tokens if the model stopped before layer 0, 1, …, or after the last.
+    Its models are the pocket and, if SmolLM2 was fetched, that one's runs.
     """
-    found, hooks = {}, []
-
-    def keep(module, name, layer, which):
-        def hook(module, args, out):
-            found[f"{name}.{layer}"] = (out if which else args[0])[0].float()
-
-        hooks.append(module.register_forward_hook(hook))
-
-    for i, block in enumerate(llama.layers):
-        attention, ffn = block.attention, block.feed_forward
-        keep(block, "x", i, 0)
-        keep(block.attention_norm, "attention_norm", i, 1)
-        for name in "qkv":
-            keep(getattr(attention, f"w{name}"), name, i, 1)
-        keep(block.ffn_norm, "h", i, 0)
-        keep(block.ffn_norm, "ffn_norm", i, 1)
-        keep(ffn.w1, "gate", i, 1)
-        keep(ffn.w3, "up", i, 1)
-    keep(llama.norm, "x", len(llama.layers), 0)
-    keep(llama.norm, "norm", 0, 1)
-    try:
-        logits = llama(torch.tensor(ids))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    stream = [found[f"x.{i}"] for i in range(len(llama.layers) + 1)]
-    probs = llama.output(llama.norm(torch.stack(stream))).softmax(-1)
-    best = probs.topk(3)
-    lens = {"lens.ids": best.indices.int(), "lens.probs": best.values}
-    return found | lens | dict(logits=logits, ids=torch.tensor(ids).int())
+    style = (SITE / "explorer.css").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        scripts = modules() | {"made.js": made(*write_models(folder, False))}
+        files = {
+            file.relative_to(folder).as_posix(): encoded(file.read_bytes())
+            for file in folder.rglob("*")
+            if file.is_file()
+        }
+    places = {}
+    for name, text in scripts.items():
+        # in a data address, "./" leads nowhere
+        text = re.sub(r'from "\./', 'from "llama/', text)
+        data = f"data:text/javascript;base64,{encoded(text.encode())}"
+        places[f"llama/{name}"] = data
+    parts = [
+        f"<style>{style}</style>",
+        f"<script>window.llama_files = {json.dumps(files)};</script>",
+        f'<script type="importmap">{json.dumps({"imports": places})}</script>',
+        '<script type="module">import "llama/explorer.js";</script>',
+    ]
+    page = PAGE.format(about=ABOUT, head="", header="", needs=NEEDS)
+    return page.replace("</body>", "\n".join(parts) + "\n</body>")
 
 
-def write_files(folder: Path) -> None:
-    """Write what llama.js fetches: the model, its tokenizer, the examples.
-
-    The weights are bfloat16 and have Meta's names. `output.weight` is
-    absent: it is tied, so llama.js multiplies with the embedding again.
-    """
-    llama = load(POCKET, device="cpu", dtype=torch.bfloat16)
-    assert llama.tied
-    tensors = dict(llama.named_parameters())  # a tied one once
-    folder.mkdir(parents=True, exist_ok=True)
-    about = {"tied": "true"}
-    save_file(tensors, folder / "model.safetensors", metadata=about)
-    for name in ("params.json", "tokenizer.model"):
-        shutil.copy(POCKET / name, folder)
-    llama = load(POCKET, device="cpu", dtype=torch.float32)
-    for n, text in enumerate(EXAMPLES):
-        ids = llama.tokenizer.encode(text, bos=True, eos=False)
-        found = {k: v.contiguous() for k, v in activations(llama, ids).items()}
-        save_file(found, folder / f"example-{n}.safetensors")
+def encoded(data: bytes) -> str:
+    """Return bytes in base64."""
+    return base64.b64encode(data).decode()
 
 
 class Frame:

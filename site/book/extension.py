@@ -51,9 +51,7 @@ def finish(app, pagename, templatename, context, doctree):
     about = pagename, context["title"], body, name_on_github(project())
     context |= dict(body=with_lines(body), metatags=head.tags(*about))
     if '<section class="llama"' in body:
-        for name in ("llama.js", "stations.js", "explorer.js"):
-            app.add_js_file(name, loading_method="defer")
-        app.add_css_file("explorer.css")
+        context["metatags"] += explorer.head(app.llama_modules, root)
 
 
 def add_font(app, error):
@@ -64,17 +62,16 @@ def add_font(app, error):
         write_font(app.outdir / "_static", texts)
 
 
-def write_stations(app):
-    """Write what explorer.js reads, before pages refer to it."""
+def write_explorer(app):
+    """Write the explorer, before pages refer to it."""
     folder = app.outdir / "_static"
     folder.mkdir(parents=True, exist_ok=True)
-    text = explorer.stations_script()
-    (folder / "stations.js").write_text(text, encoding="utf-8")
+    app.llama_modules = explorer.write_files(folder)
 
 
 def setup(app):
     """Register the extension."""
-    app.connect("builder-inited", write_stations)
+    app.connect("builder-inited", write_explorer)
     app.llama_notebooks = read_notebooks()
     app.llama_names = addresses(app.llama_notebooks)
     block = partial(visit, display=True)

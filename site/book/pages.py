@@ -9,6 +9,7 @@ from posixpath import basename
 from lessons.tables import table
 from llamalib.load import ROOT
 from tools import rooms
+from tools.explorer import NEEDS
 from tools.frame import SERIES, routes_table, series_table, todays_times
 from tools.guide import guide_page
 
@@ -161,13 +162,12 @@ def shows_widget(cell: dict) -> bool:
 
 
 def section(station: str, file: str) -> str:
-    """Return the place that explorer.js fills."""
+    """Return the place that the explorer fills."""
     page = f"{'../' * file.count('/')}explorer.html?station={station}"
-    words = "This needs JavaScript and a browser of 2022 or later."
     return (
         f'<p id="llama"><b>The explorer.</b> Your own prompt at this step, in '
         f'this page; or <a href="{page}">on a page of its own</a>.</p>'
-        f'<section class="llama" data-station="{station}"><p>{words}</p>'
+        f'<section class="llama" data-station="{station}"><p>{NEEDS}</p>'
         "</section>"
     )
 

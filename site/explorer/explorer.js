@@ -1,0 +1,297 @@
+/* The explorer: one prompt through the whole Llama, alive.
+
+Each <section class="llama" data-station="…"> gets a prompt, the model's map with the numbers of
+this prompt, and below it the station that is open. What the reader chose is kept from page to page
+and in the address. Letters of shapes: see steps.js. */
+import { compute, why_ask } from "./computing.js";
+import { html, reveal } from "./dom.js";
+import { UserError } from "./files.js";
+import { Form } from "./form.js";
+import { LARGE, Look, sizes_of } from "./look.js";
+import { colours, models, scales } from "./made.js";
+import { draw_map, mark, move, station_of } from "./map.js";
+import { Message } from "./message.js";
+import { Model } from "./models.js";
+import { Offer } from "./offer.js";
+import { Panel, VIEWS } from "./panel.js";
+import { SAMPLING, TEXT, keep_settings, query_of, read_settings } from "./settings.js";
+import { Walk, draw_token } from "./walk.js";
+import { write } from "./writing.js";
+
+/** @typedef {import("./types.js").Settings} Settings */
+
+/** The models of this page, which all its explorers share. */
+const SHELF = models.map((about) => new Model(about));
+const LEGEND =
+  "Colours: a number is orange if negative, blue if positive, and full at 3 times the RMS of the row; in a " +
+  "picture of several rows, at 3 times that of its middle row. A cell of several numbers shows the one farthest from 0. " +
+  "In RoPE a query is blue, a key orange. Heads, and lines from key (left) to query, have the colour of their KV head; " +
+  "weights under 0.02, or on a token that is not shown, have no line. The light blue line is the residual stream.";
+const INTRO =
+  "From “tokens” to the last +, a row is a token. Click a tile to open it. “Step” shows how the next token is computed.";
+
+/** One explorer of a page. */
+export class Explorer extends Look {
+  /**
+   * @param {HTMLElement} section
+   * @param {number} n which of its page */
+  constructor(section, n) {
+    const { station } = section.dataset;
+    const own = station ? { station } : {};
+    const settings = read_settings(own);
+    super(section, settings, SHELF[0]);
+    /** @type {Partial<Settings>} */
+    this.own = own;
+    if (!Object.hasOwn(VIEWS, settings.station)) settings.station = station ?? "attention";
+    this.shelf = SHELF;
+    this.model = this.chosen;
+    /** The models that the reader agreed to fetch. @type {Set<string>} */
+    this.agreed = new Set();
+    this.turn = 0; // of runs
+    this.more = 0; // tokens to draw in the sampling station
+    /** @type {import("./types.js").Drawn | undefined} */
+    this.drawn = undefined;
+    /** @type {Walk | undefined} */
+    this.walk = undefined;
+    this.is_writing = this.is_stopped = false;
+    this.news = ""; // what is said at the next drawing
+    this.form = new Form(this, `llama-prompt-${n}`);
+    this.offer = new Offer(this);
+    this.panel = new Panel(this, `llama-station-${n}`);
+    this.message = new Message(this);
+    /** @type {HTMLElement} */
+    this.map = html("div", {
+      class: "llama-map",
+      role: "tablist",
+      "aria-label": "The model, in the order data flows",
+      onkeydown: (/** @type {KeyboardEvent} */ event) => move(this.map, event),
+    });
+    this.about = html("p", { class: "llama-about" });
+    const { element: bar } = this.message;
+    const intro = html("p", { class: "llama-intro" }, INTRO);
+    section.replaceChildren(
+      this.form.element,
+      this.offer.element,
+      intro,
+      this.map,
+      bar,
+      this.panel.element,
+      html("p", { class: "llama-about" }, LEGEND),
+      this.about,
+    );
+    for (const [name, colour] of Object.entries(colours))
+      section.style.setProperty(`--llama-${name}`, colour);
+    section.style.setProperty(
+      "--llama-amount",
+      scales.amount.map((rgb) => `rgb(${rgb})`).join(", "),
+    );
+    this.watch();
+  }
+  /** Begin when the reader is near: a page may hold more than the explorer. Draw again when the width
+   * changes. */
+  watch() {
+    const {
+      section,
+      message: { element },
+    } = this;
+    this.form.draw();
+    new IntersectionObserver(
+      (entries, observer) => {
+        if (!entries.some((entry) => entry.isIntersecting)) return;
+        observer.disconnect();
+        this.run();
+      },
+      { rootMargin: "100%" },
+    ).observe(section);
+    let width = section.clientWidth;
+    new ResizeObserver(() => {
+      if (width !== section.clientWidth) this.draw();
+      width = section.clientWidth;
+      section.style.setProperty("--llama-bar", `${element.offsetHeight}px`);
+    }).observe(section);
+  }
+  /** The model that shall answer; it may still be on its way. */
+  get chosen() {
+    return /** @type {Model} */ (this.shelf.find(({ about }) => about.key === this.settings.model));
+  }
+  /** Show a message; an error stays until the next run.
+   * @param {string} text
+   * @param {boolean} is_error */
+  say(text, is_error = false) {
+    this.message.say(text, is_error);
+  }
+
+  // -- loading and running --
+  /** Run what may fail; show why it failed. @param {() => Promise<void>} task */
+  async attempt(task) {
+    this.message.again.hidden = true;
+    try {
+      await task();
+    } catch (error) {
+      const sorry = error instanceof UserError ? "" : "The page has an error; reload it. ";
+      if (sorry) console.error(error);
+      this.say(sorry + /** @type {Error} */ (error).message, true);
+      this.offer.hide();
+      this.message.again.hidden = false;
+    }
+  }
+  /** Compute the text, or find its recorded numbers, then draw. A newer run makes this one stale. */
+  run() {
+    const turn = ++this.turn;
+    const is_current = () => turn === this.turn && this.section.isConnected;
+    this.running = this.attempt(() => compute(this, is_current));
+    return this.running;
+  }
+  /** Ask which model shall compute the text; see computing.js. @param {boolean} has_numbers */
+  ask(has_numbers) {
+    return this.offer.show(why_ask(this, has_numbers));
+  }
+  /** Take a model that the reader agreed to fetch. @param {Model} model */
+  choose_model(model) {
+    this.agreed.add(model.about.key);
+    if (model === this.chosen) this.run();
+    else this.set({ model: model.about.key });
+  }
+  /** Change settings, keep them, and draw again what they change. @param {Partial<Settings>} changes */
+  set(changes) {
+    const { settings, form } = this;
+    const typed = form.text; // perhaps a moment ago
+    clearTimeout(form.timer);
+    if (changes.prompt === undefined && typed !== settings.prompt)
+      changes = { ...changes, prompt: typed, next: "" };
+    if (changes.model !== undefined && changes.model !== settings.model)
+      changes = { next: "", layer: -1, head: -1, theta: -1, ...changes };
+    const names = /** @type {(keyof Settings)[]} */ (TEXT);
+    const is_other_text = names.some((name) => name in changes && changes[name] !== settings[name]);
+    if (is_other_text || SAMPLING.some((name) => name in changes)) this.end_walk();
+    else if (this.walk) {
+      // a look aside: the walk waits
+      this.walk.is_aside = true;
+      Object.assign(this.walk.before, changes);
+    }
+    if (is_other_text && !("token" in changes)) changes.token = -1;
+    Object.assign(settings, changes);
+    if (typed !== settings.prompt) form.field.value = settings.prompt;
+    keep_settings(settings);
+    this.write_address();
+    if (is_other_text) this.run();
+    else this.draw();
+  }
+  /** Write what was chosen into the address, so that it can be shared. */
+  write_address() {
+    clearTimeout(this.address);
+    this.address = setTimeout(() => {
+      const end = query_of(this.settings, this.own);
+      try {
+        history.replaceState(null, "", location.pathname + end + location.hash);
+      } catch {
+        // a page in a frame may have no address
+      }
+    }, 300); // browsers refuse many changes at once
+  }
+
+  // -- drawing --
+  draw() {
+    this.form.draw();
+    if (!this.trace) return;
+    const { added_ids: added, config } = this;
+    this.message.write(
+      this.settings.prompt,
+      this.tokenizer.decode(added),
+      added.length > 0 || this.is_writing,
+    );
+    draw_map(this, this.map);
+    mark(this.map, this.walk?.step.tile);
+    const said = this.panel.draw();
+    if (this.walk)
+      this.say(
+        this.walk.is_aside ? `${said} The walk waits at step ${this.walk.at + 1}.` : this.walk.said,
+      );
+    else if (!this.is_writing) this.say(this.news || said);
+    this.news = "";
+    this.name_buttons();
+    this.about.textContent = `${this.model.about.name}: ${sizes_of(config)}. Llama 3.2-1B: ${sizes_of(LARGE)}.`;
+  }
+  name_buttons() {
+    this.form.step.textContent = this.walk ? "Next step" : "Step";
+    this.message.onward.hidden = this.message.finish.hidden = !this.walk;
+    this.form.write.textContent = this.is_writing ? "Stop" : "Generate";
+  }
+  /** Open a tile's station. If a finger or the mouse did it, bring it into sight.
+   * @param {string} id
+   * @param {UIEvent} [event] */
+  open(id, event) {
+    this.set(station_of(id));
+    if (event?.detail && this.panel.element.getBoundingClientRect().top > 0.8 * innerHeight)
+      reveal(this.panel.element);
+  }
+
+  // -- the next token --
+  /** Return whether the numbers are those of the whole text; if a model is missing, show the offer. */
+  async is_ready() {
+    if (this.form.text !== this.settings.prompt) this.set({});
+    await this.running;
+    if (this.trace && String(this.ids) === String(this.text_ids) && this.model === this.chosen)
+      return true;
+    if (!this.offer.element.hidden) reveal(this.form.element);
+    return false;
+  }
+  /** Draw the next token and append it. */
+  async next_token() {
+    if (this.is_writing || !(await this.is_ready())) return;
+    this.end_walk();
+    this.append(draw_token(this));
+  }
+  /** @param {{ id: number, how: string, stops: boolean }} token */
+  append({ id, how, stops }) {
+    const { longest } = this.model.about;
+    const name = `“${this.name(id)}”`;
+    this.news = stops
+      ? `${name}, ${how}, is a stop token: the text ends.`
+      : this.T >= longest
+        ? `This page holds ${longest} tokens.`
+        : `${name} was appended: ${how}.`;
+    if (stops || this.T >= longest) this.draw();
+    else this.set({ next: [...this.added_ids, id].join(".") });
+  }
+  /** Begin the walk through the model, or go a step further. */
+  async go() {
+    if (this.is_writing || !(await this.is_ready())) return;
+    const { walk } = this;
+    if (!walk) this.walk = new Walk(this);
+    else if (++walk.at === walk.steps.length) {
+      this.end_walk();
+      this.append(draw_token(this));
+      return;
+    }
+    const { step } = /** @type {Walk} */ (this.walk);
+    /** @type {Walk} */ (this.walk).is_aside = false;
+    Object.assign(this.settings, { layer: step.layer, token: -1 }, station_of(step.tile));
+    this.draw();
+    if (this.map.getBoundingClientRect().bottom > innerHeight - 60) reveal(this.map);
+  }
+  leave_walk() {
+    this.end_walk();
+    this.draw();
+  }
+  end_walk() {
+    Object.assign(this.settings, this.walk?.before);
+    this.walk = undefined;
+  }
+  /** Continue the text by many tokens, as they come; again: stop. */
+  async write_text() {
+    if (this.is_writing) this.is_stopped = true;
+    else if (await this.is_ready()) await write(this);
+  }
+}
+
+/** @type {Explorer[]} */
+export const explorers = [];
+for (const section of document.querySelectorAll("section.llama"))
+  explorers.push(new Explorer(/** @type {HTMLElement} */ (section), explorers.length));
+window.llama = { explorers }; // for scripts
+if (window.parent !== window)
+  // a frame of a notebook may grow with its page
+  new ResizeObserver(() =>
+    window.parent.postMessage({ llama: document.documentElement.scrollHeight }, "*"),
+  ).observe(document.body);

@@ -1,0 +1,126 @@
+/* The form: the prompt, the buttons, prompts to try, and which model answers. */
+import { count, html } from "./dom.js";
+import { DEFAULTS } from "./settings.js";
+
+/** @typedef {import("./explorer.js").Explorer} Explorer */
+
+/** What the reader types and presses. */
+export class Form {
+  /**
+   * @param {Explorer} e
+   * @param {string} id of the prompt's field, unique in the page */
+  constructor(e, id) {
+    this.e = e;
+    /** @type {HTMLTextAreaElement} */
+    this.field = html("textarea", {
+      id,
+      rows: 1,
+      spellcheck: "false",
+      autocomplete: "off",
+      oninput: () => this.type(),
+      onkeydown: (/** @type {KeyboardEvent} */ event) => this.enter(event),
+    });
+    this.field.value = e.settings.prompt;
+    const button = (
+      /** @type {string} */ label,
+      /** @type {() => void} */ onclick,
+      look = "llama-plain",
+    ) => html("button", { type: "button", class: look, onclick }, label);
+    this.next = html("button", { type: "submit" }, "Next token");
+    this.step = button("Step", () => e.go());
+    this.write = button("Generate", () => e.write_text());
+    this.how = button("", () => e.open("sample"), "llama-chip");
+    const reset = button("Reset", () =>
+      e.set({ ...DEFAULTS, ...e.own, model: e.settings.model, prompt: this.text }),
+    );
+    const onsubmit = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      e.next_token();
+    };
+    this.models = html("div", { class: "llama-models", role: "radiogroup", "aria-label": "model" });
+    this.chips = html("div", { class: "llama-buttons" });
+    /** @type {HTMLElement} */
+    this.element = html(
+      "form",
+      { class: "llama-form", onsubmit },
+      this.models,
+      html("label", { for: id }, "Prompt"),
+      this.field,
+      html("div", { class: "llama-buttons" }, this.next, this.step, this.write, reset, this.how),
+      this.chips,
+    );
+  }
+  get text() {
+    return this.field.value;
+  }
+  type() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.e.set({}), 400);
+  }
+  /** Enter asks for the next token; with Shift it is a new line. @param {KeyboardEvent} event */
+  enter(event) {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    this.e.next_token();
+  }
+  draw() {
+    const { e } = this;
+    const { temperature, top_k, top_p, prompt } = e.settings;
+    if (this.text !== prompt && document.activeElement !== this.field) this.field.value = prompt;
+    const k = top_k ? `, top-k ${top_k}` : "";
+    this.how.textContent = temperature
+      ? `sampling: temperature ${temperature}${k}, top-p ${top_p}`
+      : "greedy";
+    this.draw_models();
+    this.draw_chips();
+  }
+  /** Show the models that can answer any prompt, if there is a choice. */
+  draw_models() {
+    const { e } = this;
+    const able = e.shelf.filter(({ about }) => about.parts.length);
+    const all = able.length > 1 ? able : [];
+    this.models.replaceChildren(
+      ...all.map((model) => {
+        const { about } = model;
+        const input = html("input", {
+          type: "radio",
+          name: `model-${this.field.id}`,
+          value: about.key,
+          onchange: () => e.set({ model: about.key, prompt: about.prompts[0] }),
+        });
+        input.checked = about.key === e.settings.model;
+        return html("label", {}, input, html("span", {}, about.name));
+      }),
+      html("span", { class: "llama-knows" }, `${e.chosen.about.name} ${e.chosen.about.knows}.`),
+    );
+  }
+  /** Show prompts to try: of the chosen model; of all models if one has but recorded runs. */
+  draw_chips() {
+    const { e } = this;
+    const has_switch = e.shelf.every(({ about }) => about.parts.length);
+    const shown = e.shelf.filter((model) => !has_switch || model === e.chosen);
+    const all = shown.flatMap(({ about }) => [
+      html("span", {}, has_switch ? "Try" : `${about.name}:`),
+      ...about.prompts.map((prompt) =>
+        html(
+          "button",
+          {
+            type: "button",
+            class: "llama-chip",
+            onclick: () => e.set({ model: about.key, prompt, next: "", special: false }),
+          },
+          prompt.replace(/\n/g, "⏎"),
+        ),
+      ),
+    ]);
+    this.chips.replaceChildren(...all);
+  }
+}
+/** Return what a prompt's words become, if that is strange to the model.
+ * @param {string} prompt
+ * @param {number} n tokens */
+export function strangeness(prompt, n) {
+  const words = prompt.split(/\s+/).filter(Boolean).length;
+  if (words < 3 || n < 2.2 * words) return "";
+  return `It knows few of these words: ${count(words, "word")} became ${count(n, "token")}. `;
+}

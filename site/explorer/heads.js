@@ -1,0 +1,102 @@
+/* What each attention head does with a text: all heads, as small maps. */
+import { count, html, sum } from "./dom.js";
+import { thumb } from "./pictures.js";
+
+/** @typedef {import("./explorer.js").Explorer} Explorer */
+/** @typedef {{ layer: number, head: number, share: number }} Found */
+
+/** What a head can do: where most of its weight is. Each rule returns the keys of query t. */
+const KINDS = [
+  {
+    name: "the token after an earlier copy",
+    about: "as induction heads do",
+    keys: (/** @type {number} */ t, /** @type {number[]} */ ids) => {
+      const copies = ids.slice(0, t).flatMap((id, s) => (id === ids[t] ? [s + 1] : []));
+      return copies.filter((s) => s < t);
+    },
+  },
+  { name: "the token before", about: "", keys: (/** @type {number} */ t) => [t - 1] },
+  { name: "the token itself", about: "", keys: (/** @type {number} */ t) => [t] },
+  { name: "the first token", about: "an attention sink", keys: () => [0] },
+];
+const SPREAD = { name: "no one place", about: "the weight is spread, or its place changes" };
+
+/** Return the heads by what they do, the clearest first: on which keys a head has half of its
+ * weight or more, as the mean of the queries that can see them and another key.
+ * @param {Explorer} e
+ * @returns {[{ name: string, about: string }, Found[]][]} */
+export function heads_by_kind(e) {
+  const {
+    ids,
+    trace,
+    config: { n_layers, n_heads },
+  } = e;
+  /** @type {Found[][]} */
+  const found = [...KINDS, SPREAD].map(() => []);
+  // the keys of each query; with two tokens, the first is the one before, too
+  const rules = KINDS.map(({ keys }) => ids.map((_, t) => (t > 1 ? keys(t, ids) : [])));
+  for (let layer = 0; layer < n_layers; layer++) {
+    const { weights } = trace.attention(layer);
+    for (let head = 0; head < n_heads; head++) {
+      const shares = rules.map((rows) => {
+        const queries = rows.flatMap((keys, t) =>
+          keys.length ? [sum(keys.map((s) => weights[head][t][s]))] : [],
+        );
+        return queries.length ? sum(queries) / queries.length : 0;
+      });
+      const share = Math.max(...shares);
+      const kind = share >= 0.5 ? shares.indexOf(share) : KINDS.length;
+      found[kind].push({ layer, head, share });
+    }
+  }
+  for (const heads of found) heads.sort((a, b) => b.share - a.share);
+  return [...KINDS, SPREAD].map((kind, i) => [kind, found[i]]);
+}
+/** Return small maps of all heads, in groups of what they do.
+ * @param {Explorer} e */
+export function all_heads(e) {
+  const { shown, trace } = e;
+  const seen = (/** @type {Float32Array[]} */ rows) =>
+    shown.map((q) => shown.filter((s) => s <= q).map((s) => rows[q][s]));
+  const groups = heads_by_kind(e)
+    .filter(([, heads]) => heads.length)
+    .map(([{ name, about }, heads]) => {
+      const maps = heads.map(({ layer, head }) =>
+        html(
+          "button",
+          {
+            type: "button",
+            "data-key": `${layer} ${head}`,
+            title: `layer ${layer}, head ${head}`,
+            "aria-label": `layer ${layer}, head ${head}`,
+            "aria-pressed": String(layer === e.layer && head === e.head),
+            style: { borderColor: e.group_colour(head) },
+            onclick: () => e.set({ layer, head }),
+          },
+          thumb(seen(trace.attention(layer).weights[head])),
+        ),
+      );
+      const words = `${count(heads.length, "head")}: most weight on ${name}${about && `, ${about}`}`;
+      return html(
+        "div",
+        { role: "group", "aria-label": words },
+        html("p", {}, words),
+        html("div", { class: "llama-maps" }, maps),
+      );
+    });
+  return html(
+    "div",
+    { class: "llama-heads" },
+    html(
+      "p",
+      {},
+      html(
+        "b",
+        {},
+        `All ${e.config.n_layers} × ${e.config.n_heads} heads, by what ` + "they do in this text",
+      ),
+      " (mean of the queries from the third token on). Click one to open it.",
+    ),
+    groups,
+  );
+}

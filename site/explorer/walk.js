@@ -1,0 +1,131 @@
+/* The walk: one token's way through the model, a step at a time, and what each step says. */
+import { count, probability, with_commas } from "./dom.js";
+import { generator, pick, top } from "./sampling.js";
+
+/** @typedef {import("./explorer.js").Explorer} Explorer */
+/** A step: the tile and the layer that it shows, and what is said.
+ * @typedef {{ tile: string, said: string, layer: number }} Step */
+
+/** Return the token that the settings draw after the text; "how" says why it.
+ * @param {Explorer} e */
+export function draw_token(e) {
+  const { temperature, top_k, top_p, seed } = e.settings;
+  const random = generator(seed);
+  e.added_ids.forEach(random); // one number for each token that was drawn
+  const id = pick(e.trace.logits(e.T - 1), random, { temperature, top_k: top_k || null, top_p });
+  const cut = top_k ? `, top-k ${top_k}` : "";
+  const how = temperature
+    ? `sampled (temperature ${temperature}${cut}, top-p ${top_p})`
+    : "the most likely one (greedy decoding)";
+  return { id, how, stops: e.tokenizer.stop_tokens.has(id) };
+}
+
+/** Return the steps of the next token.
+ * @param {Explorer} e
+ * @returns {Step[]} */
+function steps_of(e) {
+  const {
+    trace,
+    tokenizer,
+    config: { n_layers: L, dim: D, n_heads: H, n_kv_heads: KV, hidden_dim: F, vocab_size: V },
+  } = e;
+  const last = e.T - 1;
+  const name = `“${e.label(last)}”`;
+  const lens = trace.lens(last);
+  /** @type {Step[]} */
+  const steps = [];
+  const add = (/** @type {string} */ tile, /** @type {string} */ said, layer = 0) =>
+    steps.push({ tile, said, layer });
+  const best = (/** @type {number} */ layer) => {
+    const [{ id, p }] = lens[layer].top;
+    return `“${e.name(id)}” (${probability(p)})`;
+  };
+  const answer = e.name(lens[L].top[0].id);
+  const rank = (/** @type {number} */ layer) =>
+    `“${answer}” has rank ${with_commas(lens[layer].rank)}`;
+  const first = tokenizer.bos_id === null ? "." : ", after <|begin_of_text|>.";
+  add(
+    "tokens",
+    `The text becomes ${count(e.ids.filter((id) => id !== tokenizer.bos_id).length, "token")} with an id each${first}`,
+  );
+  add("embed", `Each id selects its row of the embedding matrix: ${D} numbers for ${name}.`);
+  add("norm 1", "Layer 0. RMSNorm divides every vector by its RMS, then multiplies by γ.");
+  add("qkv", `Three matrices make ${H} queries, ${KV} keys and ${KV} values for each token.`);
+  add("rope", "RoPE rotates queries and keys by angles proportional to the token's position.");
+  const row = trace.attention(0).weights[e.head][last];
+  const [most] = top(row, 1);
+  add(
+    "attention",
+    `Layer 0, head ${e.head}: ${name} attends most to “${e.label(most)}”, with weight ${probability(row[most])}.`,
+  );
+  add("values", "Each head's output is the sum of the values, weighted by attention.");
+  add("plus 1", "The heads' outputs are concatenated, projected by wo, and added to the stream.");
+  add("norm 2", "A second RMSNorm, before the feed-forward network.");
+  const [neuron] = top(trace.product(0, last).map(Math.abs), 1);
+  add(
+    "swiglu",
+    `SwiGLU: of ${with_commas(F)} neurons, neuron ${neuron} has the largest product of gate and up, in absolute value.`,
+  );
+  add(
+    "plus 2",
+    `w2 projects the products to ${D} numbers, which are added to the stream. If the model ended here, ` +
+      `it would say ${best(1)}: the logit lens. ${rank(1)}.`,
+  );
+  for (const l of layers_of(lens.map((it) => it.rank)))
+    add(
+      "block",
+      `Layer ${l}: the same steps with other weights. The lens says ${best(l + 1)}; ${rank(l + 1)}.`,
+      l,
+    );
+  add(
+    "stream",
+    `The vector has passed through ${L} layers. The model itself reads only what comes out.`,
+    L - 1,
+  );
+  add(
+    "logits",
+    `The final norm, then ${with_commas(V)} dot products, give the logits. The most likely next token is ${best(L)}.`,
+    L - 1,
+  );
+  return steps;
+}
+/** Return the layers after the first where a walk stops: all, or of many those where most happens.
+ * @param {number[]} ranks before layer 0, 1, …, and after the last */
+function layers_of(ranks) {
+  const all = ranks.slice(2).map((_, i) => i + 1);
+  if (all.length <= 6) return all;
+  const change = (/** @type {number} */ l) => Math.abs(Math.log(ranks[l + 1] / ranks[l]));
+  const largest = all
+    .slice(0, -1)
+    .sort((a, b) => change(b) - change(a))
+    .slice(0, 4);
+  return [...largest.sort((a, b) => a - b), all[all.length - 1]];
+}
+
+/** A walk that has begun. */
+export class Walk {
+  /** @param {Explorer} e */
+  constructor(e) {
+    const { id, how, stops } = draw_token(e);
+    const label = `“${e.name(id)}”`;
+    const layer = e.config.n_layers - 1;
+    this.steps = steps_of(e);
+    this.steps.push({ tile: "sample", layer, said: `${label} is ${how}.` });
+    const end = stops
+      ? "is a stop token: the text ends."
+      : "is appended, and the model runs again.";
+    this.steps.push({ tile: "text", layer, said: `${label} ${end}` });
+    this.at = 0;
+    this.id = stops ? undefined : id;
+    this.is_aside = false; // the reader looks at something else
+    const { station, side, token, layer: before } = e.settings; // which the walk changes
+    /** @type {Partial<import("./types.js").Settings>} */
+    this.before = { layer: before, station, side, token };
+  }
+  get step() {
+    return this.steps[this.at];
+  }
+  get said() {
+    return `${this.at + 1} of ${this.steps.length}. ${this.step.said}`;
+  }
+}
