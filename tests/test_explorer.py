@@ -19,16 +19,22 @@ from tests.browser import (
     show,
     wait_for,
 )
-from tools import explorer
+from tools import explorer, page_models
 
 Keys = pytest.importorskip("selenium.webdriver.common.keys").Keys
 
 STATIONS = [each["key"] for each in explorer.TEXTS["station"]]
-PROMPT = explorer.EXAMPLES[0]
-PROMPTS = [
+PROMPTS_OF = {each["key"]: each["prompts"] for each in explorer.TEXTS["model"]}
+PROMPT, SECOND, *_ = PROMPTS_OF["pocket"]
+POCKETS = [
     *("The capital of France is", "Once upon a time there was a", "Monday,"),
     *("12 + 7 =", "The language of Brazil is", "\n\n", "🦙", "1, 2, 3,"),
     *('"Good," said', "What is the capital of Peru?"),
+]
+ENGLISH = [
+    *PROMPTS_OF["smollm2"],
+    "My name is",
+    "Mary had a little lamb. Mary",
 ]
 
 # -- without a browser -------------------------------------------------------
@@ -48,77 +54,97 @@ def test_code_is_the_librarys():
 
 
 def test_stations_follow_the_series():
-    found = explorer.stations()
-    files = [each["file"] for each in found["stations"]]
+    files = [each["file"] for each in explorer.stations()]
     assert len({*files}) == 10  # each notebook of the main road
-    assert found["large"]["F"] == 8192 and found["large"]["hd"] == 64
+    large = explorer.letters()
+    assert large["F"] == 8192 and large["hd"] == 64
 
 
 def test_activations_are_those_of_record(pocket):
     ids = pocket.tokenizer.encode(PROMPT, bos=True, eos=False)
-    found = explorer.activations(pocket, ids)
+    found = page_models.activations(pocket, ids)
     seen = llamalib.record(pocket, torch.tensor(ids))
     for i in range(pocket.config.n_layers):
         name = f"layers.{i}"
         x, added = seen[f"{name}.in"], seen[f"{name}.attention.out"]
         assert torch.equal(found[f"x.{i}"], x)
         assert torch.allclose(found[f"h.{i}"], x + added, atol=1e-4)
-        for norm, part in (
-            ("attention", "attention"),
-            ("ffn", "feed_forward"),
-        ):
-            entered = seen[f"{name}.{part}.in"]
-            assert torch.equal(found[f"{norm}_norm.{i}"], entered)
         assert torch.equal(found[f"x.{i + 1}"], seen[f"{name}.out"])
     probs = pocket(torch.tensor(ids)).softmax(-1).topk(3)
     assert torch.equal(found["lens.ids"][-1], probs.indices.int())
 
 
 def test_the_page_in_a_notebook_needs_nothing_else(tmp_path, monkeypatch):
-    """Its file has the scripts and the weights; the output only a frame."""
+    """Its file has modules, weights and runs; the output only a frame."""
     monkeypatch.chdir(tmp_path)
     shown = explorer.show()
     page = (tmp_path / "explorer.html").read_text(encoding="utf-8")
-    assert not re.findall(
-        r"""(?:src|href)=["'](?!#)""", page.split("<script>")[0]
-    )
+    head = page.split("<script>")[0]
+    assert not re.findall(r"""(?:src|href)=["'](?!#)""", head)
     files = page[page.index("window.llama_files") :]
-    for name in ("model.safetensors", "tokenizer.model", "example-2"):
-        assert f'"{name}' in files
+    for name in ("pocket/model.safetensors", "pocket/tokenizer.model"):
+        assert f'"models/{name}"' in files
+    assert '"runs/pocket-2.gz"' in files and "part-00.gz" not in files
     assert shown._repr_html_().startswith('<iframe src="explorer.html"')
     assert "explorer.html" in (explorer.ROOT / ".gitignore").read_text()
+
+
+def test_a_page_without_smollm2_has_the_pocket(tmp_path, monkeypatch):
+    monkeypatch.setattr(page_models, "SMOLLM2", tmp_path / "nothing")
+    models, runs = explorer.write_models(tmp_path / "site")
+    assert [each["key"] for each in models] == ["pocket"]
+    assert {run["model"] for run in runs} == {"pocket"} and len(runs) == 3
+    text = explorer.made(models, runs)
+    assert "SmolLM2" not in text.partition("export const models")[2]
+
+
+def test_recorded_runs_are_small(page_folder):
+    """A run of SmolLM2 has 1.5 MB at most; of the pocket 0.25 MB."""
+    for file in (page_folder / "_static" / "runs").glob("*.gz"):
+        most = 1.5e6 if file.name.startswith("smollm2") else 0.25e6
+        assert file.stat().st_size < most, file.name
 
 
 # -- what the stations show, against llamalib --------------------------------
 
 browser = pytest.mark.browser
 READY = "return !!window.llama?.explorers?.[0]?.trace?.llama"
+SHOWN = "return !!window.llama?.explorers?.[0]?.trace"
+FETCH = "const e = llama.explorers[0]; e.choose_model(e.chosen);"
+
+
+def open_with(driver, address, query, fetch=True):
+    """Open the page with its model at work, or only its recorded run."""
+    driver.get(f"{address}?{query}")
+    wait_for("numbers", lambda: driver.execute_script(SHOWN), 60)
+    if fetch:
+        driver.execute_script(FETCH)
+        wait_for("the model", lambda: driver.execute_script(READY), 120)
 
 
 @pytest.fixture
 def ready(opened):
-    """Return the driver with the page, once the weights are there."""
+    """Return the driver with the page, once the pocket is there."""
     opened.execute_script("sessionStorage.clear()")
-    opened.get(opened.current_url.partition("?")[0])
-    wait_for("the weights", lambda: opened.execute_script(READY), 30)
+    open_with(opened, opened.current_url.partition("?")[0], "model=pocket")
     return opened
 
 
 SHOW = """
 const e = window.llama.explorers[0];
-const tables = () => [...e.panel.querySelectorAll(".llama-out table")].map(
+const tables = () => [...e.panel.element.querySelectorAll(".llama-out table")].map(
   table => [...table.tBodies[0].rows].map(
     row => [...row.cells].map(cell => cell.textContent)));
 """
 SET = (
-    SHOW + "e.field.value = given[0].prompt ?? e.settings.prompt;"
+    SHOW + "e.form.field.value = given[0].prompt ?? e.settings.prompt;"
     "Object.assign(e.settings, {next: '', token: -1}, given[0]);"
     "await e.run(); return e.trace.ids;"
 )
 # the tables of a station for each of many settings
 TABLES = SHOW + (
     "return given[0].map(settings => { Object.assign(e.settings, settings);"
-    " e.draw_station(); return tables(); });"
+    " e.panel.draw(); return tables(); });"
 )
 
 
@@ -139,6 +165,8 @@ def agree(shown, expected, digits=2, size=0.0):
 
     size: of the numbers that it comes from, which float32 rounds.
     """
+    if abs(expected) > 99:  # four digits of a large number
+        digits = min(digits, 1) if abs(expected) < 999 else 0
     tolerance = 0.51 * 10**-digits + 1e-5 * size + 1e-4
     assert math.isclose(shown, float(expected), abs_tol=tolerance)
 
@@ -153,7 +181,11 @@ class Expected:
     def __init__(self, llama, ids):
         self.llama, self.ids, self.c = llama, ids, llama.config
         self.tokens = torch.tensor(ids)
-        self.seen = explorer.activations(llama, ids)
+        self.seen = page_models.activations(llama, ids)
+        for i, block in enumerate(llama.layers):
+            for name, x in dict(attention_norm="x", ffn_norm="h").items():
+                norm = getattr(block, name)
+                self.seen[f"{name}.{i}"] = norm(self.seen[f"{x}.{i}"])
         self.maps = llamalib.attention_maps(llama, self.tokens)
         angles = llamalib.precompute_freqs_cis(
             self.c.head_dim, 512, self.c.rope_theta, self.c.scaling_factor
@@ -178,20 +210,45 @@ class Expected:
 
 
 @pytest.fixture(scope="module")
-def expected(pocket):
-    found = {}
-    for text in PROMPTS:
-        ids = pocket.tokenizer.encode(text, bos=True, eos=False)
-        with torch.no_grad():
-            found[text] = Expected(pocket, ids)
-    return found
+def smollm2(smollm2_file):
+    return llamalib.load(smollm2_file, device="cpu", dtype=torch.float32)
+
+
+@pytest.fixture(params=["pocket", "smollm2"])
+def both(request, opened):
+    """Return the driver with a model at work, and ten texts' numbers."""
+    key, prompts = request.param, POCKETS
+    if key == "smollm2":
+        prompts = ENGLISH
+    opened.execute_script("sessionStorage.clear()")
+    address = opened.current_url.partition("?")[0]
+    open_with(opened, address, f"model={key}")
+    return opened, expected_of(request.getfixturevalue(key), prompts)
+
+
+KNOWN = {}
+
+
+def expected_of(llama, prompts):
+    """Return what PyTorch computes, by prompt; once for all tests."""
+    for text in prompts:
+        if (id(llama), text) not in KNOWN:
+            ids = llama.tokenizer.encode(text, bos=True, eos=False)
+            with torch.no_grad():
+                KNOWN[id(llama), text] = Expected(llama, ids)
+    assert len(prompts) == 10
+    return {text: KNOWN[id(llama), text] for text in prompts}
 
 
 def each_head(station, x, **more):
+    """Return settings for each layer and head; of many, one a layer."""
+    layers, heads = range(x.c.n_layers), range(x.c.n_heads)
+    pairs = [(layer, head) for layer in layers for head in heads]
+    if len(pairs) > 99:
+        pairs = [(layer, layer % x.c.n_heads) for layer in layers]
     return [
         dict(station=station, layer=layer, head=head, **more)
-        for layer in range(x.c.n_layers)
-        for head in range(x.c.n_heads)
+        for layer, head in pairs
     ]
 
 
@@ -263,9 +320,10 @@ CHECKS = {
 
 @browser
 @pytest.mark.parametrize("station", CHECKS)
-def test_numbers_of_each_head(ready, expected, station):
-    """Ten prompts, every layer and every head."""
+def test_numbers_of_each_head(both, station):
+    """Ten prompts, every layer and every head; of SmolLM2 30 pairs."""
     check, more = CHECKS[station]
+    ready, expected = both
     for text, x in expected.items():
         assert call(ready, SET, dict(prompt=text, station=station)) == x.ids
         settings = each_head(station, x, **more)
@@ -323,8 +381,9 @@ LAYER_CHECKS = {
 
 @browser
 @pytest.mark.parametrize("station", LAYER_CHECKS)
-def test_numbers_of_each_layer(ready, expected, station):
+def test_numbers_of_each_layer(both, station):
     check, sides = LAYER_CHECKS[station]
+    ready, expected = both
     for text, x in expected.items():
         assert call(ready, SET, dict(prompt=text, station=station)) == x.ids
         settings = [
@@ -338,8 +397,9 @@ def test_numbers_of_each_layer(ready, expected, station):
 
 
 @browser
-def test_numbers_outside_the_blocks(ready, expected, pocket):
+def test_numbers_outside_the_blocks(both):
     """Embedding, stream, logits, sampling: ten prompts, each position."""
+    ready, expected = both
     for text, x in expected.items():
         call(ready, SET, dict(prompt=text))
         every = [
@@ -376,13 +436,17 @@ def check_embedding(tables, x, t):
 
 
 def check_stream(tables, x, t):
+    ranks = x.seen["lens.ranks"][:, t]
     for layer, row in enumerate(tables[0]):
         own = x.at("x", layer, t).norm()
-        agree(number(row[1]), own, size=10 * own)
-        shown = [number(p) for p in re.findall(r" ([<\d.]+)(?:, |$)", row[2])]
+        agree(number(row[1]), own, 1, size=10 * own)
+        rank = int(row[2].replace(",", ""))
+        assert abs(rank - ranks[layer]) <= 1 + 0.002 * rank  # near ties
+        shown = [number(p) for p in re.findall(r"” ([<>\d.]+)", row[3])]
         best = x.seen["lens.probs"][layer, t]
-        for value, p in zip(shown[-1:], best[2:], strict=True):
+        for value, p in zip(shown, best, strict=True):
             agree(value, p)
+    assert ranks[-1] == int(tables[0][-1][2]) == 1
 
 
 def check_logits(tables, x, t):
@@ -407,30 +471,44 @@ def check_sample(tables, x, t):
     assert others[2] == "cut off"
 
 
-# -- before the weights are there --------------------------------------------
+# -- before a model is there --------------------------------------------------
 
 
 @browser
-def test_an_example_is_what_the_model_computes(ready):
-    """The numbers that come with the page are those of the weights."""
-    found = call(
+def test_a_recorded_run_is_what_the_model_computes(both):
+    """Numbers that come with the page: 16 bits; the drawn ones fewer."""
+    ready, _ = both
+    run, fresh = call(
         ready,
-        "const m = await llama.load(), found = [];"
-        "for (let n = 0; n < 3; n++) {"
-        "  const a = await llama.load_example(n), b = m.trace();"
-        "  await b.follow(a.ids);"
-        "  let worst = 0;"
-        "  for (const [name, layers] of Object.entries(b.rows))"
-        "    layers.forEach((rows, l) => rows.forEach((row, t) => row.forEach("
-        "      (v, i) => { worst = Math.max(worst, Math.abs(v -"
-        "        a.rows[name][l][t][i]) / (1 + Math.abs(v))); })));"
-        "  const [p, q] = [a, b].map(it => it.logits(it.ids.length - 1));"
-        "  p.forEach((v, i) => { worst = Math.max(worst, Math.abs(v - q[i])); });"
-        "  found.push([a.ids.length, worst]);"
-        "} return found;",
+        """
+        const e = llama.explorers[0], { runs } = llama;
+        const found = runs.find((it) => it.model === e.settings.model);
+        const a = await llama.read_run(e.model, found);
+        await e.trace.follow(a.ids, () => true);
+        const rows = (it) => ["x", "q", "v", "h"].flatMap((name) =>
+          it.ids.map((_, t) => Array.from(it.row(name, e.layer, t))));
+        const last = a.ids.length - 1, L = e.config.n_layers;
+        const best = (it) => {
+          const all = it.logits(last);
+          return llama.top(all, 12).map((i) => [i, all[i]]);
+        };
+        const neurons = (it) => {
+          const all = it.product(e.layer, last);
+          return llama.top(all.map(Math.abs), 10).map((i) => [i, all[i]]);
+        };
+        return [a, e.trace].map((it) => [rows(it), best(it), neurons(it),
+          it.lens(last).map(({ rank, top }) => [rank, top[0].p])]);
+        """,
     )
-    lengths, worst = zip(*found)
-    assert lengths == (6, 8, 4) and max(worst) < 1e-3, found
+    for shown, own in zip(run[0], fresh[0], strict=True):
+        shown, own = torch.tensor(shown), torch.tensor(own)
+        assert ((shown - own).abs() <= 2e-3 * (1 + own.abs())).all()
+    for part in (1, 2):
+        for (i, shown), (j, own) in zip(run[part], fresh[part], strict=True):
+            assert i == j and abs(shown - own) < 2e-3 * (1 + abs(own))
+    for (rank, p), (own_rank, own) in zip(run[3], fresh[3], strict=True):
+        assert abs(rank - own_rank) <= 1 + 0.002 * own_rank
+        assert abs(p - own) < 1e-3
 
 
 def text_of(driver, selector):
@@ -450,60 +528,140 @@ def said(driver, expected, seconds=40):
 
 
 def press_again(driver):
-    """Press the button that loads the weights; return its words."""
+    """Press the button that tries once more."""
     (button,) = elements(driver, ".llama-again")
     wait_for("the button", button.is_displayed, 20)
-    words = button.text
     button.click()
-    return words
+
+
+def offered(driver):
+    """Return the models that are offered, once they are: key and words."""
+    wait_for("the offer", lambda: elements(driver, "[data-model]"), 20)
+    return {
+        each.get_attribute("data-model"): each.text
+        for each in elements(driver, "[data-model]")
+    }
+
+
+WEIGHTS = "part-00.gz", "model.safetensors"
 
 
 @browser
-def test_numbers_come_before_the_weights(opened, server):
-    """Without the weights the first prompt stands, at every station."""
-    server.broken["model.safetensors"] = 404, b"none"
+def test_every_station_of_a_recorded_run(opened, server):
+    """No weights are fetched for it."""
     opened.execute_script("sessionStorage.clear()")
-    opened.get(f"{server.address}/explorer.html")
-    said(opened, "model.safetensors could not be fetched.*status 404")
+    server.asked.clear()
+    open_with(opened, f"{server.address}/explorer.html", "", fetch=False)
     for station in STATIONS:
         opened.execute_script(
             "llama.explorers[0].set({station: arguments[0]})", station
         )
         assert elements(opened, ".llama-out *"), station
-    chips = elements(opened, ".llama-chip")  # the first has the settings
-    chips[2].click()
-    said(opened, "9 tokens|8 tokens")
-    server.broken.clear()
-    assert press_again(opened) == "Try again"
-    wait_for("the weights", lambda: opened.execute_script(READY), 30)
+    elements(opened, ".llama-form .llama-chip")[2].click()
+    said(opened, "5 tokens|attends most")
     assert not elements(opened, ".llama-error")
+    assert not {*WEIGHTS} & {*server.asked}
+
+
+@browser
+def test_a_free_prompt_asks_for_a_model(opened, server):
+    """What the pocket knows is said before it answers; it then comes."""
+    opened.execute_script("sessionStorage.clear()")
+    server.asked.clear()
+    open_with(opened, f"{server.address}/explorer.html", "", fetch=False)
+    type_prompt(opened, "My cat sleeps")
+    words = offered(opened)
+    assert re.fullmatch(r"SmolLM2-135M \(\d\d MB, once\)", words["smollm2"])
+    assert words["pocket"] == "The pocket Llama (13 MB, once)"
+    (offer,) = text_of(opened, ".llama-offer")
+    assert "capitals, small stories, sums" in offer
+    assert "The map still shows “The capital of France is”" in offer
+    assert not {*WEIGHTS} & {*server.asked}
+    elements(opened, "[data-model=pocket]")[0].click()
+    wait_for("the pocket", lambda: opened.execute_script(READY), 30)
+    said(opened, "attends most")
+    assert setting(opened, "prompt") == "My cat sleeps"
+    assert not offer_is_shown(opened)
+    assert server.asked.count("model.safetensors") == 1
+    assert "part-00.gz" not in server.asked
+
+
+def offer_is_shown(driver):
+    return elements(driver, ".llama-offer")[0].is_displayed()
+
+
+@browser
+def test_smollm2_comes_once_and_waits(opened, server):
+    """A bar, a pause; the browser keeps it, so that it comes at once."""
+    opened.execute_script("sessionStorage.clear()")
+    opened.execute_script("for (const key of ['x']) caches.delete(key)")
+    call(opened, "for (const k of await caches.keys()) await caches.delete(k)")
+    open_with(opened, f"{server.address}/explorer.html", "", fetch=False)
+    button(opened, "Next token").click()
+    offered(opened)
+    assert text_of(opened, ".llama-new") != [""]  # a token is there at once
+    elements(opened, "[data-model=smollm2]")[0].click()
+    pause = wait_for("pause", lambda: shown(opened, "Pause"), 20)
+    pause.click()
+    time.sleep(0.5)
+    before = text_of(opened, ".llama-offer progress ~ span")
+    time.sleep(1)
+    assert text_of(opened, ".llama-offer progress ~ span") == before
+    assert not opened.execute_script(READY)
+    shown(opened, "Go on").click()
+    wait_for("SmolLM2", lambda: opened.execute_script(READY), 120)
+    parts = [name for name in server.asked if name.startswith("part-")]
+    assert len(parts) == len({*parts}) > 3
+    server.asked.clear()
+    open_with(
+        opened,
+        f"{server.address}/explorer.html",
+        "model=smollm2&prompt=My+cat",
+        fetch=False,
+    )
+    wait_for("SmolLM2", lambda: opened.execute_script(READY), 120)
+    assert not [n for n in server.asked if n.startswith("part-")]
+
+
+def shown(driver, label):
+    """Return the button of the offer with this label, if it is in sight."""
+    found = [
+        each
+        for each in elements(driver, ".llama-offer button")
+        if each.text == label and each.is_displayed()
+    ]
+    return found[0] if found else None
 
 
 @browser
 def test_files_are_fetched_once(ready, server):
     files = "tokenizer.model", "params.json", "model.safetensors"
+    server.asked.clear()
     for key in ("rope", "text", "logits"):
         press_tile(ready, key)
     type_prompt(ready, "Monday, Tuesday")
     said(ready, "next token: “,”")
-    assert max(server.asked.count(name) for name in files) == 2  # one a visit
+    assert [server.asked.count(name) for name in files] == [0, 0, 0]
 
 
 @browser
-def test_a_wish_to_save_data_is_followed(opened, server):
-    """Then a button loads the weights; until then, no 13 MB."""
+def test_a_metered_connection_is_spared(opened, server):
+    """Even the pocket waits for a click."""
     source = "Object.defineProperty(navigator, 'connection', "
     source += "{value: {saveData: true}, configurable: true})"
     add = "Page.addScriptToEvaluateOnNewDocument"
     added = opened.execute_cdp_cmd(add, {"source": source})
+    call(opened, "for (const k of await caches.keys()) await caches.delete(k)")
     server.asked.clear()
-    opened.get(f"{server.address}/explorer.html")
-    said(opened, "attends most to")
-    time.sleep(1)
-    assert "model.safetensors" not in server.asked
+    address = f"{server.address}/explorer.html"
+    open_with(opened, address, "model=pocket", fetch=False)
+    type_prompt(opened, "Monday, Tuesday")
+    assert {*offered(opened)} == {"smollm2", "pocket"}
+    assert "metered" in text_of(opened, ".llama-offer")[0]
+    assert not {*WEIGHTS} & {*server.asked}
     remove = "Page.removeScriptToEvaluateOnNewDocument"
     opened.execute_cdp_cmd(remove, added)
-    assert press_again(opened) == "Load the model (13 MB)"
+    elements(opened, "[data-model=pocket]")[0].click()
     wait_for("the weights", lambda: opened.execute_script(READY), 30)
 
 
@@ -518,7 +676,7 @@ def press_tile(driver, key):
 def type_prompt(driver, text):
     """Set the prompt as if typed, without waiting for each key."""
     driver.execute_script(
-        "const it = document.querySelector('.llama-form input');"
+        "const it = document.querySelector('.llama-form textarea');"
         "it.value = arguments[0];"
         "it.dispatchEvent(new Event('input', {bubbles: true}));",
         text,
@@ -593,6 +751,7 @@ def test_the_prompt_goes_from_page_to_page(ready, server):
         10,
     )
     assert "prompt=Monday%2C" in address and "layer=2" in address
+    assert "model=pocket" in address
     ready.get(f"{server.address}/explorer.html")
     said(ready, "attends most to")  # each page begins with its own station
     press_tile(ready, "rope")
@@ -615,11 +774,12 @@ def test_the_prompt_goes_from_page_to_page(ready, server):
         "layer=99&head=-3&pair=x&token=5000&station=nothing&side=left",
         "next=1.99999&shift=1e9&theta=-1&bars=&temperature=&seed=-1",
         "next=%3Cimg%3E&top_k=1.5&top_p=7&most=0&special=maybe",
+        "station=constructor&side=toString&model=valueOf",
+        "model=none&layer=-7&head=1e3&temperature=-0",
     ],
 )
 def test_an_address_that_is_wrong(ready, server, query):
-    ready.get(f"{server.address}/explorer.html?{query}")
-    wait_for("the weights", lambda: ready.execute_script(READY), 30)
+    open_with(ready, f"{server.address}/explorer.html", query, fetch=False)
     for key in STATIONS:
         ready.execute_script(
             "llama.explorers[0].set({station: arguments[0]})", key
@@ -641,11 +801,34 @@ def button(driver, label):
 
 
 @browser
-def test_next_token_step_by_step(ready, pocket):
+def test_a_storage_that_is_damaged(ready, server):
+    for kept in ("null", "[1]", "{", '{"layer": {}, "prompt": 3}'):
+        ready.execute_script(
+            "sessionStorage.setItem('llama-explorer', arguments[0])", kept
+        )
+        open_with(ready, f"{server.address}/explorer.html", "", fetch=False)
+        assert not elements(ready, ".llama-error"), kept
+
+
+@browser
+def test_a_line_end_stays_in_the_prompt(ready):
+    """A prompt that was shared has it, and “Next token” keeps it."""
+    address = ready.current_url.partition("?")[0]
+    query = "model=pocket&prompt=Monday,%0ATuesday&temperature=0"
+    open_with(ready, address, query)
+    button(ready, "Next token").click()
+    wait_for("the token", lambda: setting(ready, "next"), 10)
+    assert setting(ready, "prompt") == "Monday,\nTuesday"
+
+
+@browser
+def test_step_by_step(ready, pocket):
     """Each step lights a tile; at the end the token is in the text."""
     steps = []
+    ready.execute_script("llama.explorers[0].set({temperature: 0})")
     for _ in range(40):
-        button(ready, "Step").click()
+        label = "Next step" if steps else "Step"
+        button(ready, label).click()
         wait_for("a step", lambda: text_of(ready, "[role=status]"), 5)
         (text,) = text_of(ready, "[role=status]")
         lit = text_of(ready, ".llama-now .llama-name")
@@ -653,7 +836,7 @@ def test_next_token_step_by_step(ready, pocket):
             break
         steps.append((text, lit))
     assert len(steps) == 20
-    assert setting(ready, "layer") == 5  # what the walk changed is back
+    assert setting(ready, "layer") == -1  # what the walk changed is back
     assert steps[0][0].startswith("1 of 20. The text becomes 5 tokens")
     assert steps[0][1] == ["tokens"] and steps[5][1] == ["attention"]
     assert len(steps[12][1]) == 9  # a whole block
@@ -666,40 +849,50 @@ def test_next_token_step_by_step(ready, pocket):
 
 
 @browser
-def test_the_walk_plays_stops_and_goes_on(ready):
-    ready.execute_script("llama.explorers[0].set({token: 1})")
-    button(ready, "Next token").click()
-    said(ready, "2 of 20")
-    assert setting(ready, "token") == -1  # it is the last one's way
-    button(ready, "Stop").click()
-    assert "Next step" in text_of(ready, ".llama-message button")
-    (text,) = text_of(ready, "[role=status]")
-    time.sleep(2.5)
-    assert text_of(ready, "[role=status]") == [text]
-    button(ready, "Continue").click()
-    said(ready, "4 of 20")
-    ready.execute_script("llama.explorers[0].set({head: 3})")
-    button(ready, "Continue").click()  # a look aside does not end it
-    said(ready, "5 of 20")
-    type_prompt(ready, "")  # another prompt ends it, even an empty one
-    said(ready, "The prompt is empty")
-    assert not elements(ready, ".llama-now, .llama-ahead")
-    type_prompt(ready, "Monday,")
-    said(ready, "attends most to")
-    assert not elements(ready, ".llama-now, .llama-ahead")
-    button(ready, "Next token")
+def test_next_token_appends_at_once(ready):
+    """Each click is a token; no model, no walk is waited for."""
+    ready.execute_script("llama.explorers[0].set({temperature: 0})")
+    for n in range(1, 4):
+        button(ready, "Next token").click()
+        said(ready, "was appended: the most likely one")
+        wait_for(
+            "the numbers",
+            lambda n=n: len(ready.execute_script(IDS)) == 6 + n,
+            10,
+        )
+    assert text_of(ready, ".llama-text")[0].startswith(f"{PROMPT} Paris.")
+
+
+IDS = "return llama.explorers[0].ids"
 
 
 @browser
-def test_with_reduced_motion_it_steps(ready):
-    media = [{"name": "prefers-reduced-motion", "value": "reduce"}]
-    ready.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
-    button(ready, "Next token").click()
+def test_a_walk_waits_and_ends(ready):
+    ready.execute_script("llama.explorers[0].set({token: 1})")
+    button(ready, "Step").click()
     said(ready, "1 of 20")
-    time.sleep(2.5)
-    said(ready, "1 of 20")
-    button(ready, "Continue").click()
+    button(ready, "Next step").click()
     said(ready, "2 of 20")
+    assert setting(ready, "token") == -1  # it is the last one's way
+    ready.execute_script("llama.explorers[0].set({head: 3})")
+    said(ready, "The walk waits at step 2")
+    button(ready, "Next step").click()  # a look aside does not end it
+    said(ready, "3 of 20")
+    type_prompt(ready, "")  # another prompt ends it, even an empty one
+    said(ready, "The prompt is empty")
+    type_prompt(ready, "Monday,")
+    said(ready, "attends most to")
+    assert not elements(ready, ".llama-now, .llama-ahead")
+    button(ready, "Step").click()
+    said(ready, "1 of 20")
+    (end,) = [
+        each
+        for each in elements(ready, ".llama-message button")
+        if each.text == "End the walk"
+    ]
+    end.click()
+    said(ready, "attends most to")
+    button(ready, "Step")
 
 
 def write_on(driver, **settings):
@@ -726,16 +919,14 @@ def test_a_text_grows(ready, pocket):
 @browser
 def test_tokens_one_by_one_are_the_text(ready):
     """The same seed draws the same tokens, by the walk and in one go."""
-    settings = dict(prompt=explorer.EXAMPLES[1], temperature=1, seed=5, most=4)
+    settings = dict(prompt=SECOND, temperature=1, seed=5, most=4)
     write_on(ready, **settings)
     said(ready, "the limit of 4 new tokens")
     expected = setting(ready, "next")
     assert expected.count(".") == 3
     ready.execute_script("llama.explorers[0].set({next: ''})")
     for n in range(1, 5):
-        walk = "const e = llama.explorers[0]; if (await e.is_ready())"
-        walk += "{ e.walk = e.begin_walk(); e.arrive(); }"
-        call(ready, walk)
+        button(ready, "Next token").click()
         wait_for(
             "a token",
             lambda n=n: len(setting(ready, "next").split(".")) == n,
@@ -746,8 +937,8 @@ def test_tokens_one_by_one_are_the_text(ready):
 
 @browser
 def test_a_text_is_stopped(ready):
-    call(ready, "(await llama.load_tokenizer()).stop_tokens.clear()")
-    write_on(ready, prompt=explorer.EXAMPLES[1], most=500)
+    call(ready, "llama.explorers[0].tokenizer.stop_tokens.clear()")
+    write_on(ready, prompt=SECOND, most=500)
     wait_for("text", lambda: len(text_of(ready, ".llama-new")[0]) > 40, 60)
     button(ready, "Stop").click()
     last = said(ready, "you stopped it")
@@ -761,11 +952,11 @@ def test_a_text_is_stopped(ready):
 @browser
 def test_another_prompt_ends_a_text_that_grows(ready):
     """The old text's tokens are not appended to the new prompt."""
-    call(ready, "(await llama.load_tokenizer()).stop_tokens.clear()")
-    write_on(ready, prompt=explorer.EXAMPLES[1], most=500)
+    call(ready, "llama.explorers[0].tokenizer.stop_tokens.clear()")
+    write_on(ready, prompt=SECOND, most=500)
     wait_for("text", lambda: len(text_of(ready, ".llama-new")[0]) > 40, 60)
     type_prompt(ready, "Monday,")
-    button_is_back = "return llama.explorers[0].write.textContent"
+    button_is_back = "return llama.explorers[0].form.write.textContent"
     wait_for(
         "the end",
         lambda: ready.execute_script(button_is_back) == "Generate",
@@ -783,7 +974,7 @@ def test_samples_are_counted(ready):
     """What is cut off is never drawn; a seed draws the same again."""
     ready.execute_script(
         "llama.explorers[0].set({station: 'sample', prompt: arguments[0]})",
-        explorer.EXAMPLES[1],
+        SECOND,
     )
     said(ready, "Drawn so far: 0")
     found = []
@@ -808,7 +999,7 @@ def test_samples_are_counted(ready):
 def test_texts_that_do_not_fit(ready):
     for text, expected in (
         ("", "The prompt is empty. Type a word"),
-        ("a" * 10_001, "10001 characters; this page takes at most 10000"),
+        ("a" * 3001, "3001 characters; this page takes at most 3000"),
         ("word " * 600, r"\d+ tokens; .*at most 512. Shorten it by \d+"),
         (PROMPT, "“␣is” attends most to"),
         ("Once upon a time " * 12, "attends most to"),
@@ -831,37 +1022,32 @@ def test_texts_that_do_not_fit(ready):
 @pytest.mark.parametrize(
     "name, status, expected",
     [
-        ("model.safetensors", 404, "answered with status 404.*Check"),
-        ("tokenizer.model", 500, "answered with status 500"),
-        ("model.safetensors", 200, "is damaged"),
-        ("params.json", 200, "is damaged"),
-        ("tokenizer.model", 200, "is damaged"),
-        ("example-0.safetensors", 200, "is damaged"),
+        ("pocket/model.safetensors", 404, "answered with status 404.*Check"),
+        ("pocket/tokenizer.model", 500, "answered with status 500"),
+        ("pocket/model.safetensors", 200, "is damaged"),
+        ("pocket/params.json", 200, "is damaged"),
+        ("pocket/tokenizer.model", 200, "is damaged"),
+        ("pocket/tokenizer_spec.json", 200, "is damaged"),
+        ("../runs/pocket-0.gz", 200, "is damaged"),
     ],
 )
 def test_a_second_use_after_an_error_works(
     opened, server, page_folder, name, status, expected
 ):
-    whole = (page_folder / "_static" / "pocket" / name).read_bytes()
+    file = page_folder / "_static" / "models" / name
+    whole, name = file.read_bytes(), file.name
     half = whole[: len(whole) // 2]
+    call(opened, "for (const k of await caches.keys()) await caches.delete(k)")
     server.broken[name] = status, half if status == 200 else b"none"
     server.errors += ["Error"] * (status == 200)  # the cause
     opened.execute_script("sessionStorage.clear()")
-    opened.get(f"{server.address}/explorer.html")
-    if name.startswith("example"):  # the weights compute the same
-        wait_for("the weights", lambda: opened.execute_script(READY), 30)
-    else:
-        said(opened, f"{name} {'.*' * (status != 200)}{expected}")
-        server.broken.clear()
-        (button,) = elements(opened, ".llama-again")
-
-        def is_over():  # the page itself tries once more
-            return button.is_displayed() or opened.execute_script(READY)
-
-        wait_for("a button", is_over, 20)
-        if button.is_displayed():
-            button.click()
-        wait_for("the weights", lambda: opened.execute_script(READY), 30)
+    opened.get(f"{server.address}/explorer.html?model=pocket")
+    if name == "model.safetensors":
+        wait_for("numbers", lambda: opened.execute_script(SHOWN), 20)
+        opened.execute_script(FETCH)
+    said(opened, f"{name} {'.*' * (status != 200)}{expected}")
+    server.broken.clear()
+    press_again(opened)
     said(opened, "attends most to")
     assert not elements(opened, ".llama-error")
 
@@ -869,9 +1055,10 @@ def test_a_second_use_after_an_error_works(
 SMALL = """
 const small = [];
 for (const it of document.querySelectorAll(
-    ".llama :is(button, input, select)")) {
+    ".llama :is(button, input, select, textarea)")) {
   if (!it.checkVisibility()) continue;
-  const box = (it.matches("[type=checkbox]") ? it.closest("label") : it)
+  if (it.closest(".llama-maps")) continue; // a picture each, and many
+  const box = (it.matches("[type=checkbox], .llama-models [type=radio]") ? it.closest("label") : it)
     .getBoundingClientRect();
   if (box.width < 40 || box.height < 40)
     small.push([it.outerHTML.slice(0, 80), box.width, box.height]);
@@ -881,10 +1068,12 @@ return [small, document.documentElement.scrollWidth, innerWidth];
 
 
 @browser
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", [390, 1000, 1280, 1440])
 def test_every_station_fits(ready, server, width):
     """Nothing is too small for a finger, nothing wider than the window."""
-    show(ready, f"{server.address}/explorer.html", width)
+    show(ready, f"{server.address}/explorer.html?model=pocket", width)
+    wait_for("numbers", lambda: ready.execute_script(SHOWN), 30)
+    ready.execute_script(FETCH)
     wait_for("the weights", lambda: ready.execute_script(READY), 30)
     # a long word does not widen the page either
     type_prompt(ready, "Llama" * 20 + " 🦙 " + PROMPT)
@@ -894,13 +1083,27 @@ def test_every_station_fits(ready, server, width):
             "llama.explorers[0].set({station: arguments[0]})", key
         )
         small, wide, screen = ready.execute_script(SMALL)
-        assert small == [] and wide <= screen == width, key
+        assert wide <= screen == width, key
+        # the band's tiles may be narrow: the arrow keys move on it, too
+        small = [each for each in small if "llama-tile" not in each[0]]
+        assert small == [], key
+    tops = ready.execute_script(TOPS)
+    assert (max(tops) - min(tops) < 40) == (width >= 1000)  # one band
+
+
+TOPS = """
+return [...document.querySelectorAll(
+  ".llama-map > *, .llama-column > :first-child, .llama-block > button")]
+  .map(it => it.getBoundingClientRect().top);
+"""
 
 
 @browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_texts_have_contrast(ready, server, theme):
-    show(ready, f"{server.address}/explorer.html", theme=theme)
+    show(ready, f"{server.address}/explorer.html?model=pocket", theme=theme)
+    wait_for("numbers", lambda: ready.execute_script(SHOWN), 30)
+    ready.execute_script(FETCH)
     wait_for("the weights", lambda: ready.execute_script(READY), 30)
     for key in STATIONS:
         ready.execute_script(
@@ -914,7 +1117,8 @@ def test_texts_have_contrast(ready, server, theme):
 
 @browser
 def test_names_for_screen_readers(ready):
-    controls = "button, input, select, svg[role=img], fieldset, table"
+    controls = "button, input, select, textarea, svg[role=img], fieldset"
+    controls += ", table"
     for key in STATIONS:
         ready.execute_script(
             "llama.explorers[0].set({station: arguments[0]})", key

@@ -236,7 +236,9 @@ def test_greedy_ids(call, pocket):
 def test_distributions(call, pocket):
     values = [0.3, 0.7, 1, 1.7], [None, 1, 5, 40, 5000], [None, 0.1, 0.9, 1]
     settings = list(itertools.product(*values))
-    code = "const m = await model.load(() => {}), l = await m.logits(given[0]);"
+    code = (
+        "const m = await model.load(() => {}), l = await m.logits(given[0]);"
+    )
     code += "return given[1].map(s => "
     code += "Array.from(llama.next_token_probs(l, ...s)))"
     for ids in prompt_ids(pocket)[:4]:
@@ -328,7 +330,9 @@ def test_the_lens_of_smollm2(call, smollm2, smollm2_folder):
     await trace.follow(given[0], () => true);
     return trace.lens(given[0].length - 1);"""
     lens = call(code, ids, folder=smollm2_folder)
-    assert [each["rank"] for each in lens] == found["lens.ranks"][:, -1].tolist()
+    assert [each["rank"] for each in lens] == found["lens.ranks"][
+        :, -1
+    ].tolist()
     for layer, each in enumerate(lens):
         best = found["lens.probs"][layer, -1]
         shown = torch.tensor([guess["p"] for guess in each["top"]])

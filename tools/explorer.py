@@ -172,7 +172,10 @@ def write_models(folder: Path, whole: bool = True) -> tuple[list, list]:
     for about in TEXTS["model"]:
         key, place = about["key"], folder / "models" / about["key"]
         if key == "pocket":
-            parts, weights = page_models.write_pocket(place), page_models.POCKET
+            parts, weights = (
+                page_models.write_pocket(place),
+                page_models.POCKET,
+            )
         elif source is None:
             continue
         else:
@@ -237,7 +240,9 @@ def head(folder: str, root: str = "") -> str:
         for name in names
     ]
     source = f"{static}/{folder}/explorer.js"
-    return "\n".join([*lines, f'<script type="module" src="{source}"></script>'])
+    return "\n".join(
+        [*lines, f'<script type="module" src="{source}"></script>']
+    )
 
 
 def page(folder: str) -> str:

@@ -8,15 +8,15 @@ import { html, reveal } from "./dom.js";
 import { UserError } from "./files.js";
 import { Form } from "./form.js";
 import { LARGE, Look, sizes_of } from "./look.js";
-import { colours, models, scales } from "./made.js";
+import { colours, models, runs, scales } from "./made.js";
 import { draw_map, mark, move, station_of } from "./map.js";
 import { Message } from "./message.js";
-import { Model } from "./models.js";
+import { Model, read_run } from "./models.js";
 import { Offer } from "./offer.js";
 import { Panel, VIEWS } from "./panel.js";
 import { SAMPLING, TEXT, keep_settings, query_of, read_settings } from "./settings.js";
-import { Walk, draw_token } from "./walk.js";
-import { write } from "./writing.js";
+import { top } from "./sampling.js";
+import { end_walk } from "./walk.js";
 
 /** @typedef {import("./types.js").Settings} Settings */
 
@@ -51,7 +51,7 @@ export class Explorer extends Look {
     this.more = 0; // tokens to draw in the sampling station
     /** @type {import("./types.js").Drawn | undefined} */
     this.drawn = undefined;
-    /** @type {Walk | undefined} */
+    /** @type {import("./walk.js").Walk | undefined} */
     this.walk = undefined;
     this.is_writing = this.is_stopped = false;
     this.news = ""; // what is said at the next drawing
@@ -163,7 +163,7 @@ export class Explorer extends Look {
       changes = { next: "", layer: -1, head: -1, theta: -1, ...changes };
     const names = /** @type {(keyof Settings)[]} */ (TEXT);
     const is_other_text = names.some((name) => name in changes && changes[name] !== settings[name]);
-    if (is_other_text || SAMPLING.some((name) => name in changes)) this.end_walk();
+    if (is_other_text || SAMPLING.some((name) => name in changes)) end_walk(this);
     else if (this.walk) {
       // a look aside: the walk waits
       this.walk.is_aside = true;
@@ -225,71 +225,13 @@ export class Explorer extends Look {
     if (event?.detail && this.panel.element.getBoundingClientRect().top > 0.8 * innerHeight)
       reveal(this.panel.element);
   }
-
-  // -- the next token --
-  /** Return whether the numbers are those of the whole text; if a model is missing, show the offer. */
-  async is_ready() {
-    if (this.form.text !== this.settings.prompt) this.set({});
-    await this.running;
-    if (this.trace && String(this.ids) === String(this.text_ids) && this.model === this.chosen)
-      return true;
-    if (!this.offer.element.hidden) reveal(this.form.element);
-    return false;
-  }
-  /** Draw the next token and append it. */
-  async next_token() {
-    if (this.is_writing || !(await this.is_ready())) return;
-    this.end_walk();
-    this.append(draw_token(this));
-  }
-  /** @param {{ id: number, how: string, stops: boolean }} token */
-  append({ id, how, stops }) {
-    const { longest } = this.model.about;
-    const name = `“${this.name(id)}”`;
-    this.news = stops
-      ? `${name}, ${how}, is a stop token: the text ends.`
-      : this.T >= longest
-        ? `This page holds ${longest} tokens.`
-        : `${name} was appended: ${how}.`;
-    if (stops || this.T >= longest) this.draw();
-    else this.set({ next: [...this.added_ids, id].join(".") });
-  }
-  /** Begin the walk through the model, or go a step further. */
-  async go() {
-    if (this.is_writing || !(await this.is_ready())) return;
-    const { walk } = this;
-    if (!walk) this.walk = new Walk(this);
-    else if (++walk.at === walk.steps.length) {
-      this.end_walk();
-      this.append(draw_token(this));
-      return;
-    }
-    const { step } = /** @type {Walk} */ (this.walk);
-    /** @type {Walk} */ (this.walk).is_aside = false;
-    Object.assign(this.settings, { layer: step.layer, token: -1 }, station_of(step.tile));
-    this.draw();
-    if (this.map.getBoundingClientRect().bottom > innerHeight - 60) reveal(this.map);
-  }
-  leave_walk() {
-    this.end_walk();
-    this.draw();
-  }
-  end_walk() {
-    Object.assign(this.settings, this.walk?.before);
-    this.walk = undefined;
-  }
-  /** Continue the text by many tokens, as they come; again: stop. */
-  async write_text() {
-    if (this.is_writing) this.is_stopped = true;
-    else if (await this.is_ready()) await write(this);
-  }
 }
 
 /** @type {Explorer[]} */
 export const explorers = [];
 for (const section of document.querySelectorAll("section.llama"))
   explorers.push(new Explorer(/** @type {HTMLElement} */ (section), explorers.length));
-window.llama = { explorers }; // for scripts
+window.llama = { explorers, runs, read_run, top }; // for scripts
 if (window.parent !== window)
   // a frame of a notebook may grow with its page
   new ResizeObserver(() =>

@@ -1,6 +1,8 @@
 /* The form: the prompt, the buttons, prompts to try, and which model answers. */
-import { count, html } from "./dom.js";
+import { html } from "./dom.js";
 import { DEFAULTS } from "./settings.js";
+import { go } from "./walk.js";
+import { generate, next_token } from "./writing.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
 
@@ -27,15 +29,15 @@ export class Form {
       look = "llama-plain",
     ) => html("button", { type: "button", class: look, onclick }, label);
     this.next = html("button", { type: "submit" }, "Next token");
-    this.step = button("Step", () => e.go());
-    this.write = button("Generate", () => e.write_text());
+    this.step = button("Step", () => go(e));
+    this.write = button("Generate", () => generate(e));
     this.how = button("", () => e.open("sample"), "llama-chip");
     const reset = button("Reset", () =>
       e.set({ ...DEFAULTS, ...e.own, model: e.settings.model, prompt: this.text }),
     );
     const onsubmit = (/** @type {Event} */ event) => {
       event.preventDefault();
-      e.next_token();
+      next_token(e);
     };
     this.models = html("div", { class: "llama-models", role: "radiogroup", "aria-label": "model" });
     this.chips = html("div", { class: "llama-buttons" });
@@ -61,7 +63,7 @@ export class Form {
   enter(event) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    this.e.next_token();
+    next_token(this.e);
   }
   draw() {
     const { e } = this;
@@ -115,12 +117,4 @@ export class Form {
     ]);
     this.chips.replaceChildren(...all);
   }
-}
-/** Return what a prompt's words become, if that is strange to the model.
- * @param {string} prompt
- * @param {number} n tokens */
-export function strangeness(prompt, n) {
-  const words = prompt.split(/\s+/).filter(Boolean).length;
-  if (words < 3 || n < 2.2 * words) return "";
-  return `It knows few of these words: ${count(words, "word")} became ${count(n, "token")}. `;
 }

@@ -55,48 +55,41 @@ export function heads_by_kind(e) {
 /** Return small maps of all heads, in groups of what they do.
  * @param {Explorer} e */
 export function all_heads(e) {
-  const { shown, trace } = e;
+  // many pictures: they are drawn once for a text
+  const maps = e.trace.once(`heads ${e.shown}`, () => maps_of(e));
+  for (const button of maps.querySelectorAll("button")) {
+    const is_chosen = button.dataset.key === `${e.layer} ${e.head}`;
+    button.setAttribute("aria-pressed", String(is_chosen));
+  }
+  return maps;
+}
+/** @param {Explorer} e */
+function maps_of(e) {
+  const { shown, trace, config } = e;
   const seen = (/** @type {Float32Array[]} */ rows) =>
     shown.map((q) => shown.filter((s) => s <= q).map((s) => rows[q][s]));
+  const map_of = (/** @type {Found} */ { layer, head }) => {
+    const name = `layer ${layer}, head ${head}`;
+    const look = { title: name, "aria-label": name, style: { borderColor: e.group_colour(head) } };
+    const onclick = () => e.set({ layer, head });
+    return html(
+      "button",
+      { type: "button", "data-key": `${layer} ${head}`, ...look, onclick },
+      thumb(seen(trace.attention(layer).weights[head])),
+    );
+  };
   const groups = heads_by_kind(e)
     .filter(([, heads]) => heads.length)
     .map(([{ name, about }, heads]) => {
-      const maps = heads.map(({ layer, head }) =>
-        html(
-          "button",
-          {
-            type: "button",
-            "data-key": `${layer} ${head}`,
-            title: `layer ${layer}, head ${head}`,
-            "aria-label": `layer ${layer}, head ${head}`,
-            "aria-pressed": String(layer === e.layer && head === e.head),
-            style: { borderColor: e.group_colour(head) },
-            onclick: () => e.set({ layer, head }),
-          },
-          thumb(seen(trace.attention(layer).weights[head])),
-        ),
-      );
       const words = `${count(heads.length, "head")}: most weight on ${name}${about && `, ${about}`}`;
-      return html(
-        "div",
-        { role: "group", "aria-label": words },
-        html("p", {}, words),
-        html("div", { class: "llama-maps" }, maps),
-      );
+      const maps = html("div", { class: "llama-maps" }, heads.map(map_of));
+      return html("div", { role: "group", "aria-label": words }, html("p", {}, words), maps);
     });
+  const title = `All ${config.n_layers} × ${config.n_heads} heads, by what they do in this text`;
   return html(
     "div",
     { class: "llama-heads" },
-    html(
-      "p",
-      {},
-      html(
-        "b",
-        {},
-        `All ${e.config.n_layers} × ${e.config.n_heads} heads, by what ` + "they do in this text",
-      ),
-      " (mean of the queries from the third token on). Click one to open it.",
-    ),
+    html("p", {}, html("b", {}, title), " (mean of the queries from the third token on)."),
     groups,
   );
 }

@@ -1,5 +1,6 @@
 /* The bar below the map: the text as it grows, what is said, and the next step of a walk. */
 import { html } from "./dom.js";
+import { end_walk, go } from "./walk.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
 
@@ -7,6 +8,10 @@ import { html } from "./dom.js";
 export class Message {
   /** @param {Explorer} e */
   constructor(e) {
+    const leave = () => {
+      end_walk(e);
+      e.draw();
+    };
     const button = (/** @type {string} */ label, /** @type {() => void} */ onclick, look = "") =>
       html("button", { type: "button", class: look, hidden: "", onclick }, label);
     this.prompt = html("span", { class: "llama-prompt" });
@@ -14,8 +19,8 @@ export class Message {
     this.text = html("p", { class: "llama-text", hidden: "" }, this.prompt, this.new);
     this.words = html("span", { role: "status" });
     this.again = button("Try again", () => e.run(), "llama-again");
-    this.onward = button("Next step", () => e.go());
-    this.finish = button("End the walk", () => e.leave_walk(), "llama-plain");
+    this.onward = button("Next step", () => go(e));
+    this.finish = button("End the walk", leave, "llama-plain");
     const onclick = () => e.map.scrollIntoView({ block: "center" });
     const up = html("button", { type: "button", class: "llama-plain llama-up", onclick }, "↑ map");
     /** @type {HTMLElement} */

@@ -1,24 +1,12 @@
 /* The walk: one token's way through the model, a step at a time, and what each step says. */
-import { count, probability, with_commas } from "./dom.js";
-import { generator, pick, top } from "./sampling.js";
+import { count, probability, reveal, with_commas } from "./dom.js";
+import { station_of } from "./map.js";
+import { top } from "./sampling.js";
+import { append, draw_token, is_ready } from "./writing.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
 /** A step: the tile and the layer that it shows, and what is said.
  * @typedef {{ tile: string, said: string, layer: number }} Step */
-
-/** Return the token that the settings draw after the text; "how" says why it.
- * @param {Explorer} e */
-export function draw_token(e) {
-  const { temperature, top_k, top_p, seed } = e.settings;
-  const random = generator(seed);
-  e.added_ids.forEach(random); // one number for each token that was drawn
-  const id = pick(e.trace.logits(e.T - 1), random, { temperature, top_k: top_k || null, top_p });
-  const cut = top_k ? `, top-k ${top_k}` : "";
-  const how = temperature
-    ? `sampled (temperature ${temperature}${cut}, top-p ${top_p})`
-    : "the most likely one (greedy decoding)";
-  return { id, how, stops: e.tokenizer.stop_tokens.has(id) };
-}
 
 /** Return the steps of the next token.
  * @param {Explorer} e
@@ -115,7 +103,7 @@ export class Walk {
       ? "is a stop token: the text ends."
       : "is appended, and the model runs again.";
     this.steps.push({ tile: "text", layer, said: `${label} ${end}` });
-    this.at = 0;
+    this.at = -1; // before the first step
     this.id = stops ? undefined : id;
     this.is_aside = false; // the reader looks at something else
     const { station, side, token, layer: before } = e.settings; // which the walk changes
@@ -128,4 +116,25 @@ export class Walk {
   get said() {
     return `${this.at + 1} of ${this.steps.length}. ${this.step.said}`;
   }
+}
+
+/** Begin the walk through the model, or go a step further.
+ * @param {Explorer} e */
+export async function go(e) {
+  if (e.is_writing || !(await is_ready(e))) return;
+  const walk = (e.walk ??= new Walk(e));
+  if (++walk.at === walk.steps.length) {
+    end_walk(e);
+    append(e, draw_token(e));
+    return;
+  }
+  walk.is_aside = false;
+  Object.assign(e.settings, { layer: walk.step.layer, token: -1 }, station_of(walk.step.tile));
+  e.draw();
+  if (e.map.getBoundingClientRect().bottom > innerHeight - 60) reveal(e.map);
+}
+/** End the walk; what it changed is as it was before. @param {Explorer} e */
+export function end_walk(e) {
+  Object.assign(e.settings, e.walk?.before);
+  e.walk = undefined;
 }

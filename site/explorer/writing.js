@@ -1,15 +1,66 @@
-/* A text that grows by many tokens. */
-import { count } from "./dom.js";
-import { generator } from "./sampling.js";
+/* How a text grows: by the next token, or by many. */
+import { count, reveal } from "./dom.js";
+import { generator, pick } from "./sampling.js";
+import { end_walk } from "./walk.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
 
+/** Return whether the numbers are those of the whole text. If a model is missing, its offer is in sight.
+ * @param {Explorer} e */
+export async function is_ready(e) {
+  if (e.form.text !== e.settings.prompt) e.set({});
+  await e.running;
+  const is_whole = e.trace && e.model === e.chosen && String(e.ids) === String(e.text_ids);
+  if (!is_whole && !e.offer.element.hidden) reveal(e.form.element);
+  return is_whole;
+}
+/** Return the token that the settings draw after the text; "how" says why it.
+ * @param {Explorer} e */
+export function draw_token(e) {
+  const { temperature, top_k, top_p, seed } = e.settings;
+  const random = generator(seed);
+  e.added_ids.forEach(random); // one number for each token that was drawn
+  const id = pick(e.trace.logits(e.T - 1), random, { temperature, top_k: top_k || null, top_p });
+  const cut = top_k ? `, top-k ${top_k}` : "";
+  const how = temperature
+    ? `sampled (temperature ${temperature}${cut}, top-p ${top_p})`
+    : "the most likely one (greedy decoding)";
+  return { id, how, stops: e.tokenizer.stop_tokens.has(id) };
+}
+
+/** Draw the next token and append it.
+ * @param {Explorer} e */
+export async function next_token(e) {
+  if (e.is_writing || !(await is_ready(e))) return;
+  end_walk(e);
+  append(e, draw_token(e));
+}
+/** Append a token that was drawn, unless the text ends.
+ * @param {Explorer} e
+ * @param {{ id: number, how: string, stops: boolean }} token */
+export function append(e, { id, how, stops }) {
+  const { longest } = e.model.about;
+  const name = `“${e.name(id)}”`;
+  if (stops) e.news = `${name}, ${how}, is a stop token: the text ends.`;
+  else if (e.T >= longest) e.news = `This page holds ${longest} tokens.`;
+  else {
+    e.news = `${name} was appended: ${how}.`;
+    return e.set({ next: [...e.added_ids, id].join(".") });
+  }
+  return e.draw();
+}
+/** Continue the text by many tokens, as they come; again: stop.
+ * @param {Explorer} e */
+export async function generate(e) {
+  if (e.is_writing) e.is_stopped = true;
+  else if (await is_ready(e)) await write(e);
+}
 /** Continue an explorer's text until it ends or is stopped.
  * @param {Explorer} e */
-export async function write(e) {
+async function write(e) {
   const { llama, about } = e.model;
   if (!llama) return void e.ask(true);
-  e.end_walk();
+  end_walk(e);
   const { temperature, top_k, top_p, seed, most } = e.settings;
   const added = e.added_ids;
   const ids = e.text_ids;
