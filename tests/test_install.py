@@ -279,6 +279,7 @@ def command(clone, tmp_path):
     keep = "SYSTEMROOT", "TEMP", "TMP", "USERPROFILE"  # for Windows
     env = {name: os.environ[name] for name in keep if name in os.environ}
     env |= dict(PATH=str(tmp_path), HOME=str(tmp_path))
+    env |= dict(JUPYTER_DATA_DIR=str(tmp_path / "jupyter"))
     env |= dict(PYTHONPATH=str(clone), PYTHONUTF8="1", OMP_NUM_THREADS="1")
 
     def command(*words, ends=0, **variables):

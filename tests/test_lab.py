@@ -3,6 +3,8 @@
 import errno
 import os
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import nbformat
@@ -14,6 +16,17 @@ from tools.__main__ import main
 
 ONE, TWO = "00_one.ipynb", "appendix/A_two.ipynb"
 TEXT = "solutions/00_one.py"
+
+
+@pytest.fixture(autouse=True)
+def jupyter(tmp_path, monkeypatch):
+    """Keep JupyterLab's signatures out of the real home; return their place.
+
+    The folder is absent, as on a new machine.
+    """
+    folder = tmp_path / "a home" / "jupyter"
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(folder))
+    return folder
 
 
 def notebook(*sources, output=None):
@@ -243,3 +256,88 @@ def test_a_broken_notebook_is_the_learners(copy):
     copy.project(ONE, notebook("x = 10"))
     copy.update()
     assert copy[ONE] == b"<<<<<<< half a notebook"
+
+
+def trusted(copy, name):
+    """Return whether JupyterLab trusts a notebook's saved outputs."""
+    from jupyter_server.services.contents.filemanager import (
+        FileContentsManager,
+    )
+
+    manager = FileContentsManager(root_dir=str(copy.work))
+    with closing(manager.notary.store):
+        cells = manager.get(name)["content"]["cells"]
+    return all(cell["metadata"]["trusted"] for cell in cells)
+
+
+def test_jupyterlab_trusts_a_copy(copy, jupyter):
+    """Not what the learner brought, typed or ran; the next start repairs."""
+    assert not trusted(copy, ONE)
+    lab.sign(copy.source)
+    assert trusted(copy, ONE) and trusted(copy, TWO)
+    copy.learner("mine.ipynb", notebook("x = 1", output="3"))
+    copy.learner("typed.ipynb", notebook("x = 1  # mine", output="1"))
+    lab.sign(copy.source)
+    assert not trusted(copy, "mine.ipynb")
+    assert not trusted(copy, "typed.ipynb")
+    (jupyter / "nbsignatures.db").unlink()  # as on another machine
+    assert not trusted(copy, ONE)
+    lab.sign(copy.source)
+    assert trusted(copy, ONE)
+    copy.learner(ONE, notebook("x = 1", output="ran here"))
+    copy.update()
+    lab.sign(copy.source)
+    assert not trusted(copy, ONE)
+
+
+def test_a_broken_notebook_is_not_signed(copy, capsys):
+    copy.project("00_a.ipynb", b"<<<<<<< half a notebook")
+    lab.sign(copy.source)
+    assert trusted(copy, ONE) and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("why", ["no folder", "locked", "broken", "secret"])
+def test_signatures_that_cannot_be_written(
+    tmp_path, jupyter, monkeypatch, capsys, why
+):
+    """The copy is made, and the database stays as it is."""
+    found = jupyter / "nbsignatures.db"
+    jupyter.parent.mkdir()
+    if why == "no folder":
+        jupyter.touch()
+    else:
+        jupyter.mkdir()
+        found.write_bytes(b"no database" * 99 if why == "broken" else b"")
+    if why == "secret":
+        (jupyter / "notebook_secret").mkdir()  # it cannot be written
+    before = found.read_bytes() if why == "broken" else b""
+    monkeypatch.setattr(lab, "write_explorer", lambda work: None)
+    with closing(sqlite3.connect(found if why == "locked" else "")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        work = tmp_path / "work"
+        assert main(["lab", "--work", str(work), "--copy"]) == 0
+    said = capsys.readouterr()
+    assert f"signatures in {jupyter} cannot be written (" in said.out
+    assert said.out.endswith(f"Your copy is in {work}\n")
+    assert said.err == "" and (work / "index.ipynb").is_file()
+    assert not list(jupyter.glob("*.bak"))
+    assert why != "broken" or found.read_bytes() == before
+
+
+def test_the_explorer_is_next_to_the_index(tmp_path, monkeypatch, capsys):
+    """The trusted index shows it before a cell is run. It is written once."""
+    page = tmp_path / "explorer.html"
+    lab.write_explorer(tmp_path)
+    assert "llama_files" in page.read_text(encoding="utf-8")
+    page.write_text("up to date")
+    lab.write_explorer(tmp_path)
+    assert page.read_text() == "up to date"
+    os.utime(page, (0, 0))
+    monkeypatch.setattr("tools.explorer.whole_page", lambda: "new")
+    lab.write_explorer(tmp_path)
+    assert page.read_text() == "new" and capsys.readouterr().out == ""
+    page.unlink()
+    page.mkdir()
+    os.utime(page, (0, 0))
+    lab.write_explorer(tmp_path)
+    assert "cannot show the explorer: " in capsys.readouterr().out

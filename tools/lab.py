@@ -10,11 +10,13 @@ import hashlib
 import json
 import os
 import re
-from contextlib import suppress
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from itertools import chain, count
 from pathlib import Path
 
-from .notebooks import NOTEBOOKS, write
+from .notebooks import NOTEBOOKS, ROOT, read_notebook, write
 
 SETTINGS = Path(__file__).parent / "jupyterlab"
 STATE = ".copied.json"
@@ -27,15 +29,17 @@ def open_lab(work: Path, copy: bool, flags: list[str]) -> int:
     from jupyterlab.labapp import main
 
     update_copy(NOTEBOOKS, work)
+    write_explorer(work)
+    sign(NOTEBOOKS)
     print(f"Your copy is in {work}", flush=True)
     return 0 if copy else main(lab_flags(work) + flags) or 0
 
 
-def lab_flags(work: Path, settings: Path = SETTINGS) -> list[str]:
+def lab_flags(work: Path) -> list[str]:
     """Return JupyterLab's flags for a folder, with the project's settings."""
     flags = [
         f"--ServerApp.root_dir={work.resolve()}",
-        f"--LabApp.app_settings_dir={settings}",
+        f"--LabApp.app_settings_dir={SETTINGS}",
         "--LabApp.default_url=/lab/tree/index.ipynb",
     ]
     # as in a container: JupyterLab refuses to run as root without this
@@ -57,16 +61,22 @@ def update_copy(source: Path, work: Path, option: str = "--work") -> None:
         )
     state = read_state(work / STATE)
     try:
-        for file in sorted(source.rglob("*")):
-            name = file.relative_to(source).as_posix()
-            if file.is_file() and not LEFT_OUT.search(name):
-                update_file(file, name, work, state)
+        for file, name in files(source):
+            update_file(file, name, work, state)
         if state != read_state(work / STATE):  # work may be read-only
             write(work / STATE, json.dumps(state, indent=1).encode())
     except OSError as error:
         full = error.errno == errno.ENOSPC
         advice = f"make room for {work}" if full else "move it away"
         raise OSError(f"{error}: {advice}, or take {option} mine") from None
+
+
+def files(source: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each file of the series and its name in a copy."""
+    for file in sorted(source.rglob("*")):
+        name = file.relative_to(source).as_posix()
+        if file.is_file() and not LEFT_OUT.search(name):
+            yield file, name
 
 
 def update_file(file: Path, name: str, work: Path, state: dict) -> None:
@@ -92,6 +102,58 @@ def update_file(file: Path, name: str, work: Path, state: dict) -> None:
         print(f"You have changed {name}: its new version is {place}")
     elif mine:
         print(f"Updated {name}, where you have typed nothing")
+
+
+def write_explorer(work: Path) -> None:
+    """Write the explorer if it is absent or old: the trusted index shows it.
+
+    Without it the index would show a missing page until its cell is run.
+    """
+    page = work / "explorer.html"
+    folders = ROOT / "site", ROOT / "tools", ROOT / "llamalib"
+    parts = chain(*(folder.glob("*.*") for folder in folders))
+    newest = max(part.stat().st_mtime for part in parts)
+    if page.exists() and page.stat().st_mtime > newest:
+        return
+    from .explorer import whole_page  # imports torch
+
+    try:
+        write(page, whole_page().encode())
+    except OSError as error:  # a full disk, or a folder that is read-only
+        print(f"The index cannot show the explorer: {error}")
+
+
+def sign(source: Path) -> None:
+    """Let JupyterLab trust the notebooks in a folder of the project.
+
+    It drops styles and frames from saved outputs that it does not trust: a
+    picture would not be dark in the dark theme until its cell is run.
+
+    A signature is of a notebook's whole content, wherever it lies. So the
+    project's files are signed, never a copy: what a learner brought, typed
+    or ran has another content, and only JupyterLab may come to trust it.
+    Each start signs again: this may be another machine, or another home.
+    """
+    from jupyter_core.paths import jupyter_data_dir
+    from nbformat.sign import NotebookNotary
+
+    data = Path(jupyter_data_dir())
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # the notary moves a database away that it cannot use: ask first
+        with closing(sqlite3.connect(data / "nbsignatures.db", 2)) as found:
+            found.execute("BEGIN IMMEDIATE")
+        notary = NotebookNotary(data_dir=str(data))
+        with closing(notary.store):
+            for file, name in files(source):
+                if name.endswith(".ipynb"):
+                    with suppress(ValueError):  # JupyterLab names its fault
+                        notary.sign(read_notebook(file))
+    except (OSError, sqlite3.Error) as error:
+        print(
+            "In the dark theme a picture stays light until its cell is run: "
+            f"JupyterLab's signatures in {data} cannot be written ({error})"
+        )
 
 
 def digest(file: Path, typed: bool = False) -> str | None:
