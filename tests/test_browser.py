@@ -4,8 +4,9 @@ Run by `make test-browser`; needs chromium and chromedriver on the PATH
 (Debian: apt-get install chromium chromium-driver).
 """
 
+import io
 import json
-import shutil
+import os
 import socket
 import subprocess
 import sys
@@ -14,22 +15,18 @@ import urllib.request
 
 import psutil
 import pytest
+from PIL import Image
 
 from llamalib.load import ROOT
-from tests.browser import FAINT, chromium, elements, wait_for
-from tools import lab
+from tests.browser import FAINT, chromium, elements, show, wait_for
+from tools.notebooks import NOTEBOOKS as FOLDER
 from tools.notebooks import all_notebooks
 
 pytestmark = pytest.mark.browser
 
 TOKEN = "for-this-test"
 WORDS = "Run the notebook"  # where a widget has no kernel
-# The settings of `make lab`, and every cell is drawn, also outside the view.
-OURS = lab.SETTINGS / "overrides.json"
-SETTINGS = json.loads(OURS.read_text(encoding="utf-8"))
-SETTINGS |= {
-    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}
-}
+PORT = "--port={port} --no-browser --IdentityProvider.token={token}"
 
 
 def with_a_widget(path):
@@ -37,31 +34,36 @@ def with_a_widget(path):
 
 
 NOTEBOOKS = [path for path in all_notebooks() if with_a_widget(path)]
-CHAT, INDEX = (
-    ROOT / "notebooks" / n for n in ("09_generate.ipynb", "index.ipynb")
-)
+CHAT, INDEX = FOLDER / "09_generate.ipynb", FOLDER / "index.ipynb"
 
 
 @pytest.fixture(scope="module", params=["JupyterLab Light"])
 def server(request, tmp_path_factory):
-    """Start JupyterLab on copies of the notebooks, in a theme."""
-    folder = tmp_path_factory.mktemp("lab")
-    for path in {*NOTEBOOKS, CHAT, INDEX}:
-        shutil.copy(path, folder)
-    settings = tmp_path_factory.mktemp("settings")
-    theme = {"@jupyterlab/apputils-extension:themes": {"theme": request.param}}
-    (settings / "overrides.json").write_text(json.dumps(SETTINGS | theme))
+    """Open a copy with the command `lab`, as a reader who likes a theme."""
+    home = tmp_path_factory.mktemp("home")
+    places = {"DATA": "data", "CONFIG": "config"}
+    env = {f"JUPYTER_{k}_DIR": str(home / v) for k, v in places.items()}
+    env["JUPYTERLAB_SETTINGS_DIR"] = str(home / "settings")
+    env["JUPYTERLAB_WORKSPACES_DIR"] = str(home / "workspaces")
+    for plugin, setting in (
+        ("apputils-extension/themes", {"theme": request.param}),
+        # every cell is drawn, also outside the view
+        ("notebook-extension/tracker", {"windowingMode": "none"}),
+    ):
+        name = f"settings/@jupyterlab/{plugin}.jupyterlab-settings"
+        (home / name).parent.mkdir(parents=True)
+        (home / name).write_text(json.dumps(setting))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with open(settings / "log", "w") as log:
+    with open(home / "log", "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", "--no-browser"]
-            + [f"--port={port}", f"--IdentityProvider.token={TOKEN}"]
-            + lab.lab_flags(folder, settings),
+            [sys.executable, "-m", "tools", "lab", "--work", home / "work"]
+            + ["--", *PORT.format(port=port, token=TOKEN).split()],
             stdout=log,
             stderr=log,
             cwd=ROOT,
+            env=os.environ | env,
         )
     address = f"http://127.0.0.1:{port}"
     try:
@@ -70,7 +72,7 @@ def server(request, tmp_path_factory):
                 urllib.request.urlopen(f"{address}/api?token={TOKEN}")
                 break
             except OSError:
-                assert process.poll() is None, (settings / "log").read_text()
+                assert process.poll() is None, (home / "log").read_text()
                 time.sleep(0.5)
         yield address
     finally:
@@ -141,10 +143,20 @@ def assert_described(driver):
     assert words and min(map(len, words)) > 10, words
 
 
+def name(path):
+    return path.relative_to(FOLDER).as_posix()
+
+
+def open_notebook(server, driver, path, width=1300):
+    """Open a notebook in a window of this width; run nothing."""
+    address = f"{server}/lab/tree/{name(path)}?token={TOKEN}&reset"
+    show(driver, address, width)
+    wait_for("the notebook", lambda: elements(driver, ".jp-Notebook .jp-Cell"))
+
+
 def open_and_run_all(server, driver, path, widget):
     """Open a notebook and run it until the selector `widget` appears."""
-    driver.get(f"{server}/lab/tree/{path.name}?token={TOKEN}&reset")
-    wait_for("the notebook", lambda: elements(driver, ".jp-Notebook .jp-Cell"))
+    open_notebook(server, driver, path)
     # before anything runs: the still picture, and no broken widget
     if path.stem != "index":  # it has no picture
         wait_for("pictures", lambda: elements(driver, SHOWN))
@@ -221,20 +233,20 @@ def assert_alone(driver, what):
 @pytest.mark.parametrize("stem", ["06_feed_forward", "index"])
 def test_a_widget_says_that_it_has_no_kernel(server, driver, stem):
     """It died, was shut down, or is of another day; the output stays."""
-    path = ROOT / "notebooks" / f"{stem}.ipynb"
+    path = FOLDER / f"{stem}.ipynb"
     live = ".widget-html-content img" if stem != "index" else ".widget-text"
     open_and_run_all(server, driver, path, live)
     assert shown(driver, CONTROLS) and not shown(driver, ".note")
     click_menu(driver, "File", "Save Notebook")
     wait_for("the save", lambda: not elements(driver, ".jp-mod-dirty"))
-    (session,) = (s for s in api(server, "sessions") if s["path"] == path.name)
+    sessions = api(server, "sessions")
+    (session,) = (s for s in sessions if s["path"] == name(path))
     kill_kernel(session["kernel"]["id"])
     assert_alone(driver, "after its death")
     ok = ".jp-Dialog .jp-mod-accept"
     wait_for("the dialog", lambda: shown(driver, ok))[0].click()
     api(server, f"sessions/{session['id']}", "DELETE")
-    driver.get(f"{server}/lab/tree/{path.name}?token={TOKEN}&reset")
-    wait_for("the notebook", lambda: elements(driver, ".jp-Notebook .jp-Cell"))
+    open_notebook(server, driver, path)
     assert_alone(driver, "on the next day")
     assert "Error displaying widget" not in driver.page_source
     if stem == "index":
@@ -285,7 +297,7 @@ return [...pen.getImageData(0, 0, 1, 1).data];
 @pytest.mark.parametrize("stem", ["00_initialization", "09_generate"])
 def test_the_dark_theme_is_legible(server, driver, stem):
     """Texts have contrast; saved pictures bring their own white paper."""
-    driver.get(f"{server}/lab/tree/{stem}.ipynb?token={TOKEN}&reset")
+    open_notebook(server, driver, FOLDER / f"{stem}.ipynb")
     wait_for("pictures", lambda: elements(driver, SHOWN))
     wait_for("the text", lambda: elements(driver, ".jp-RenderedText pre"))
     time.sleep(2)  # formulas
@@ -295,8 +307,19 @@ def test_the_dark_theme_is_legible(server, driver, stem):
 
 
 @pytest.mark.parametrize("server", ["JupyterLab Dark"], indirect=True)
+def test_saved_pictures_are_dark_in_the_dark_theme(server, driver):
+    """Before a cell is run, because `lab` signs what it copies."""
+    open_notebook(server, driver, FOLDER / "04_rope.ipynb")
+    for picture in wait_for("pictures", lambda: elements(driver, SHOWN)):
+        driver.execute_script("arguments[0].scrollIntoView()", picture)
+        seen = Image.open(io.BytesIO(picture.screenshot_as_png)).convert("L")
+        values = seen.histogram()
+        assert sum(values[:64]) > sum(values) / 2  # the paper
+
+
+@pytest.mark.parametrize("server", ["JupyterLab Dark"], indirect=True)
 def test_pictures_that_were_run_are_dark_in_the_dark_theme(server, driver):
-    path = ROOT / "notebooks" / "03_rmsnorm.ipynb"
+    path = FOLDER / "03_rmsnorm.ipynb"
     open_and_run_all(server, driver, path, ".widget-html-content img")
     found = driver.execute_script(
         "return [...document.querySelectorAll('.jp-OutputArea img')]"
@@ -308,9 +331,10 @@ def test_pictures_that_were_run_are_dark_in_the_dark_theme(server, driver):
 
 @pytest.mark.parametrize("path", [INDEX], ids=["index"])
 def test_the_explorer_is_in_the_index(server, driver, path):
-    """It computes in JupyterLab's page, by what its file holds."""
-    open_and_run_all(server, driver, path, "iframe[src*=explorer]")
-    (frame,) = elements(driver, "iframe[src*=explorer]")
+    """It computes in JupyterLab's page, before a cell is run."""
+    open_notebook(server, driver, path)
+    frame = lambda: elements(driver, "iframe[src*=explorer]")  # noqa: E731
+    (frame,) = wait_for("the explorer", frame, 60)
     driver.execute_script("arguments[0].scrollIntoView()", frame)
     driver.switch_to.frame(frame)
     ready = "return !!window.llama?.explorers?.[0]?.trace?.llama"
@@ -321,3 +345,45 @@ def test_the_explorer_is_in_the_index(server, driver, path):
     expected = "“,” at position 3: pair 1 is rotated by"
     wait_for(expected, lambda: expected in driver.execute_script(said), 30)
     assert not elements(driver, ".llama-error, .llama-notebook[href]")
+
+
+LINES = """
+return [...document.querySelectorAll(".jp-MarkdownCell p")].filter(
+  each => !each.childElementCount && each.textContent.length > 150
+).flatMap(paragraph => {
+  const text = paragraph.firstChild, range = new Range(), lines = {};
+  for (let i = 0; i < text.length; i++) {
+    range.setStart(text, i);
+    range.setEnd(text, i + 1);
+    const top = Math.round(range.getBoundingClientRect().top);
+    lines[top] = (lines[top] || 0) + 1;
+  }
+  return Object.values(lines).slice(0, -1);
+});
+"""
+PLACES = """
+return [...document.querySelectorAll(arguments[0])].map(
+  each => each.getBoundingClientRect()).map(at => [at.left, at.right]);
+"""
+
+
+@pytest.mark.parametrize("width", [1440, 1280])
+def test_text_has_lines_of_about_80_characters(server, driver, width):
+    """Headings and tables begin where it does; code and pictures are wider."""
+
+    def places(selector):
+        return driver.execute_script(PLACES, selector)
+
+    open_notebook(server, driver, FOLDER / "00_initialization.ipynb", width)
+    wait_for("pictures", lambda: elements(driver, SHOWN))
+    lines = wait_for("text", lambda: driver.execute_script(LINES))
+    assert len(lines) >= 6 and max(lines) <= 95
+    assert 65 <= sum(lines) / len(lines) <= 85
+    text = places(".jp-MarkdownCell .jp-RenderedMarkdown > p")
+    right = max(each[1] for each in text)
+    for each in ("h1", "h2", "table"):
+        found = places(f".jp-MarkdownCell .jp-RenderedMarkdown > {each}")
+        assert {at[0] for at in found} == {text[0][0]}, each
+        assert each == "table" or max(at[1] for at in found) <= right
+    for each in (".jp-CodeCell .jp-InputArea-editor", SHOWN):
+        assert max(at[1] for at in places(each)) > right + 200, each

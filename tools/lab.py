@@ -36,10 +36,16 @@ def open_lab(work: Path, copy: bool, flags: list[str]) -> int:
 
 
 def lab_flags(work: Path) -> list[str]:
-    """Return JupyterLab's flags for a folder, with the project's settings."""
+    """Return JupyterLab's flags for a folder, with the project's settings.
+
+    They hold for this start alone: the reader's own settings go before
+    them, and no file of the reader's is written.
+    """
     flags = [
         f"--ServerApp.root_dir={work.resolve()}",
         f"--LabApp.app_settings_dir={SETTINGS}",
+        # a style sheet for text; JupyterLab has no setting for its width
+        f"--LabApp.extra_labextensions_path={SETTINGS / 'labextensions'}",
         "--LabApp.default_url=/lab/tree/index.ipynb",
     ]
     # as in a container: JupyterLab refuses to run as root without this
