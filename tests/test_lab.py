@@ -216,7 +216,11 @@ def test_the_command_opens_the_index(tmp_path, monkeypatch):
     (folder,) = (f for f in opened if "app_settings_dir" in f)
     settings = Path(folder.partition("=")[2]) / "overrides.json"
     assert settings.is_file()
-    for name in ("index.ipynb", "solutions/A_training.py"):
+    (folder,) = (f for f in opened if "extra_labextensions_path" in f)
+    folder = Path(folder.partition("=")[2]) / "llama-text"
+    for name in ("package.json", "text.js", "text.css"):
+        assert (folder / name).is_file()
+    for name in ("index.ipynb", "explorer.html", "solutions/A_training.py"):
         assert (work / name).is_file()
 
 
@@ -270,23 +274,27 @@ def trusted(copy, name):
     return all(cell["metadata"]["trusted"] for cell in cells)
 
 
-def test_jupyterlab_trusts_a_copy(copy, jupyter):
+def test_jupyterlab_trusts_a_copy(copy, jupyter, monkeypatch):
     """Not what the learner brought, typed or ran; the next start repairs."""
-    assert not trusted(copy, ONE)
-    lab.sign(copy.source)
-    assert trusted(copy, ONE) and trusted(copy, TWO)
+    monkeypatch.setattr(lab, "NOTEBOOKS", copy.source)
+    monkeypatch.setattr(lab, "write_explorer", lambda work: None)
+
+    def start():
+        assert main(["lab", "--work", str(copy.work), "--copy"]) == 0
+
     copy.learner("mine.ipynb", notebook("x = 1", output="3"))
     copy.learner("typed.ipynb", notebook("x = 1  # mine", output="1"))
-    lab.sign(copy.source)
+    assert not trusted(copy, ONE)
+    start()
+    assert trusted(copy, ONE) and trusted(copy, TWO)
     assert not trusted(copy, "mine.ipynb")
     assert not trusted(copy, "typed.ipynb")
     (jupyter / "nbsignatures.db").unlink()  # as on another machine
     assert not trusted(copy, ONE)
-    lab.sign(copy.source)
+    start()
     assert trusted(copy, ONE)
     copy.learner(ONE, notebook("x = 1", output="ran here"))
-    copy.update()
-    lab.sign(copy.source)
+    start()
     assert not trusted(copy, ONE)
 
 

@@ -144,10 +144,11 @@ def sign(source: Path) -> None:
     from nbformat.sign import NotebookNotary
 
     data = Path(jupyter_data_dir())
+    base = data / "nbsignatures.db"
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         # the notary moves a database away that it cannot use: ask first
-        with closing(sqlite3.connect(data / "nbsignatures.db", 2)) as found:
+        with closing(sqlite3.connect(base, timeout=2)) as found:
             found.execute("BEGIN IMMEDIATE")
         notary = NotebookNotary(data_dir=str(data))
         with closing(notary.store):
