@@ -138,6 +138,7 @@ def sign(source: Path) -> None:
     A signature is of a notebook's whole content, wherever it lies. So the
     project's files are signed, never a copy: what a learner brought, typed
     or ran has another content, and only JupyterLab may come to trust it.
+    What lies in the project's folder is trusted as its code is, which runs.
     Each start signs again: this may be another machine, or another home.
     """
     from jupyter_core.paths import jupyter_data_dir
