@@ -26,7 +26,6 @@ pytestmark = pytest.mark.browser
 
 TOKEN = "for-this-test"
 WORDS = "Run the notebook"  # where a widget has no kernel
-PORT = "--port={port} --no-browser --IdentityProvider.token={token}"
 
 
 def with_a_widget(path):
@@ -56,10 +55,12 @@ def server(request, tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    flags = ["--no-browser", f"--port={port}"]
+    flags += [f"--IdentityProvider.token={TOKEN}"]
     with open(home / "log", "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tools", "lab", "--work", home / "work"]
-            + ["--", *PORT.format(port=port, token=TOKEN).split()],
+            [sys.executable, "-m", "tools", "lab"]
+            + ["--work", str(home / "work"), "--", *flags],
             stdout=log,
             stderr=log,
             cwd=ROOT,
