@@ -120,7 +120,8 @@ def call(driver, code, *arguments):
 # Texts whose contrast with what is behind them is below 4.5, the least that
 # the Web Content Accessibility Guidelines allow.
 FAINT = """
-const parse = c => c.match(/[\\d.]+/g).map(Number);
+const parse = c => c.match(/[\\d.]+/g).map(
+  (v, i) => c.startsWith("color(srgb") && i < 3 ? 255 * v : Number(v));
 const level = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
 const light = c => 0.2126 * level(c[0] / 255) + 0.7152 * level(c[1] / 255)
   + 0.0722 * level(c[2] / 255);

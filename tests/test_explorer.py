@@ -536,11 +536,15 @@ def press_again(driver):
 
 def offered(driver):
     """Return the models that are offered, once they are: key and words."""
-    wait_for("the offer", lambda: elements(driver, "[data-model]"), 20)
-    return {
-        each.get_attribute("data-model"): each.text
-        for each in elements(driver, "[data-model]")
-    }
+    code = "return Object.fromEntries([...document.querySelectorAll("
+    code += "'[data-model]')].map(it => [it.dataset.model, it.textContent]))"
+    return wait_for("the offer", lambda: driver.execute_script(code), 20)
+
+
+def take(driver, key):
+    """Press the button that fetches a model."""
+    found = f"document.querySelector('[data-model={key}]')"
+    driver.execute_script(f"{found}.click()")
 
 
 WEIGHTS = "part-00.gz", "model.safetensors"
@@ -577,7 +581,7 @@ def test_a_free_prompt_asks_for_a_model(opened, server):
     assert "capitals, small stories, sums" in offer
     assert "The map still shows “The capital of France is”" in offer
     assert not {*WEIGHTS} & {*server.asked}
-    elements(opened, "[data-model=pocket]")[0].click()
+    take(opened, "pocket")
     wait_for("the pocket", lambda: opened.execute_script(READY), 30)
     said(opened, "attends most")
     assert setting(opened, "prompt") == "My cat sleeps"
@@ -594,21 +598,19 @@ def offer_is_shown(driver):
 def test_smollm2_comes_once_and_waits(opened, server):
     """A bar, a pause; the browser keeps it, so that it comes at once."""
     opened.execute_script("sessionStorage.clear()")
-    opened.execute_script("for (const key of ['x']) caches.delete(key)")
     call(opened, "for (const k of await caches.keys()) await caches.delete(k)")
     open_with(opened, f"{server.address}/explorer.html", "", fetch=False)
     button(opened, "Next token").click()
     offered(opened)
     assert text_of(opened, ".llama-new") != [""]  # a token is there at once
-    elements(opened, "[data-model=smollm2]")[0].click()
-    pause = wait_for("pause", lambda: shown(opened, "Pause"), 20)
-    pause.click()
+    take(opened, "smollm2")
+    wait_for("a part", lambda: press_offer(opened, "Pause"), 20)
     time.sleep(0.5)
     before = text_of(opened, ".llama-offer progress ~ span")
     time.sleep(1)
     assert text_of(opened, ".llama-offer progress ~ span") == before
     assert not opened.execute_script(READY)
-    shown(opened, "Go on").click()
+    assert press_offer(opened, "Go on")
     wait_for("SmolLM2", lambda: opened.execute_script(READY), 120)
     parts = [name for name in server.asked if name.startswith("part-")]
     assert len(parts) == len({*parts}) > 3
@@ -623,14 +625,15 @@ def test_smollm2_comes_once_and_waits(opened, server):
     assert not [n for n in server.asked if n.startswith("part-")]
 
 
-def shown(driver, label):
-    """Return the button of the offer with this label, if it is in sight."""
-    found = [
-        each
-        for each in elements(driver, ".llama-offer button")
-        if each.text == label and each.is_displayed()
-    ]
-    return found[0] if found else None
+def press_offer(driver, label):
+    """Press the offer's button with this label; return whether it is there."""
+    return driver.execute_script(
+        "const all = [...document.querySelectorAll('.llama-offer button')];"
+        "const found = all.find(it => it.textContent === arguments[0]);"
+        "if (found?.checkVisibility()) found.click();"
+        "return !!found?.checkVisibility()",
+        label,
+    )
 
 
 @browser
@@ -661,7 +664,7 @@ def test_a_metered_connection_is_spared(opened, server):
     assert not {*WEIGHTS} & {*server.asked}
     remove = "Page.removeScriptToEvaluateOnNewDocument"
     opened.execute_cdp_cmd(remove, added)
-    elements(opened, "[data-model=pocket]")[0].click()
+    take(opened, "pocket")
     wait_for("the weights", lambda: opened.execute_script(READY), 30)
 
 
@@ -802,7 +805,7 @@ def button(driver, label):
 
 @browser
 def test_a_storage_that_is_damaged(ready, server):
-    for kept in ("null", "[1]", "{", '{"layer": {}, "prompt": 3}'):
+    for kept in ("null", "[1]", "{", '{"layer": {}, "seed": []}'):
         ready.execute_script(
             "sessionStorage.setItem('llama-explorer', arguments[0])", kept
         )

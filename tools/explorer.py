@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import tempfile
 import textwrap
 import tomllib

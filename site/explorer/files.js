@@ -68,7 +68,8 @@ export async function read_part(folder, { name, bytes: size, sha256 }, progress,
   if (kept) return new Uint8Array(await kept.arrayBuffer());
   const bytes = await fetch_bytes(path, progress, gate);
   const is_whole = bytes.length === size && ((await digest(bytes)) ?? sha256) === sha256;
-  if (!is_whole) throw damaged(path, `${bytes.length} bytes; expected ${size} with ${sha256}`);
+  if (!is_whole)
+    throw damaged(path, new Error(`${bytes.length} bytes; expected ${size} with ${sha256}`));
   try {
     await (await shelf())?.put(key, new Response(/** @type {any} */ (bytes)));
   } catch (error) {
@@ -167,11 +168,16 @@ function damaged(path, cause) {
 }
 
 /** Return what gzip packed.
+ * @param {string} path of the file, for an error
  * @param {Uint8Array} bytes */
-export async function unpacked(bytes) {
-  const stream = new Blob([/** @type {any} */ (bytes)]).stream();
-  const whole = new Response(stream.pipeThrough(new DecompressionStream("gzip")));
-  return new Uint8Array(await whole.arrayBuffer());
+export async function unpacked(path, bytes) {
+  try {
+    const stream = new Blob([/** @type {any} */ (bytes)]).stream();
+    const whole = new Response(stream.pipeThrough(new DecompressionStream("gzip")));
+    return new Uint8Array(await whole.arrayBuffer());
+  } catch (error) {
+    throw damaged(path, error);
+  }
 }
 /** @param {Uint8Array} bytes */
 export const text_of = (bytes) => new TextDecoder().decode(bytes);

@@ -81,7 +81,7 @@ export class Model {
     for (const part of parts) {
       const bytes = await read_part(folder, part, (n) => progress(arrived + n), gate);
       progress((arrived += part.bytes));
-      const whole = kernel ? await unpacked(bytes) : bytes;
+      const whole = kernel ? await unpacked(part.name, bytes) : bytes;
       unless_damaged(part.name, () => {
         const { tensors, about } = read_safetensors(whole);
         tied = about.tied ?? tied;
@@ -103,7 +103,7 @@ export class Model {
 export async function read_run(model, { file }) {
   const config = await model.config();
   const path = `runs/${file}`;
-  const whole = await unpacked(await read_file(path, (bytes) => bytes));
+  const whole = await unpacked(path, await read_file(path, (bytes) => bytes));
   return unless_damaged(path, () => recorded(config, read_safetensors(whole).tensors));
 }
 /** @param {Record<string, { shape: number[], data: any }>} tensors */

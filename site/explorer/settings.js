@@ -106,25 +106,24 @@ export function query_of(settings, own) {
  * @param {import("./types.js").Config} config
  * @param {import("./types.js").About} about */
 export function check_settings(settings, config, about) {
-  const { n_layers, n_heads, head_dim, rope_theta, vocab_size } = config;
   /** @type {Record<string, any>} */
   const found = settings;
-  const usual = { ...DEFAULTS, layer: about.layer, head: about.head, theta: rope_theta };
   const ranges = {
-    layer: [0, n_layers - 1, 1],
-    head: [0, n_heads - 1, 1],
-    pair: [0, head_dim / 2 - 1, 1],
+    layer: [-1, config.n_layers - 1, 1],
+    head: [-1, config.n_heads - 1, 1],
+    pair: [0, config.head_dim / 2 - 1, 1],
     token: [-1, about.longest - 1, 1],
     ...RANGES,
   };
   for (const [name, [least, most, step]] of Object.entries(ranges)) {
+    const usual = /** @type {any} */ (DEFAULTS)[name];
     const value = found[name];
     const is_whole = step !== 1 || Number.isInteger(value);
-    if (!(value >= least && value <= most && is_whole))
-      found[name] = Math.min(/** @type {any} */ (usual)[name], most);
+    const is_right = value === usual || (value >= least && value <= most && is_whole);
+    if (!is_right) found[name] = Math.min(usual, most);
   }
   if (settings.side !== "ffn") settings.side = "attention";
   const ids = settings.next.split(".");
-  const is_id = (/** @type {string} */ id) => /^\d+$/.test(id) && +id < vocab_size;
+  const is_id = (/** @type {string} */ id) => /^\d+$/.test(id) && +id < config.vocab_size;
   if (settings.next && !ids.every(is_id)) settings.next = "";
 }
