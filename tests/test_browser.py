@@ -191,10 +191,11 @@ def test_open_run_all_and_play(server, driver, path):
     raise AssertionError("the picture did not follow the control")
 
 
-def api(server, path, method="GET"):
+def api(server, path, method="GET", data=None):
     """Ask JupyterLab's server for something; return its answer."""
     address = f"{server}/api/{path}?token={TOKEN}"
-    request = urllib.request.Request(address, method=method)
+    body = data and json.dumps(data).encode()
+    request = urllib.request.Request(address, body, method=method)
     with urllib.request.urlopen(request) as page:
         return json.loads(page.read() or "null")
 
@@ -334,18 +335,50 @@ def test_pictures_that_were_run_are_dark_in_the_dark_theme(server, driver):
 def test_the_explorer_is_in_the_index(server, driver, path):
     """It computes in JupyterLab's page, before a cell is run."""
     open_notebook(server, driver, path)
-    frame = lambda: elements(driver, "iframe[src*=explorer]")  # noqa: E731
-    (frame,) = wait_for("the explorer", frame, 60)
+    (frame,) = wait_for(
+        "the explorer", lambda: elements(driver, "iframe.llama-frame"), 60
+    )
+    still = "return document.querySelector('.llama-still').checkVisibility()"
+    wait_for("the page", lambda: not driver.execute_script(still), 60)
     driver.execute_script("arguments[0].scrollIntoView()", frame)
     driver.switch_to.frame(frame)
-    ready = "return !!window.llama?.explorers?.[0]?.trace?.llama"
-    wait_for("the weights", lambda: driver.execute_script(ready), 60)
-    change = "llama.explorers[0].set({prompt: 'Monday,', station: 'rope'})"
+    shown = "return !!window.llama?.explorers?.[0]?.trace"
+    wait_for("recorded numbers", lambda: driver.execute_script(shown), 60)
+    text = "return document.querySelector('[role=status]').textContent"
+    assert "attends most to “␣France”" in driver.execute_script(text)
+    change = "llama.explorers[0].set("
+    change += "{model: 'pocket', prompt: 'Monday, it', station: 'rope'})"
     driver.execute_script(change)
-    said = "return document.querySelector('[role=status]').textContent"
-    expected = "“,” at position 3: pair 1 is rotated by"
-    wait_for(expected, lambda: expected in driver.execute_script(said), 30)
+    expected = "“␣it” at position 4: pair 1 is rotated by"
+    wait_for(expected, lambda: expected in driver.execute_script(text), 30)
     assert not elements(driver, ".llama-error, .llama-notebook[href]")
+    # the frame is as high as its page: no scroll bar in it
+    high = "return [document.body.offsetHeight, innerHeight]"
+
+    def grown():
+        page, window = driver.execute_script(high)
+        return abs(page - window) < 3
+
+    wait_for("the frame's height", grown, 10)
+    driver.switch_to.default_content()
+
+
+@pytest.mark.parametrize("path", [INDEX], ids=["index"])
+def test_a_picture_stands_for_the_explorer(server, driver, path):
+    """Where its page is not there, as at GitHub, a reader sees a picture."""
+    move = lambda old, new: api(  # noqa: E731
+        server, f"contents/{old}", "PATCH", {"path": new}
+    )
+    move("explorer.html", "away.html")
+    try:
+        open_notebook(server, driver, path)
+        picture = "return document.querySelector('.llama-still img')"
+        picture += "?.checkVisibility()"
+        wait_for("a picture", lambda: driver.execute_script(picture), 60)
+        time.sleep(3)
+        assert driver.execute_script(picture)
+    finally:
+        move("away.html", "explorer.html")
 
 
 LINES = """

@@ -85,7 +85,9 @@ def test_the_page_in_a_notebook_needs_nothing_else(tmp_path, monkeypatch):
     for name in ("pocket/model.safetensors", "pocket/tokenizer.model"):
         assert f'"models/{name}"' in files
     assert '"runs/pocket-2.gz"' in files and "part-00.gz" not in files
-    assert shown._repr_html_().startswith('<iframe src="explorer.html"')
+    output = shown._repr_html_()  # a picture, which makes room for the frame
+    assert '<iframe class="llama-frame" src="explorer.html"' in output
+    assert 'src="data:image/png;base64' in output and "alt=" in output
     assert "explorer.html" in (explorer.ROOT / ".gitignore").read_text()
 
 

@@ -22,7 +22,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from lessons.theme import COLOURS, SCALES
+from lessons.theme import COLOURS, SCALES, image_tag
 from llamalib.load import load
 from llamalib.model import LLAMA_1B
 
@@ -182,6 +182,9 @@ def write_models(folder: Path, whole: bool = True) -> tuple[list, list]:
             weights = source
         llama = load(weights, device="cpu", dtype=torch.float32)
         chance = nearest_at_random(llama.config.vocab_size, llama.config.dim)
+        if not parts:
+            about = about | dict(knows=about["recorded"])
+            about |= dict(prompts=about["prompts"][: TEXTS["recorded"]])
         models.append(about | dict(parts=parts, nearest=chance))
         for i, prompt in enumerate(about["prompts"][: TEXTS["recorded"]]):
             file = folder / "runs" / f"{key}-{i}.gz"
@@ -292,11 +295,16 @@ def encoded(data: bytes) -> str:
 class Frame:
     """The explorer in the output of a cell, in a file next to the notebook.
 
-    JupyterLab shows it without a network, and without a kernel too. Other
-    programs may not show a file in an output.
+    JupyterLab shows it without a network, and without a kernel too. Where a
+    notebook's frames are not shown, a picture stands in its place.
     """
 
     FILE = "explorer.html"  # git ignores it
+    PICTURE = ROOT / ".github" / "explorer-light.png"
+    ALT = (
+        "The explorer: a prompt, a tile for each step of a Llama in the order "
+        "data flows, and below them the numbers of one step."
+    )
 
     def __init__(self):
         Path(self.FILE).write_text(whole_page(), encoding="utf-8")
@@ -305,13 +313,25 @@ class Frame:
         return "Frame()"
 
     def _repr_html_(self) -> str:
-        style = "width: 100%; height: 62rem; border: 0"
         title = "The explorer: one prompt through the whole Llama"
+        picture = image_tag(self.PICTURE.read_bytes(), self.ALT)
         return (
-            f'<iframe src="{self.FILE}" title="{title}" style="{style}">'
-            "</iframe><p><em>Nothing above? Run this cell, in JupyterLab."
-            "</em></p>"
+            f'<div class="llama-still">{picture}</div>'
+            f'<iframe class="llama-frame" src="{self.FILE}" title="{title}" '
+            f'style="width: 100%; height: 1px; border: 0"></iframe>{GROW}'
         )
 
 
+# The page says how high it is, once it is there: then the picture goes, and
+# the frame has no scroll bar of its own.
+GROW = """\
+<script>
+window.addEventListener("message", ({ data, source }) => {
+  for (const frame of document.querySelectorAll("iframe.llama-frame")) {
+    if (!data?.llama || frame.contentWindow !== source) continue;
+    frame.style.height = `${data.llama}px`;
+    frame.previousElementSibling.hidden = true;
+  }
+});
+</script>"""
 show = Frame  # the explorer, named as a picture is

@@ -116,8 +116,9 @@ def write_explorer(work: Path) -> None:
     Without it the index would show a missing page until its cell is run.
     """
     page = work / "explorer.html"
-    folders = ROOT / "site", ROOT / "tools", ROOT / "llamalib"
-    parts = chain(*(folder.glob("*.*") for folder in folders))
+    folders = "site", "site/explorer", "tools", "llamalib"
+    parts = [part for name in folders for part in (ROOT / name).glob("*.*")]
+    parts += (ROOT / "data").glob("SmolLM2-*/*.gguf")  # its runs are in it
     newest = max(part.stat().st_mtime for part in parts)
     if page.exists() and page.stat().st_mtime > newest:
         return

@@ -233,12 +233,17 @@ def write_run(llama: Llama, prompt: str, file: Path) -> None:
         if weight.dim() == 1:  # the norms'
             found[name] = weight.detach()
     arrays = {
-        name: (x.half() if x.is_floating_point() else x).cpu().numpy()
+        name: (x.half() if is_halved(name, x) else x).cpu().numpy()
         for name, x in found.items()
     }
     data = save_arrays({k: np.ascontiguousarray(v) for k, v in arrays.items()})
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(gzip.compress(data, mtime=0))
+
+
+def is_halved(name: str, x: torch.Tensor) -> bool:
+    """Return whether 16 bits are enough: a small probability would be 0."""
+    return x.is_floating_point() and name != "lens.probs"
 
 
 def coarse(x: torch.Tensor) -> torch.Tensor:

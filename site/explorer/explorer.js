@@ -6,7 +6,7 @@ and in the address. Letters of shapes: see steps.js. */
 import { compute, why_ask } from "./computing.js";
 import { html, reveal } from "./dom.js";
 import { UserError } from "./files.js";
-import { Form } from "./form.js";
+import { Form, strangeness } from "./form.js";
 import { LARGE, Look, sizes_of } from "./look.js";
 import { colours, models, runs, scales } from "./made.js";
 import { draw_map, mark, move, station_of } from "./map.js";
@@ -207,7 +207,7 @@ export class Explorer extends Look {
       this.say(
         this.walk.is_aside ? `${said} The walk waits at step ${this.walk.at + 1}.` : this.walk.said,
       );
-    else if (!this.is_writing) this.say(this.news || said);
+    else if (!this.is_writing) this.say(this.news || `${strangeness(this)}${said}`);
     this.news = "";
     this.name_buttons();
     this.about.textContent = `${this.model.about.name}: ${sizes_of(config)}. Llama 3.2-1B: ${sizes_of(LARGE)}.`;
@@ -232,8 +232,9 @@ export const explorers = [];
 for (const section of document.querySelectorAll("section.llama"))
   explorers.push(new Explorer(/** @type {HTMLElement} */ (section), explorers.length));
 window.llama = { explorers, runs, read_run, top }; // for scripts
-if (window.parent !== window)
-  // a frame of a notebook may grow with its page
-  new ResizeObserver(() =>
-    window.parent.postMessage({ llama: document.documentElement.scrollHeight }, "*"),
-  ).observe(document.body);
+if (window.parent !== window) {
+  // a notebook's frame grows with its page
+  const tell = () => window.parent.postMessage({ llama: document.body.offsetHeight }, "*");
+  new ResizeObserver(tell).observe(document.body);
+  tell(); // a browser observes nothing in a frame that is out of sight
+}

@@ -1,5 +1,5 @@
 /* The form: the prompt, the buttons, prompts to try, and which model answers. */
-import { html } from "./dom.js";
+import { count, html } from "./dom.js";
 import { DEFAULTS } from "./settings.js";
 import { go } from "./walk.js";
 import { generate, next_token } from "./writing.js";
@@ -117,4 +117,12 @@ export class Form {
     ]);
     this.chips.replaceChildren(...all);
   }
+}
+/** Say so if a prompt's words are strange to the model: most became several tokens.
+ * @param {Explorer} e */
+export function strangeness(e) {
+  const words = e.settings.prompt.split(/\s+/).filter(Boolean).length;
+  const n = e.ids.length - e.added_ids.length;
+  if (words < 3 || n < 2.2 * words) return "";
+  return `${e.model.about.name} knows few of these words: ${count(words, "word")}, ${count(n, "token")}. `;
 }

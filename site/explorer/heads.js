@@ -19,6 +19,7 @@ const KINDS = [
   { name: "the token itself", about: "", keys: (/** @type {number} */ t) => [t] },
   { name: "the first token", about: "an attention sink", keys: () => [0] },
 ];
+const FIRST = 32; // heads of a kind that are shown at once
 const SPREAD = { name: "no one place", about: "the weight is spread, or its place changes" };
 
 /** Return the heads by what they do, the clearest first: on which keys a head has half of its
@@ -82,8 +83,21 @@ function maps_of(e) {
     .filter(([, heads]) => heads.length)
     .map(([{ name, about }, heads]) => {
       const words = `${count(heads.length, "head")}: most weight on ${name}${about && `, ${about}`}`;
-      const maps = html("div", { class: "llama-maps" }, heads.map(map_of));
-      return html("div", { role: "group", "aria-label": words }, html("p", {}, words), maps);
+      const maps = heads.map(map_of);
+      const rest = maps.splice(FIRST);
+      return html(
+        "div",
+        { role: "group", "aria-label": words },
+        html("p", {}, words),
+        html("div", { class: "llama-maps" }, maps),
+        rest.length > 0 &&
+          html(
+            "details",
+            {},
+            html("summary", {}, `${rest.length} more of these`),
+            html("div", { class: "llama-maps" }, rest),
+          ),
+      );
     });
   const title = `All ${config.n_layers} × ${config.n_heads} heads, by what they do in this text`;
   return html(

@@ -86,6 +86,7 @@ export function draw_map(e, place) {
     ),
   );
   place.classList.toggle("llama-band", is_band);
+  place.classList.toggle("llama-tight", scale < 1.05);
   replace(place, "data-tile", [...BEFORE.map((it) => make(it)), block, ...after]);
 }
 /**

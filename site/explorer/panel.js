@@ -71,7 +71,7 @@ export class Panel {
     );
     const has_slider = view.choose.includes("layer") && L > BUTTONS;
     const controls = [
-      has_slider && range(e, "layer", `layer, 0 to ${L - 1}`, L - 1),
+      has_slider && range(e, "layer", `layer (0–${L - 1})`, L - 1),
       ...(view.controls?.(e) ?? []),
     ];
     this.element.dataset.station = `${key} ${e.settings.model}`;

@@ -136,6 +136,7 @@ export function large_map(rows, labels, chosen, stroke, name, choose) {
   const side = cell * T;
   const every = Math.ceil(14 / cell);
   const width = margin + side + 8; // every n-th label
+  const height = side + 30 + 6 * Math.max(...labels.map((label) => [...label].length));
   const square = { x: margin, y: 4, width: side, height: side };
   const parts = [svg("rect", { ...square, class: "llama-hidden" })];
   const write = (/** @type {string} */ words, /** @type {object} */ attributes) =>
@@ -166,9 +167,9 @@ export function large_map(rows, labels, chosen, stroke, name, choose) {
   parts.push(svg("rect", { ...row, fill: "none", stroke: "#000", "stroke-width": 1.5 }));
   const onclick = (/** @type {any} */ { offsetY, currentTarget: it }) =>
     // the keyboard chooses a token
-    choose(Math.floor(((offsetY * (side + 128)) / it.clientHeight - 4) / cell));
+    choose(Math.floor(((offsetY * height) / it.clientHeight - 4) / cell));
   const label = `Attention weights of ${name}; the table has the chosen query's row in numbers.`;
-  const viewBox = `0 0 ${width} ${side + 128}`;
+  const viewBox = `0 0 ${width} ${height}`;
   return svg(
     "svg",
     { class: "llama-large", viewBox, width, onclick, role: "img", "aria-label": label },

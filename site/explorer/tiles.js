@@ -40,7 +40,7 @@ function bars_of(e, probs, w, h) {
     ids.map((id, i) => {
       const y = i * step;
       const p = probs[id];
-      const width = Math.max(1, (w - middle - 34) * p);
+      const width = Math.max(1, (w - middle - 40) * p);
       const fill = colours.probability;
       const at = { y: y + step / 2 + 4 };
       return [
@@ -213,7 +213,10 @@ export const TILES = {
       svg(
         "text",
         { x: w - 2, y: h - 3, "text-anchor": "end" },
-        `… ${ranks.slice(-3).map(with_commas).join(", ")}`,
+        `… ${ranks
+          .slice(w < 130 ? -2 : -3)
+          .map(with_commas)
+          .join(", ")}`,
       ),
     );
   },
