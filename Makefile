@@ -25,7 +25,7 @@ unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
 
 .DEFAULT_GOAL := help
 .PHONY: help run chat lab course site picture test test-slow test-browser notebooks \
-  pocket bench bench-gpu weights verify format clean
+  scripts pocket bench bench-gpu weights verify format clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
@@ -52,7 +52,7 @@ test: $(VENV)/dev.done $(SMOLLM2) $(LLAMA3) ## run all tests, then compare all n
 test-slow: $(VENV)/dev.done ## run the tests that need gigabytes or minutes
 	$(PYTEST) -m slow tests
 
-test-browser: $(VENV)/browser.done $(VENV)/site.done ## test the widgets and the site in headless Chromium
+test-browser: $(VENV)/browser.done $(VENV)/site.done $(SMOLLM2) ## test the widgets and the site in headless Chromium
 	$(PYTEST) $(SPREAD) -m browser tests
 
 notebooks: $(VENV)/dev.done $(SMOLLM2) ## execute all notebooks in place: make notebooks FILES=…
@@ -63,10 +63,13 @@ format: $(VENV)/dev.done ## check the form of all code, cells too, by ruff, and 
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
+scripts: site/node_modules ## check the form and the types of the site's scripts, by Node
+	@cd site && npm run --silent check
+
 pocket: $(VENV)/dev.done ## train the pocket Llama from scratch
 	$(PY) data/recipe/make_pocket.py
 
-site: $(VENV)/site.done ## build the site of the series into build/site
+site: $(VENV)/site.done $(SMOLLM2) ## build the site of the series into build/site
 	$(PY) site/build.py
 
 picture: $(VENV)/browser.done ## draw the README's pictures of the explorer, in headless Chromium
@@ -91,6 +94,10 @@ clean: ## remove .venv and what was built, but not work/ or build/course
 # Downloaded once. Without a network the rest goes on, but not in CI.
 $(SMOLLM2) $(LLAMA3): | $(VENV)/base.done
 	$(PY) -m llamalib fetch $(notdir $(@D)) || [ "$$CI" != true ]
+
+# Only for who works on the scripts: the site needs Python alone.
+site/node_modules: site/package.json site/package-lock.json
+	@cd site && npm ci --silent --no-audit --no-fund && touch node_modules
 
 # Installed once; again when the lists of packages change, or when PYTHON=… is
 # of another version. An old Python, too, understands these two lines.

@@ -570,7 +570,7 @@ def test_every_station_of_a_recorded_run(opened, server):
 
 
 @browser
-def test_a_free_prompt_asks_for_a_model(opened, server):
+def test_a_free_prompt_asks_for_a_model(opened, server, smollm2_file):
     """What the pocket knows is said before it answers; it then comes."""
     opened.execute_script("sessionStorage.clear()")
     server.asked.clear()
@@ -597,7 +597,7 @@ def offer_is_shown(driver):
 
 
 @browser
-def test_smollm2_comes_once_and_waits(opened, server):
+def test_smollm2_comes_once_and_waits(opened, server, smollm2_file):
     """A bar, a pause; the browser keeps it, so that it comes at once."""
     opened.execute_script("sessionStorage.clear()")
     call(opened, "for (const k of await caches.keys()) await caches.delete(k)")
@@ -650,7 +650,7 @@ def test_files_are_fetched_once(ready, server):
 
 
 @browser
-def test_a_metered_connection_is_spared(opened, server):
+def test_a_metered_connection_is_spared(opened, server, smollm2_file):
     """Even the pocket waits for a click."""
     source = "Object.defineProperty(navigator, 'connection', "
     source += "{value: {saveData: true}, configurable: true})"

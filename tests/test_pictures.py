@@ -4,6 +4,7 @@ import base64
 import builtins
 import copy
 import io
+import json
 import re
 import warnings
 from pathlib import Path
@@ -159,21 +160,21 @@ def test_a_map_lights_the_notebooks_parts(part):
     assert sorted(lit) == sorted(expected)
 
 
-def test_the_pages_colours_are_the_pictures():
-    """Those of explorer.css; tests/test_site.py has those of explorer.js."""
-    style = (explorer.SITE / "explorer.css").read_text(encoding="utf-8")
-    for rule, role in (
-        ("--llama-blue: ", "query"),
-        (r"::after {[^}]* background: ", "residual"),
-        (r'\[data-tile\^="plus"\] { border-color: ', "residual"),
-        (r"\.llama-now { box-shadow: 0 0 0 3px ", "probability"),
-    ):
-        found = re.findall(f"{rule}(#[0-9a-f]+);", style)
-        assert found == [theme.COLOURS[role].lower()], rule
-    scale = re.search(r"\.llama-scale {.*?to right, (.*?)\)", style)[1]
-    stops = [matplotlib.colors.to_rgb(each) for each in scale.split(", ")]
-    drawn = theme.AMOUNT(np.linspace(0, 1, len(stops)))[:, :3]
-    assert np.allclose(stops, drawn, atol=0.01)
+def test_the_explorers_colours_are_the_pictures():
+    """Its page has them from theme.py: none is typed again."""
+    text = explorer.made([], [])
+    found = dict(re.findall(r"export const (\w+) = (.*);", text))
+    assert json.loads(found["colours"]) == theme.COLOURS
+    for name, drawn in (("amount", theme.AMOUNT), ("signed", theme.SIGNED)):
+        scale = json.loads(found["scales"])[name]
+        stops = drawn(np.linspace(0, 1, len(scale)), bytes=True)[:, :3]
+        assert np.abs(stops.astype(int) - scale).max() <= 2
+    ours = {c.lower() for c in theme.COLOURS.values()}
+    ours |= {c.lower() for scale in theme.SCALES.values() for c in scale}
+    texts = [*explorer.modules().values()]
+    texts.append((explorer.SITE / "explorer.css").read_text("utf-8"))
+    typed = {c.lower() for c in re.findall("#[0-9a-fA-F]{6}", "".join(texts))}
+    assert not typed & ours - {"#ffffff"}
 
 
 # -- widgets ----------------------------------------------------------------

@@ -16,6 +16,7 @@ import llamalib
 import tools.__main__ as tools
 from llamalib import __main__ as library
 from llamalib.load import ROOT
+from tools import explorer
 
 with open(ROOT / "pyproject.toml", "rb") as opened:
     PYPROJECT = tomllib.load(opened)["project"]
@@ -52,7 +53,7 @@ def test_commands_exist(paper):
 
 
 def test_no_command_serves_the_whole_network():
-    texts = [read(name) for name in (*PAPERS, "site/llama.js")]
+    texts = [read(name) for name in PAPERS] + [explorer.NEEDS]
     texts += [p.read_text("utf-8") for p in (ROOT / "site").glob("*.py")]
     served = re.findall(r"-m http\.server(.{17})", "".join(texts))
     assert len(served) == 3 and set(served) == {" --bind 127.0.0.1"}

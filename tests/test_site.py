@@ -1,7 +1,6 @@
 """The site: its parts, and the whole of it, built and opened in Chromium."""
 
 import importlib
-import json
 import re
 import shutil
 import subprocess
@@ -18,10 +17,9 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import llamalib
-from lessons.theme import AMOUNT, COLOURS, GROUPS, SIGNED
 from llamalib.load import ROOT
 from tests.browser import chromium, elements, foreign, served, show, wait_for
-from tools import explorer
+from tools import explorer, page_models
 from tools.frame import SERIES
 
 SITE = ROOT / "site"
@@ -208,7 +206,7 @@ def test_each_notebook_opens_its_station():
 
 
 def test_the_llamas_weights_are_the_pockets(tmp_path, pocket_folder):
-    explorer.write_files(tmp_path / "pocket")
+    page_models.write_pocket(tmp_path / "pocket")
     found = load_file(tmp_path / "pocket" / "model.safetensors")
     expected = llamalib.load(pocket_folder, device="cpu").state_dict()
     assert expected.keys() - found.keys() == {"output.weight"}
@@ -217,24 +215,12 @@ def test_the_llamas_weights_are_the_pockets(tmp_path, pocket_folder):
         assert torch.equal(weight, expected[name])
 
 
-def test_the_explorers_colours_are_the_notebooks():
-    script = (SITE / "explorer.js").read_text(encoding="utf-8")
-    found = dict(re.findall(r'([\w-]+): "(#[0-9A-F]{6})"', script))
-    assert found == {name: COLOURS[name] for name in found}
-    assert list(found.values())[:6] == list(GROUPS[:6])
-    for name, scale in (("AMOUNT", AMOUNT), ("SIGNED", SIGNED)):
-        found = json.loads(re.search(rf"{name} = (\[\[.*?\]\])", script)[1])
-        n = len(found) - 1
-        stops = [scale(i / n, bytes=True)[:3] for i in range(n + 1)]
-        assert torch.tensor(found).sub(torch.tensor(stops)).abs().max() <= 2
-
-
 # -- the command --
 
 
 def test_a_failed_build_leaves_the_last_site(tmp_path, monkeypatch):
     """A link that leads nowhere stops the build."""
-    mark = tmp_path / "out" / "_static" / "pocket" / "model.safetensors"
+    mark = tmp_path / "out" / "_static" / "explorer.css"
     mark.parent.mkdir(parents=True)
     mark.touch()
     broken = {"index.md": "# One\n\n[a](b.md#two)\n"}
