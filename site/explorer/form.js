@@ -40,7 +40,7 @@ export class Form {
       next_token(e);
     };
     this.models = html("div", { class: "llama-models", role: "radiogroup", "aria-label": "model" });
-    this.chips = html("div", { class: "llama-buttons" });
+    this.chips = html("div", { class: "llama-buttons llama-chips" });
     /** @type {HTMLElement} */
     this.element = html(
       "form",
