@@ -88,17 +88,22 @@ def llama3_tokenizer(llama3_file):
 # -- the page that has the explorer alone; in Chromium, see tests/browser.py --
 
 
+def write_page(folder):
+    """Write the page into a folder, as in the site."""
+    from tools import explorer
+
+    modules = explorer.write_files(folder / "_static")
+    for name in ("explorer.css", "favicon.svg"):
+        shutil.copy(explorer.SITE / name, folder / "_static")
+    page = folder / "explorer.html"
+    page.write_text(explorer.page(modules), encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def page_folder(tmp_path_factory):
     """Return a folder with the page, as in the site."""
-    from tools import explorer
-
-    folder, static = tmp_path_factory.mktemp("page"), "_static"
-    modules = explorer.write_files(folder / static)
-    for name in ("explorer.css", "favicon.svg"):
-        shutil.copy(explorer.SITE / name, folder / static)
-    page = folder / "explorer.html"
-    page.write_text(explorer.page(modules), encoding="utf-8")
+    folder = tmp_path_factory.mktemp("page")
+    write_page(folder)
     return folder
 
 

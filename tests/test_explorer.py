@@ -82,7 +82,7 @@ def test_the_page_in_a_notebook_needs_nothing_else(tmp_path, monkeypatch):
     head = page.split("<script>")[0]
     assert not re.findall(r"""(?:src|href)=["'](?!#)""", head)
     files = page[page.index("window.llama_files") :]
-    for name in ("pocket/model.safetensors", "pocket/tokenizer.model"):
+    for name in ("pocket/model.safetensors", "pocket/tokenizer.json"):
         assert f'"models/{name}"' in files
     assert '"runs/pocket-2.gz"' in files and "part-00.gz" not in files
     output = shown._repr_html_()  # a picture, which makes room for the frame
@@ -640,7 +640,7 @@ def press_offer(driver, label):
 
 @browser
 def test_files_are_fetched_once(ready, server):
-    files = "tokenizer.model", "params.json", "model.safetensors"
+    files = "tokenizer.json", "params.json", "model.safetensors"
     server.asked.clear()
     for key in ("rope", "text", "logits"):
         press_tile(ready, key)
@@ -1028,11 +1028,10 @@ def test_texts_that_do_not_fit(ready):
     "name, status, expected",
     [
         ("pocket/model.safetensors", 404, "answered with status 404.*Check"),
-        ("pocket/tokenizer.model", 500, "answered with status 500"),
+        ("pocket/tokenizer.json", 500, "answered with status 500"),
         ("pocket/model.safetensors", 200, "is damaged"),
         ("pocket/params.json", 200, "is damaged"),
-        ("pocket/tokenizer.model", 200, "is damaged"),
-        ("pocket/tokenizer_spec.json", 200, "is damaged"),
+        ("pocket/tokenizer.json", 200, "is damaged"),
         ("../runs/pocket-0.gz", 200, "is damaged"),
     ],
 )

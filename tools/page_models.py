@@ -5,7 +5,6 @@ file that the notebooks open: taken apart, so that gzip makes them smaller,
 and cut into parts, which a browser fetches and keeps one by one.
 """
 
-import base64
 import gzip
 import hashlib
 import json
@@ -54,7 +53,6 @@ def write_pocket(folder: Path) -> list[dict]:
     file = folder / "model.safetensors"
     tensors = dict(llama.named_parameters())  # a tied one once
     save_file(tensors, file, metadata={"tied": "true"})
-    shutil.copy(POCKET / "tokenizer.model", folder)
     write_settings(llama.config, llama.tokenizer, folder)
     return [part_of(file)]
 
@@ -70,7 +68,6 @@ def write_smollm2(
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint = read_checkpoint(source)
     write_settings(checkpoint.config, checkpoint.tokenizer, folder)
-    write_ranks(checkpoint.tokenizer, folder / "tokenizer.model")
     if not whole:
         return []
     files = []
@@ -100,30 +97,30 @@ def part_of(file: Path) -> dict:
 
 
 def write_settings(config, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write params.json, and what a tokenizer has besides its tokens."""
+    """Write params.json, and tokenizer.json: tokens by id, and what is special.
+
+    A token's bytes are a text, with one character each.
+    """
     special = tokenizer.special_tokens
+    tokens = [
+        tokenizer.decode_bytes([i]).decode("latin-1")
+        for i in range(tokenizer.n_words)
+    ]
+    for i in special.values():
+        tokens[i] = None
     spec = dict(
         kind=KINDS[tokenizer._encoding._pat_str],
+        tokens=tokens,
         special_tokens=special,
         bos=tokenizer.bos_id,
         stop=sorted(tokenizer.stop_tokens),
     )
     for name, found in {
         "params.json": params_of(config),
-        "tokenizer_spec.json": spec,
+        "tokenizer.json": spec,
     }.items():
-        (folder / name).write_text(json.dumps(found), encoding="utf-8")
-
-
-def write_ranks(tokenizer: Tokenizer, file: Path) -> None:
-    """Write a tokenizer.model: lines of a token in base64 and its rank."""
-    special = set(tokenizer.special_tokens.values())
-    lines = []
-    for i in range(tokenizer.n_words):
-        if i not in special:
-            token = base64.b64encode(tokenizer.decode_bytes([i])).decode()
-            lines.append(f"{token} {i}\n")
-    file.write_text("".join(lines), encoding="ascii")
+        text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def parts_of(tensors: dict) -> Iterator[dict[str, np.ndarray]]:

@@ -213,6 +213,7 @@ def first_page() -> str:
         "project": f"<{known}>" if known else "whoever gave you this",
         "series": series_table(times),
         "routes": routes_table(times),
+        "needs": NEEDS,
     }.items():
         text = text.replace(f"{{{name}}}", words, 1)
     return text

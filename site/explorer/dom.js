@@ -70,8 +70,11 @@ export function short(label, most) {
 }
 
 // ---- numbers as text ----
-/** @param {number} n */
-export const with_commas = (n) => n.toLocaleString("en");
+/** Return a number with a comma before each three digits. @param {number} n */
+export function with_commas(n) {
+  const [whole, ...rest] = String(n).split(".");
+  return [whole.replace(/\B(?=(\d{3})+$)/g, ","), ...rest].join(".");
+}
 /**
  * @param {number} n
  * @param {string} noun */

@@ -56,13 +56,25 @@ export function heads_by_kind(e) {
 /** Return small maps of all heads, in groups of what they do.
  * @param {Explorer} e */
 export function all_heads(e) {
-  // many pictures: they are drawn once for a text
-  const maps = e.trace.once(`heads ${e.shown}`, () => maps_of(e));
-  for (const button of maps.querySelectorAll("button")) {
-    const is_chosen = button.dataset.key === `${e.layer} ${e.head}`;
-    button.setAttribute("aria-pressed", String(is_chosen));
-  }
-  return maps;
+  const mark = (/** @type {HTMLElement} */ place) => {
+    for (const button of place.querySelectorAll("button")) {
+      const is_chosen = button.dataset.key === `${e.layer} ${e.head}`;
+      button.setAttribute("aria-pressed", String(is_chosen));
+    }
+  };
+  // many pictures: they are drawn once for a text, after what is above them
+  const place = e.trace.once(`heads ${e.shown}`, () => {
+    const empty = html("div", { class: "llama-heads" });
+    const { trace } = e;
+    setTimeout(() => {
+      if (e.trace !== trace) return;
+      empty.append(...maps_of(e));
+      mark(empty);
+    });
+    return empty;
+  });
+  mark(place);
+  return place;
 }
 /** @param {Explorer} e */
 function maps_of(e) {
@@ -100,10 +112,6 @@ function maps_of(e) {
       );
     });
   const title = `All ${config.n_layers} × ${config.n_heads} heads, by what they do in this text`;
-  return html(
-    "div",
-    { class: "llama-heads" },
-    html("p", {}, html("b", {}, title), " (mean of the queries from the third token on)."),
-    groups,
-  );
+  const note = " (mean of the queries from the third token on).";
+  return [html("p", {}, html("b", {}, title), note), ...groups];
 }

@@ -12,7 +12,7 @@ import {
 } from "./files.js";
 import { Kernel, Packed, Stack } from "./kernel.js";
 import { BLOCK_WEIGHTS, KVCache, Llama } from "./llama.js";
-import { Tokenizer, read_ranks } from "./tokenizer.js";
+import { Tokenizer } from "./tokenizer.js";
 import { recorded } from "./trace.js";
 
 /** @typedef {import("./types.js").About} About */
@@ -48,15 +48,13 @@ export class Model {
     return is_kept(this.folder, this.about.parts);
   }
   async read_tokenizer() {
-    const { vocab_size } = await this.config();
-    const { folder } = this;
-    const spec = await read_file(`${folder}/tokenizer_spec.json`, (bytes) =>
-      JSON.parse(text_of(bytes)),
-    );
-    const path = `${folder}/tokenizer.model`;
-    const ranks = await read_file(path, text_of);
+    const path = `${this.folder}/tokenizer.json`;
+    const [{ vocab_size }, spec] = await Promise.all([
+      this.config(),
+      read_file(path, (bytes) => JSON.parse(text_of(bytes))),
+    ]);
     return unless_damaged(path, () => {
-      const tokenizer = new Tokenizer(read_ranks(ranks), spec);
+      const tokenizer = new Tokenizer(spec);
       const n = tokenizer.tokens.length;
       if (n !== vocab_size) throw new Error(`${n} tokens; params.json has another number`);
       return tokenizer;

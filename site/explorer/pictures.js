@@ -26,7 +26,10 @@ function pixels(height, width, colour) {
   for (let t = 0; t < height; t++)
     for (let c = 0; c < width; c++) {
       const found = colour(t, c);
-      if (found) image.data.set([...found, 255], 4 * (t * width + c));
+      if (!found) continue;
+      const at = 4 * (t * width + c);
+      image.data.set(found, at);
+      image.data[at + 3] = 255;
     }
   context.putImageData(image, 0, 0);
   return canvas;

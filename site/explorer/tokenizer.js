@@ -26,9 +26,11 @@ const PATTERNS = {
   ],
 };
 
-/** What a tokenizer has besides its tokens.
+/** What the page's tokenizer.json has.
  * @typedef {object} Spec
  * @property {keyof typeof PATTERNS} kind
+ * @property {(string | null)[]} tokens by id, a token's bytes with one character each; null where
+ *   a special token is
  * @property {Record<string, number>} special_tokens id by name
  * @property {number | null} bos the id that begins a text, if one does
  * @property {number[]} stop the ids that end a text */
@@ -36,29 +38,13 @@ const PATTERNS = {
 /** @param {string} text */
 export const utf8_of = (text) => new TextEncoder().encode(text);
 
-/** Read tokenizer.model: lines of a token in base64, a space and its rank, from low to high.
- * Returns a Map from a token's bytes, as a string with one character each, to its rank.
- * @param {string} text */
-export function read_ranks(text) {
-  /** @type {Map<string, number>} */
-  const ranks = new Map();
-  let last = -1;
-  for (const line of text.trimEnd().split("\n")) {
-    const [token, rank] = line.split(" ");
-    const is_next = Number(rank) > last;
-    if (!is_next || ranks.has(atob(token))) throw new Error(`${line} does not follow rank ${last}`);
-    ranks.set(atob(token), (last = Number(rank)));
-  }
-  return ranks;
-}
-
 /** A byte-level BPE tokenizer. */
 export class Tokenizer {
-  /**
-   * @param {Map<string, number>} ranks
-   * @param {Spec} spec */
-  constructor(ranks, { kind, special_tokens, bos, stop }) {
-    this.ranks = ranks;
+  /** @param {Spec} spec */
+  constructor({ kind, tokens, special_tokens, bos, stop }) {
+    /** A token's id, which is its rank. @type {Map<string, number>} */
+    this.ranks = new Map();
+    tokens.forEach((token, id) => token !== null && this.ranks.set(token, id));
     this.pattern = new RegExp(PATTERNS[kind].join("|"), "gu");
     this.special_tokens = new Map(Object.entries(special_tokens));
     this.special_ids = new Set(this.special_tokens.values());
@@ -66,9 +52,9 @@ export class Tokenizer {
     this.special_pattern = new RegExp(`(${names.join("|")})`);
     this.bos_id = bos;
     this.stop_tokens = new Set(stop);
-    /** The bytes of each id, as a string with one character each. @type {string[]} */
-    this.tokens = [];
-    for (const [token, id] of [...ranks, ...this.special_tokens]) this.tokens[id] = token;
+    /** The bytes of each id, special ones too. */
+    this.tokens = tokens.slice();
+    for (const [name, id] of this.special_tokens) this.tokens[id] = name;
   }
   /** Return the token ids of a text, after the id that begins a text if `bos`. Names of special
    * tokens are plain text, unless `special`. Throws if UTF-8 cannot hold the text.
