@@ -3,6 +3,8 @@
 Run by `make test-browser`; needs chromium and chromedriver on the PATH.
 """
 
+import base64
+import json
 import math
 import re
 import time
@@ -85,6 +87,12 @@ def test_the_page_in_a_notebook_needs_nothing_else(tmp_path, monkeypatch):
     for name in ("pocket/model.safetensors", "pocket/tokenizer.json"):
         assert f'"models/{name}"' in files
     assert '"runs/pocket-2.gz"' in files and "part-00.gz" not in files
+    places = re.search(r'"importmap">(.*?)</script>', page)[1]
+    for name, address in json.loads(places)["imports"].items():
+        _, _, data = address.partition("base64,")
+        text = base64.b64decode(data).decode()
+        others = re.findall(r'^(?:import|\}).* from "(.*?)"', text, re.M)
+        assert {*others} <= {*json.loads(places)["imports"]}, name
     output = shown._repr_html_()  # a picture, which makes room for the frame
     assert '<iframe class="llama-frame" src="explorer.html"' in output
     assert 'src="data:image/png;base64' in output and "alt=" in output

@@ -5,6 +5,7 @@ tests/test_explorer.py shows it in a browser, too.
 
 import itertools
 import json
+import math
 import os
 import random
 import shutil
@@ -51,8 +52,8 @@ def call(folder):
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with subprocess.Popen(command, encoding="utf-8", **pipes) as process:
 
-        def call(code, *given, folder=pocket, causes=0):
-            about = about_of(folder, pocket)
+        def call(code, *given, folder=pocket, about=None, causes=0):
+            about = about or about_of(folder, pocket)
             asked = dict(folders=[str(folder), str(pocket)], about=about)
             asked |= dict(code=code, given=given)
             process.stdin.write(json.dumps(asked) + "\n")
@@ -405,3 +406,26 @@ def test_weights_that_do_not_fit(call, page_folder, tmp_path):
         (folder / name).write_bytes(data)
         said = call(REASON, folder=folder, causes=1)
         assert "model.safetensors is damaged" in said
+
+
+def test_a_part_that_was_changed_on_its_way(call, folder, tmp_path):
+    """A wrong number in the weights is found by the part's SHA-256."""
+    name = "model.safetensors"
+    data = bytearray((folder / name).read_bytes())
+    data[-7] ^= 1
+    (tmp_path / name).write_bytes(data)
+    about = about_of(folder, folder) | {"key": "changed"}
+    said = call(REASON, folder=tmp_path, about=about, causes=1)
+    assert "model.safetensors is damaged" in said
+    assert call(REASON, about=about | {"key": "whole"}) == "loaded"
+
+
+def test_weights_that_give_no_numbers(call, folder, pocket, tmp_path):
+    """NaN is found before a text is computed with it."""
+    weights = {k: w.bfloat16() for k, w in pocket.named_parameters()}
+    name = "layers.2.attention.wo.weight"
+    weights[name] = torch.full_like(weights[name], math.nan)
+    data = save(weights, {"tied": "true"})
+    (tmp_path / "model.safetensors").write_bytes(data)
+    said = call(REASON, folder=tmp_path, causes=1)
+    assert "model.safetensors is damaged" in said

@@ -233,8 +233,14 @@ for (const section of document.querySelectorAll("section.llama"))
   explorers.push(new Explorer(/** @type {HTMLElement} */ (section), explorers.length));
 window.llama = { explorers, runs, read_run, top }; // for scripts
 if (window.parent !== window) {
-  // a notebook's frame grows with its page
-  const tell = () => window.parent.postMessage({ llama: document.body.offsetHeight }, "*");
-  new ResizeObserver(tell).observe(document.body);
+  // a notebook's frame grows with its page; then it needs no scroll bar
+  const { body, documentElement: root } = document;
+  body.classList.add("llama-framed");
+  const tell = () => {
+    window.parent.postMessage({ llama: body.offsetHeight }, "*");
+    root.style.overflowY = window.innerHeight < body.offsetHeight ? "" : "hidden";
+  };
+  new ResizeObserver(tell).observe(body);
+  window.addEventListener("resize", tell);
   tell(); // a browser observes nothing in a frame that is out of sight
 }

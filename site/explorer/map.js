@@ -40,9 +40,9 @@ const AFTER = [
   ],
   [["text", 96]],
 ];
-const GAPS = 16 * 16; // pixels of all borders and gaps of the band
+const GAPS = 16 * 13; // pixels of all borders and gaps of the band
 /** The narrowest page that has the map as one band. */
-const BAND = 860;
+const BAND = 760;
 
 /** Return the station and side of a tile. @param {string} id */
 export function station_of(id) {

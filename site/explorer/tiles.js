@@ -33,14 +33,14 @@ function bars_of(e, probs, w, h) {
   const n = Math.max(3, Math.min(6, Math.floor(h / 16)));
   const step = Math.min(24, h / n);
   const ids = top(probs, n).filter((id) => probs[id] > 0);
-  const middle = 0.5 * w;
+  const middle = (w < 100 ? 0.46 : 0.5) * w;
   return drawing(
     w,
     h,
     ids.map((id, i) => {
       const y = i * step;
       const p = probs[id];
-      const width = Math.max(1, (w - middle - 40) * p);
+      const width = Math.max(1, (w - middle - 38) * p);
       const fill = colours.probability;
       const at = { y: y + step / 2 + 4 };
       return [
