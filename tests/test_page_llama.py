@@ -386,10 +386,10 @@ def test_settings_that_do_not_fit(call, pocket_folder, tmp_path, changes):
     assert "is damaged or incomplete. Reload the page." in said
 
 
-def test_weights_that_do_not_fit(call, page_folder, tmp_path):
+def test_weights_that_do_not_fit(call, folder, tmp_path):
     """A missing output matrix is tied only if the file says so."""
     name = "model.safetensors"
-    whole = (page_folder / "_static" / "pocket" / name).read_bytes()
+    whole = (folder / name).read_bytes()
     size = int.from_bytes(whole[:8], "little")
     header = whole[8 : 8 + size]
     assert header.count(b'"tied":"true"') == 1
