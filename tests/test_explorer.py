@@ -585,8 +585,10 @@ def test_a_free_prompt_asks_for_a_model(opened, server, smollm2_file):
     open_with(opened, f"{server.address}/explorer.html", "", fetch=False)
     type_prompt(opened, "My cat sleeps")
     words = offered(opened)
-    assert re.fullmatch(r"SmolLM2-135M \(\d\d MB, once\)", words["smollm2"])
-    assert words["pocket"] == "The pocket Llama (13 MB, once)"
+    assert re.fullmatch(
+        r"SmolLM2-135M-Instruct \(download \d\d MB, once\)", words["smollm2"]
+    )
+    assert words["pocket"] == "The pocket Llama (download 13 MB, once)"
     (offer,) = text_of(opened, ".llama-offer")
     assert "capitals, small stories, sums" in offer
     assert "The map still shows “The capital of France is”" in offer
@@ -840,7 +842,7 @@ def test_step_by_step(ready, pocket):
     steps = []
     ready.execute_script("llama.explorers[0].set({temperature: 0})")
     for _ in range(40):
-        label = "Next step" if steps else "Step"
+        label = "Next step" if steps else "Step by step"
         button(ready, label).click()
         wait_for("a step", lambda: text_of(ready, "[role=status]"), 5)
         (text,) = text_of(ready, "[role=status]")
@@ -850,7 +852,7 @@ def test_step_by_step(ready, pocket):
         steps.append((text, lit))
     assert len(steps) == 20
     assert setting(ready, "layer") == -1  # what the walk changed is back
-    assert steps[0][0].startswith("1 of 20. The text becomes 5 tokens")
+    assert steps[0][0].startswith("1 of 20. The text is cut into 5 tokens")
     assert steps[0][1] == ["tokens"] and steps[5][1] == ["attention"]
     assert len(steps[12][1]) == 9  # a whole block
     assert "“␣Paris”" in steps[-1][0]
@@ -882,7 +884,7 @@ IDS = "return llama.explorers[0].ids"
 @browser
 def test_a_walk_waits_and_ends(ready):
     ready.execute_script("llama.explorers[0].set({token: 1})")
-    button(ready, "Step").click()
+    button(ready, "Step by step").click()
     said(ready, "1 of 20")
     button(ready, "Next step").click()
     said(ready, "2 of 20")
@@ -896,7 +898,7 @@ def test_a_walk_waits_and_ends(ready):
     type_prompt(ready, "Monday,")
     said(ready, "attends most to")
     assert not elements(ready, ".llama-now, .llama-ahead")
-    button(ready, "Step").click()
+    button(ready, "Step by step").click()
     said(ready, "1 of 20")
     (end,) = [
         each
@@ -905,7 +907,7 @@ def test_a_walk_waits_and_ends(ready):
     ]
     end.click()
     said(ready, "attends most to")
-    button(ready, "Step")
+    button(ready, "Step by step")
 
 
 def write_on(driver, **settings):

@@ -40,7 +40,7 @@ export async function compute(e, is_current) {
   }
   if (!model.llama) {
     if (!(await may_fetch(e, model))) return void e.ask(Boolean(recorded));
-    e.say(`${model.about.name} is coming: ${megabytes(model.bytes)}.`);
+    e.say(`${model.about.name} is being loaded: ${megabytes(model.bytes)}.`);
     model.llama = await model.load(e.offer.progress(model), e.offer.gate);
   }
   if (!is_current()) return;
@@ -72,6 +72,7 @@ async function prepare(e, model, is_current) {
 function take(e, model, config, tokenizer) {
   Object.assign(e, { model, config, tokenizer });
   check_settings(e.settings, config, model.about);
+  e.write_address(); // also of what this tab had before
 }
 /** Return whether a model may be fetched without asking.
  * @param {Explorer} e
@@ -86,7 +87,7 @@ async function may_fetch(e, model) {
  * @param {boolean} has_numbers whether those of the prompt were recorded */
 export function why_ask(e, has_numbers) {
   if (has_numbers)
-    return "These numbers were recorded when the page was made. To go on, a model must come into the page:";
+    return "These numbers came with the page. To go on, it needs a model, which runs in your browser:";
   const shown = e.trace ? ` The map still shows “${e.tokenizer.decode(e.ids)}”.` : "";
-  return `No model has read this text yet.${shown} To read it, one must come into the page:`;
+  return `No model has read this text yet.${shown} It needs one, which runs in your browser:`;
 }

@@ -28,7 +28,7 @@ const LEGEND =
   "In RoPE a query is blue, a key orange. Heads, and lines from key (left) to query, have the colour of their KV head; " +
   "weights under 0.02, or on a token that is not shown, have no line. The light blue line is the residual stream.";
 const INTRO =
-  "From “tokens” to the last +, a row is a token. Click a tile to open it. “Step” shows how the next token is computed.";
+  "From “tokens” to the last +, a row is a token; orange numbers are negative, blue ones positive. Click a tile to open it.";
 
 /** One explorer of a page. */
 export class Explorer extends Look {
@@ -55,10 +55,10 @@ export class Explorer extends Look {
     this.walk = undefined;
     this.is_writing = this.is_stopped = false;
     this.news = ""; // what is said at the next drawing
+    this.message = new Message(this);
     this.form = new Form(this, `llama-prompt-${n}`);
     this.offer = new Offer(this);
     this.panel = new Panel(this, `llama-station-${n}`);
-    this.message = new Message(this);
     /** @type {HTMLElement} */
     this.map = html("div", {
       class: "llama-map",
@@ -202,6 +202,7 @@ export class Explorer extends Look {
     );
     draw_map(this, this.map);
     mark(this.map, this.walk?.step.tile);
+    this.message.element.classList.toggle("llama-walking", Boolean(this.walk));
     const said = this.panel.draw();
     if (this.walk)
       this.say(
@@ -213,7 +214,7 @@ export class Explorer extends Look {
     this.about.textContent = `${this.model.about.name}: ${sizes_of(config)}. Llama 3.2-1B: ${sizes_of(LARGE)}.`;
   }
   name_buttons() {
-    this.form.step.textContent = this.walk ? "Next step" : "Step";
+    this.form.step.textContent = this.walk ? "Next step" : "Step by step";
     this.message.onward.hidden = this.message.finish.hidden = !this.walk;
     this.form.write.textContent = this.is_writing ? "Stop" : "Generate";
   }

@@ -5,6 +5,7 @@ import { go } from "./walk.js";
 import { generate, next_token } from "./writing.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
+/** @typedef {import("./models.js").Model} Model */
 
 /** What the reader types and presses. */
 export class Form {
@@ -25,13 +26,13 @@ export class Form {
     this.field.value = e.settings.prompt;
     const button = (
       /** @type {string} */ label,
-      /** @type {() => void} */ onclick,
+      /** @type {(event: UIEvent) => void} */ onclick,
       look = "llama-plain",
     ) => html("button", { type: "button", class: look, onclick }, label);
     this.next = html("button", { type: "submit" }, "Next token");
-    this.step = button("Step", () => go(e));
+    this.step = button("Step by step", () => go(e));
     this.write = button("Generate", () => generate(e));
-    this.how = button("", () => e.open("sample"), "llama-chip");
+    this.how = button("", (event) => e.open("sample", event), "llama-chip");
     const reset = button("Reset", () =>
       e.set({ ...DEFAULTS, ...e.own, model: e.settings.model, prompt: this.text }),
     );
@@ -48,6 +49,7 @@ export class Form {
       this.models,
       html("label", { for: id }, "Prompt"),
       this.field,
+      e.message.text,
       html("div", { class: "llama-buttons" }, this.next, this.step, this.write, reset, this.how),
       this.chips,
     );
@@ -88,13 +90,18 @@ export class Form {
           type: "radio",
           name: `model-${this.field.id}`,
           value: about.key,
-          onchange: () => e.set({ model: about.key, prompt: about.prompts[0] }),
+          onchange: () => this.change_model(model),
         });
         input.checked = about.key === e.settings.model;
         return html("label", {}, input, html("span", {}, about.name));
       }),
       html("span", { class: "llama-knows" }, `${e.chosen.about.name} ${e.chosen.about.knows}.`),
     );
+  }
+  /** Let another model answer: the reader's own prompt, or its own first. @param {Model} model */
+  change_model({ about }) {
+    const is_own = this.e.shelf.every((it) => !it.about.prompts.includes(this.text));
+    this.e.set({ model: about.key, prompt: is_own ? this.text : about.prompts[0] });
   }
   /** Show prompts to try: of the chosen model; of all models if one has but recorded runs. */
   draw_chips() {

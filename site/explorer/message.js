@@ -27,7 +27,6 @@ export class Message {
     this.element = html(
       "div",
       { class: "llama-message" },
-      this.text,
       this.onward,
       this.finish,
       this.words,

@@ -41,7 +41,7 @@ export class Offer {
     const kept = await Promise.all(models.map((model) => model.is_kept()));
     const choices = models.map((model, i) => {
       const { about, bytes } = model;
-      const size = kept[i] ? "already here" : `${megabytes(bytes)}, once`;
+      const size = kept[i] ? "already here" : `download ${megabytes(bytes)}, once`;
       const onclick = () => e.choose_model(model);
       return html(
         "p",
@@ -66,8 +66,8 @@ export class Offer {
     this.bar.removeAttribute("value"); // it only moves
     const line = html("p", {}, html("b", {}, model.about.name), this.bar, this.words, this.pause);
     this.element.replaceChildren(line);
+    this.element.hidden = false;
     return (/** @type {number} */ arrived) => {
-      this.element.hidden = false;
       Object.assign(this.bar, { value: arrived, max: model.bytes });
       this.words.textContent = `${(arrived / 1e6).toFixed(0)} of ${megabytes(model.bytes)}`;
     };

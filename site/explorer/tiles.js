@@ -8,7 +8,7 @@ import { cut_logits, next_token_probs, softmax, top } from "./sampling.js";
 /** Draws a tile of w × h pixels; `shown` are the positions.
  * @typedef {(e: Explorer, shown: number[], w: number, h: number) => Element} Draw */
 
-const LETTER = 6.4; // pixels of a letter, about, at the tiles' 11 px
+const LETTER = 6.8; // pixels of a letter, about, at the tiles' 11 px
 
 /**
  * @param {number} w
@@ -28,11 +28,13 @@ const vectors = (row_of) => (e, shown) =>
  * @param {Explorer} e
  * @param {Float32Array} probs
  * @param {number} w
- * @param {number} h */
-function bars_of(e, probs, w, h) {
+ * @param {number} h
+ * @param {number} [drawn] the token that was drawn; it is shown, too */
+function bars_of(e, probs, w, h, drawn) {
   const n = Math.max(3, Math.min(6, Math.floor(h / 16)));
   const step = Math.min(24, h / n);
   const ids = top(probs, n).filter((id) => probs[id] > 0);
+  if (drawn !== undefined && !ids.includes(drawn)) ids[ids.length - 1] = drawn;
   const middle = (w < 100 ? 0.46 : 0.5) * w;
   return drawing(
     w,
@@ -42,7 +44,7 @@ function bars_of(e, probs, w, h) {
       const p = probs[id];
       const width = Math.max(1, (w - middle - 38) * p);
       const fill = colours.probability;
-      const at = { y: y + step / 2 + 4 };
+      const at = { y: y + step / 2 + 4, "font-weight": id === drawn ? "bold" : "normal" };
       return [
         svg(
           "text",
@@ -196,7 +198,7 @@ export const TILES = {
   swiglu: vectors((e, t) => e.trace.product(e.layer, t)),
   "plus 2": vectors((e, t) => e.trace.row("x", e.layer + 1, t)),
   stream(e, _, w, h) {
-    const lens = e.trace.lens(e.t);
+    const lens = e.trace.lens(e.T - 1);
     const ranks = lens.map(({ rank }) => rank);
     const worst = Math.max(10, ...ranks);
     const word = short(e.name(lens[lens.length - 1].top[0].id), w / LETTER - 9);
@@ -220,19 +222,21 @@ export const TILES = {
       ),
     );
   },
-  logits: (e, _, w, h) => bars_of(e, next_token_probs(e.trace.logits(e.t)), w, h),
+  logits: (e, _, w, h) => bars_of(e, next_token_probs(e.trace.logits(e.T - 1)), w, h),
   sample(e, _, w, h) {
     const { temperature, top_k, top_p } = e.settings;
     return bars_of(
       e,
-      softmax(cut_logits(e.trace.logits(e.t), temperature, top_k || null, top_p)),
+      softmax(cut_logits(e.trace.logits(e.T - 1), temperature, top_k || null, top_p)),
       w,
       h,
+      e.walk?.step.tile === "sample" ? e.walk.drawn : undefined,
     );
   },
-  text(e) {
-    const ids = e.text_ids.slice(-60);
-    const cut = e.text_ids.length > 60 ? "… " : "";
-    return html("span", { class: "llama-end" }, `↺ ${cut}${e.tokenizer.decode(ids)}`);
+  text(e, _, w, h) {
+    const text = [...e.tokenizer.decode(e.text_ids)];
+    const room = Math.floor(w / LETTER) * Math.floor(h / 18) - 4;
+    const end = text.length > room ? `… ${text.slice(-room).join("")}` : text.join("");
+    return html("span", { class: "llama-end" }, `↺ ${end}`);
   },
 };

@@ -195,6 +195,7 @@ const attention = {
     const name = `layer ${e.layer}, head ${head} · KV head ${group}, shared by heads ${first} to ${first + n_rep - 1}`;
     const labels = shown.map((q, i) => e.gap(i) + e.label(q));
     const [most] = top(row, 1);
+    const target = `“${e.label(most)}”${most || !t ? "" : ", the first token: a sink"}`;
     const hidden = sum(Array.from(row).filter((_, s) => !shown.includes(s)));
     const [rows] = e.table_rows(
       (s) => [
@@ -224,7 +225,7 @@ const attention = {
         ),
         all_heads(e),
       ],
-      said: `Layer ${e.layer}, head ${head}: “${e.label(t)}” attends most to “${e.label(most)}” (${probability(row[most])}).`,
+      said: `Layer ${e.layer}, head ${head}: “${e.label(t)}” attends most to ${target} (${probability(row[most])}).`,
     };
   },
 };

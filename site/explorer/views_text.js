@@ -187,7 +187,7 @@ const text = {
         html(
           "p",
           {},
-          "“Next token” appends one token, “Generate” many. “Step” shows how one is computed.",
+          "“Next token” appends one token, “Generate” many. “Step by step” shows how one is computed.",
         ),
         table(
           "The KV cache of this many tokens, at 16 bits a number",

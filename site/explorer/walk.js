@@ -28,51 +28,64 @@ function steps_of(e) {
     const [{ id, p }] = lens[layer].top;
     return `“${e.name(id)}” (${probability(p)})`;
   };
-  const answer = e.name(lens[L].top[0].id);
-  const rank = (/** @type {number} */ layer) =>
-    `“${answer}” has rank ${with_commas(lens[layer].rank)}`;
-  const first = tokenizer.bos_id === null ? "." : ", after <|begin_of_text|>.";
-  add(
-    "tokens",
-    `The text becomes ${count(e.ids.filter((id) => id !== tokenizer.bos_id).length, "token")} with an id each${first}`,
-  );
-  add("embed", `Each id selects its row of the embedding matrix: ${D} numbers for ${name}.`);
-  add("norm 1", "Layer 0. RMSNorm divides every vector by its RMS, then multiplies by γ.");
-  add("qkv", `Three matrices make ${H} queries, ${KV} keys and ${KV} values for each token.`);
-  add("rope", "RoPE rotates queries and keys by angles proportional to the token's position.");
+  const answer = `“${e.name(lens[L].top[0].id)}”`;
+  const rank = (/** @type {number} */ layer) => with_commas(lens[layer].rank);
+  const tokens = e.ids.filter((id) => id !== tokenizer.bos_id).length;
+  const first = tokenizer.bos_id === null ? "" : ", after <|begin_of_text|>";
   const row = trace.attention(0).weights[e.head][last];
   const [most] = top(row, 1);
+  const [neuron] = top(trace.product(0, last).map(Math.abs), 1);
+  const stops = layers_of(lens.map((it) => it.rank));
+  add("tokens", `The text is cut into ${count(tokens, "token")} with an id each${first}.`);
+  add(
+    "embed",
+    `Each id selects its row of a table: the ${D} numbers that training found for ${name}.`,
+  );
+  add("norm 1", `Layer 0 of ${L}. RMSNorm gives each token's numbers the same size.`);
+  add(
+    "qkv",
+    `What a token looks for, what it offers, what it hands over: ${H} queries, ${KV} keys, ${KV} values.`,
+  );
+  add(
+    "rope",
+    "RoPE rotates queries and keys by their position: so the order of the tokens counts.",
+  );
   add(
     "attention",
-    `Layer 0, head ${e.head}: ${name} attends most to “${e.label(most)}”, with weight ${probability(row[most])}.`,
+    `Queries meet earlier keys. In head ${e.head}, ${name} gives “${e.label(most)}” the largest weight, ` +
+      `${probability(row[most])}.`,
   );
-  add("values", "Each head's output is the sum of the values, weighted by attention.");
-  add("plus 1", "The heads' outputs are concatenated, projected by wo, and added to the stream.");
-  add("norm 2", "A second RMSNorm, before the feed-forward network.");
-  const [neuron] = top(trace.product(0, last).map(Math.abs), 1);
+  add(
+    "values",
+    `Each head adds up the values by these weights: what ${name} takes from other tokens.`,
+  );
+  add("plus 1", "A matrix (wo) joins the heads. The result is added to the token's own numbers.");
+  add("norm 2", "RMSNorm again, before the second half of the layer.");
   add(
     "swiglu",
-    `SwiGLU: of ${with_commas(F)} neurons, neuron ${neuron} has the largest product of gate and up, in absolute value.`,
+    `Each token alone: ${with_commas(F)} neurons look for patterns. The strongest here: neuron ${neuron}.`,
   );
   add(
     "plus 2",
-    `w2 projects the products to ${D} numbers, which are added to the stream. If the model ended here, ` +
-      `it would say ${best(1)}: the logit lens. ${rank(1)}.`,
+    `This is added, too. If the model ended here, it would say ${best(1)}; ${answer} has rank ${rank(1)}.`,
   );
-  for (const l of layers_of(lens.map((it) => it.rank)))
+  for (const l of stops) {
+    const why =
+      l === stops[0] && stops.length < L - 1 ? " (The walk stops where ranks change most.)" : "";
     add(
       "block",
-      `Layer ${l}: the same steps with other weights. The lens says ${best(l + 1)}; ${rank(l + 1)}.`,
+      `Layer ${l}: the same with other weights. It would say ${best(l + 1)}; ${answer} has rank ${rank(l + 1)}.${why}`,
       l,
     );
+  }
   add(
     "stream",
-    `The vector has passed through ${L} layers. The model itself reads only what comes out.`,
+    `Through ${L} layers, the rank of ${answer} went from ${rank(0)} to ${rank(L)}. The model uses only the end.`,
     L - 1,
   );
   add(
     "logits",
-    `The final norm, then ${with_commas(V)} dot products, give the logits. The most likely next token is ${best(L)}.`,
+    `A score for each of ${with_commas(V)} tokens. The most likely: ${best(L)}.`,
     L - 1,
   );
   return steps;
@@ -98,11 +111,10 @@ export class Walk {
     const label = `“${e.name(id)}”`;
     const layer = e.config.n_layers - 1;
     this.steps = steps_of(e);
-    this.steps.push({ tile: "sample", layer, said: `${label} is ${how}.` });
-    const end = stops
-      ? "is a stop token: the text ends."
-      : "is appended, and the model runs again.";
+    this.steps.push({ tile: "sample", layer, said: `The next token: ${label}, ${how}.` });
+    const end = stops ? "is a stop token: the text ends." : "is appended. Then all begins again.";
     this.steps.push({ tile: "text", layer, said: `${label} ${end}` });
+    this.drawn = id;
     this.at = -1; // before the first step
     this.id = stops ? undefined : id;
     this.is_aside = false; // the reader looks at something else
@@ -131,7 +143,8 @@ export async function go(e) {
   walk.is_aside = false;
   Object.assign(e.settings, { layer: walk.step.layer, token: -1 }, station_of(walk.step.tile));
   e.draw();
-  if (e.map.getBoundingClientRect().bottom > innerHeight - 60) reveal(e.map);
+  const { top: above, bottom } = e.map.getBoundingClientRect();
+  if (above < 0 || bottom > innerHeight - 60) reveal(e.map);
 }
 /** End the walk; what it changed is as it was before. @param {Explorer} e */
 export function end_walk(e) {

@@ -23,7 +23,7 @@ export function draw_token(e) {
   const id = pick(e.trace.logits(e.T - 1), random, { temperature, top_k: top_k || null, top_p });
   const cut = top_k ? `, top-k ${top_k}` : "";
   const how = temperature
-    ? `sampled (temperature ${temperature}${cut}, top-p ${top_p})`
+    ? `drawn by chance, at temperature ${temperature}${cut}, top-p ${top_p}`
     : "the most likely one (greedy decoding)";
   return { id, how, stops: e.tokenizer.stop_tokens.has(id) };
 }
