@@ -734,7 +734,7 @@ def test_everything_by_keyboard(ready):
     press(ready, Keys.ARROW_RIGHT)
     press(ready, Keys.ARROW_RIGHT)  # the focus stays on the map
     assert setting(ready, "station") == "values"
-    tab_to(ready, "[data-setting=layer]")
+    tab_to(ready, "[name=layer]")
     press(ready, Keys.ARROW_LEFT)
     assert setting(ready, "layer") == 4
     press(ready, Keys.ARROW_LEFT)

@@ -100,7 +100,10 @@ export function probability(p) {
   return p < 0.0001 ? "<0.0001" : p > 0.9999 ? ">0.9999" : p.toFixed(4);
 }
 /** @param {number} p */
-export const percent = (p) => (p > 0 && p < 0.005 ? "<1 %" : `${Math.round(100 * p)} %`);
+export function percent(p) {
+  if (p > 0 && p < 0.005) return "<1 %";
+  return p > 0.995 && p < 1 ? ">99 %" : `${Math.round(100 * p)} %`;
+}
 /** @param {number} bytes */
 export const megabytes = (bytes) => `${Math.round(bytes / 1e6)} MB`;
 

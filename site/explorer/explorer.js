@@ -4,8 +4,9 @@ Each <section class="llama" data-station="…"> gets a prompt, the model's map w
 this prompt, and below it the station that is open. What the reader chose is kept from page to page
 and in the address. Letters of shapes: see steps.js. */
 import { compute, why_ask } from "./computing.js";
+import { range } from "./controls.js";
 import { html, reveal } from "./dom.js";
-import { UserError } from "./files.js";
+import { PromptError, UserError } from "./files.js";
 import { Form, strangeness } from "./form.js";
 import { LARGE, Look, sizes_of } from "./look.js";
 import { colours, models, runs, scales } from "./made.js";
@@ -54,6 +55,8 @@ export class Explorer extends Look {
     /** @type {import("./walk.js").Walk | undefined} */
     this.walk = undefined;
     this.is_writing = this.is_stopped = false;
+    /** What the reader asked for when the model was missing. @type {(() => void) | undefined} */
+    this.wish = undefined;
     this.news = ""; // what is said at the next drawing
     this.message = new Message(this);
     this.form = new Form(this, `llama-prompt-${n}`);
@@ -69,10 +72,13 @@ export class Explorer extends Look {
     this.about = html("p", { class: "llama-about" });
     const { element: bar } = this.message;
     const intro = html("p", { class: "llama-intro" }, INTRO);
+    /** @type {HTMLElement} */
+    this.layers = html("div", { class: "llama-layers" });
     section.replaceChildren(
       this.form.element,
       this.offer.element,
       intro,
+      this.layers,
       this.map,
       bar,
       this.panel.element,
@@ -99,10 +105,14 @@ export class Explorer extends Look {
       (entries, observer) => {
         if (!entries.some((entry) => entry.isIntersecting)) return;
         observer.disconnect();
+        this.say("Loading …");
         this.run();
       },
       { rootMargin: "100%" },
     ).observe(section);
+    new IntersectionObserver(([{ isIntersecting }]) => {
+      this.message.up.hidden = isIntersecting;
+    }).observe(this.map);
     let width = section.clientWidth;
     new ResizeObserver(() => {
       if (width !== section.clientWidth) this.draw();
@@ -132,15 +142,21 @@ export class Explorer extends Look {
       if (sorry) console.error(error);
       this.say(sorry + /** @type {Error} */ (error).message, true);
       this.offer.hide();
-      this.message.again.hidden = false;
+      this.message.again.hidden = error instanceof PromptError;
     }
   }
   /** Compute the text, or find its recorded numbers, then draw. A newer run makes this one stale. */
-  run() {
+  run(must = false) {
     const turn = ++this.turn;
     const is_current = () => turn === this.turn && this.section.isConnected;
-    this.running = this.attempt(() => compute(this, is_current));
+    this.running = this.attempt(() => compute(this, is_current, must));
     return this.running;
+  }
+  /** Do what the reader asked for when the model was missing. */
+  go_on() {
+    const { wish } = this;
+    this.wish = undefined;
+    wish?.();
   }
   /** Ask which model shall compute the text; see computing.js. @param {boolean} has_numbers */
   ask(has_numbers) {
@@ -149,7 +165,8 @@ export class Explorer extends Look {
   /** Take a model that the reader agreed to fetch. @param {Model} model */
   choose_model(model) {
     this.agreed.add(model.about.key);
-    if (model === this.chosen) this.run();
+    if (this.form.element.getBoundingClientRect().bottom < 0) reveal(this.form.element);
+    if (model === this.chosen) this.run(true);
     else this.set({ model: model.about.key });
   }
   /** Change settings, keep them, and draw again what they change. @param {Partial<Settings>} changes */
@@ -169,7 +186,10 @@ export class Explorer extends Look {
       this.walk.is_aside = true;
       Object.assign(this.walk.before, changes);
     }
-    if (is_other_text && !("token" in changes)) changes.token = -1;
+    if (is_other_text) {
+      changes = { token: -1, shift: 0, ...changes };
+      this.wish = undefined;
+    }
     Object.assign(settings, changes);
     if (typed !== settings.prompt) form.field.value = settings.prompt;
     keep_settings(settings);
@@ -200,6 +220,7 @@ export class Explorer extends Look {
       this.tokenizer.decode(added),
       added.length > 0 || this.is_writing,
     );
+    this.draw_layers();
     draw_map(this, this.map);
     mark(this.map, this.walk?.step.tile);
     this.message.element.classList.toggle("llama-walking", Boolean(this.walk));
@@ -213,9 +234,24 @@ export class Explorer extends Look {
     this.name_buttons();
     this.about.textContent = `${this.model.about.name}: ${sizes_of(config)}. Llama 3.2-1B: ${sizes_of(LARGE)}.`;
   }
+  /** Draw the choice of the layer that the map shows. */
+  draw_layers() {
+    const {
+      layers,
+      config: { n_layers: L },
+    } = this;
+    if (layers.dataset.model !== this.model.about.key) {
+      layers.dataset.model = this.model.about.key;
+      layers.replaceChildren(range(this, "layer", `layer of the block (0–${L - 1})`, L - 1));
+    }
+    const input = /** @type {HTMLInputElement} */ (layers.querySelector("input"));
+    input.value = String(this.layer);
+    /** @type {HTMLOutputElement} */ (input.nextElementSibling).value = input.value;
+  }
   name_buttons() {
     this.form.step.textContent = this.walk ? "Next step" : "Step by step";
-    this.message.onward.hidden = this.message.finish.hidden = !this.walk;
+    const { onward, back, finish } = this.message;
+    onward.hidden = back.hidden = finish.hidden = !this.walk;
     this.form.write.textContent = this.is_writing ? "Stop" : "Generate";
   }
   /** Open a tile's station. If a finger or the mouse did it, bring it into sight.

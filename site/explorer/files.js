@@ -4,6 +4,8 @@
 
 /** An error whose message the page shows to the reader as it is. */
 export class UserError extends Error {}
+/** One that the reader mends: to try again is no help. */
+export class PromptError extends UserError {}
 
 // A page that carries everything in itself has its files in base64, by path, and no folder.
 const INSIDE = globalThis.window?.llama_files;
@@ -78,25 +80,24 @@ export async function read_part(folder, { name, bytes: size, sha256 }, progress,
   return bytes;
 }
 
-/** Return whether the browser has kept all parts; forget those of other versions.
+/** Return how many bytes of some parts the browser has kept; forget those of other versions.
  * @param {string} folder
  * @param {Part[]} parts */
-export async function is_kept(folder, parts) {
+export async function kept_bytes(folder, parts) {
   const cache = await shelf();
-  if (!cache) return false;
-  const wanted = new Set(parts.map(({ name, sha256 }) => `${folder}/${name}?${sha256}`));
+  if (!cache) return 0;
+  const wanted = new Map(
+    parts.map(({ name, sha256, bytes }) => [`${folder}/${name}?${sha256}`, bytes]),
+  );
   let found = 0;
   for (const request of await cache.keys()) {
     const { pathname, search } = new URL(request.url);
-    const key =
-      pathname
-        .split("/")
-        .slice(-folder.split("/").length - 1)
-        .join("/") + search;
-    if (wanted.has(key)) found += 1;
-    else if (key.startsWith(`${folder}/`)) await cache.delete(request);
+    const depth = folder.split("/").length + 1;
+    const key = pathname.split("/").slice(-depth).join("/") + search;
+    found += wanted.get(key) ?? 0;
+    if (!wanted.has(key) && key.startsWith(`${folder}/`)) await cache.delete(request);
   }
-  return found === wanted.size;
+  return found;
 }
 
 /** Return the browser's cache, which only a page of https or of this machine has. */

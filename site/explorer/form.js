@@ -1,11 +1,13 @@
 /* The form: the prompt, the buttons, prompts to try, and which model answers. */
 import { count, html } from "./dom.js";
+import { runs } from "./made.js";
 import { DEFAULTS } from "./settings.js";
 import { go } from "./walk.js";
 import { generate, next_token } from "./writing.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
 /** @typedef {import("./models.js").Model} Model */
+/** @typedef {import("./types.js").About} About */
 
 /** What the reader types and presses. */
 export class Form {
@@ -108,6 +110,10 @@ export class Form {
     const { e } = this;
     const has_switch = e.shelf.every(({ about }) => about.parts.length);
     const shown = e.shelf.filter((model) => !has_switch || model === e.chosen);
+    const needs_model = (/** @type {About} */ about, /** @type {string} */ prompt) =>
+      e.chosen.about === about &&
+      !e.chosen.llama &&
+      !runs.some((it) => it.model === about.key && it.prompt === prompt);
     const all = shown.flatMap(({ about }) => [
       html("span", {}, has_switch ? "Try" : `${about.name}:`),
       ...about.prompts.map((prompt) =>
@@ -115,21 +121,30 @@ export class Form {
           "button",
           {
             type: "button",
-            class: "llama-chip",
+            class: `llama-chip ${needs_model(about, prompt) ? "llama-dashed" : ""}`,
             onclick: () => e.set({ model: about.key, prompt, next: "", special: false }),
           },
           prompt.replace(/\n/g, "⏎"),
         ),
       ),
     ]);
-    this.chips.replaceChildren(...all);
+    const is_dashed = shown.some(({ about }) => about.prompts.some((it) => needs_model(about, it)));
+    this.chips.replaceChildren(
+      ...all,
+      is_dashed ? html("span", {}, "(dashed: needs the model)") : "",
+    );
   }
 }
-/** Say so if a prompt's words are strange to the model: most became several tokens.
+/** Say so if most of a prompt's words are strange to the pocket: they become several tokens.
  * @param {Explorer} e */
 export function strangeness(e) {
-  const words = e.settings.prompt.split(/\s+/).filter(Boolean).length;
-  const n = e.ids.length - e.added_ids.length;
-  if (words < 3 || n < 2.2 * words) return "";
-  return `${e.model.about.name} knows few of these words: ${count(words, "word")}, ${count(n, "token")}. `;
+  const {
+    tokenizer,
+    model: { about },
+  } = e;
+  if (about.key !== "pocket") return "";
+  const words = e.settings.prompt.match(/ ?\p{L}+/gu) ?? [];
+  const split = words.filter((word) => tokenizer.encode(word).length > 1).length;
+  if (words.length < 3 || split < 0.4 * words.length) return "";
+  return `${about.name} does not know ${split} of these ${count(words.length, "word")}. `;
 }

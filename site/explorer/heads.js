@@ -1,5 +1,5 @@
 /* What each attention head does with a text: all heads, as small maps. */
-import { count, html, sum } from "./dom.js";
+import { count, html, reveal, sum } from "./dom.js";
 import { thumb } from "./pictures.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
@@ -20,8 +20,24 @@ const KINDS = [
   { name: "the first token", about: "an attention sink", keys: () => [0] },
 ];
 const FIRST = 32; // heads of a kind that are shown at once
-const SPREAD = { name: "no one place", about: "the weight is spread, or its place changes" };
+/** A head whose place is one token, but not the first: at least three queries see it. */
+const OTHER = {
+  name: "one token, not the first",
+  about: "another sink, or a word that many look up",
+};
+const SPREAD = { name: "none of these", about: "" };
 
+const ALL = [...KINDS, OTHER, SPREAD];
+/** Return the largest mean weight on a key after the first, of at least three queries after it.
+ * @param {Float32Array[]} rows a head's weights, by query */
+function other_place(rows) {
+  let most = 0;
+  for (let s = 1; s + 3 < rows.length; s++) {
+    const later = rows.slice(s + 1);
+    most = Math.max(most, sum(later.map((row) => row[s])) / later.length);
+  }
+  return most;
+}
 /** Return the heads by what they do, the clearest first: on which keys a head has half of its
  * weight or more, as the mean of the queries that can see them and another key.
  * @param {Explorer} e
@@ -33,7 +49,7 @@ export function heads_by_kind(e) {
     config: { n_layers, n_heads },
   } = e;
   /** @type {Found[][]} */
-  const found = [...KINDS, SPREAD].map(() => []);
+  const found = ALL.map(() => []);
   // the keys of each query; with two tokens, the first is the one before, too
   const rules = KINDS.map(({ keys }) => ids.map((_, t) => (t > 1 ? keys(t, ids) : [])));
   for (let layer = 0; layer < n_layers; layer++) {
@@ -45,13 +61,14 @@ export function heads_by_kind(e) {
         );
         return queries.length ? sum(queries) / queries.length : 0;
       });
+      shares.push(other_place(weights[head]));
       const share = Math.max(...shares);
-      const kind = share >= 0.5 ? shares.indexOf(share) : KINDS.length;
+      const kind = share >= 0.5 ? shares.indexOf(share) : ALL.length - 1;
       found[kind].push({ layer, head, share });
     }
   }
   for (const heads of found) heads.sort((a, b) => b.share - a.share);
-  return [...KINDS, SPREAD].map((kind, i) => [kind, found[i]]);
+  return ALL.map((kind, i) => [kind, found[i]]);
 }
 /** Return small maps of all heads, in groups of what they do.
  * @param {Explorer} e */
@@ -84,7 +101,10 @@ function maps_of(e) {
   const map_of = (/** @type {Found} */ { layer, head }) => {
     const name = `layer ${layer}, head ${head}`;
     const look = { title: name, "aria-label": name, style: { borderColor: e.group_colour(head) } };
-    const onclick = () => e.set({ layer, head });
+    const onclick = () => {
+      e.set({ layer, head });
+      reveal(e.panel.out); // the large map is above
+    };
     return html(
       "button",
       { type: "button", "data-key": `${layer} ${head}`, ...look, onclick },
@@ -94,7 +114,10 @@ function maps_of(e) {
   const groups = heads_by_kind(e)
     .filter(([, heads]) => heads.length)
     .map(([{ name, about }, heads]) => {
-      const words = `${count(heads.length, "head")}: most weight on ${name}${about && `, ${about}`}`;
+      const words =
+        name === SPREAD.name
+          ? `${count(heads.length, "head")}: none of these`
+          : `${count(heads.length, "head")}: half of the weight or more on ${name}${about && ` (${about})`}`;
       const maps = heads.map(map_of);
       const rest = maps.splice(FIRST);
       return html(

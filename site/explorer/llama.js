@@ -1,6 +1,6 @@
 /* A Llama in the page (notebooks 07 and 09): llamalib once more, with the same names. The letters
 of shapes: see steps.js. */
-import { UserError } from "./files.js";
+import { PromptError } from "./files.js";
 import { generator, pick } from "./sampling.js";
 import {
   apply_rotary_emb,
@@ -152,7 +152,7 @@ export class Llama {
   check_length(n) {
     const { longest } = this;
     if (n > longest)
-      throw new UserError(
+      throw new PromptError(
         `The text has ${n} tokens; this page holds at most ${longest}. ` +
           `Shorten it by ${n - longest} tokens or more.`,
       );

@@ -107,6 +107,11 @@ export class Look {
   label(t) {
     return this.name(this.ids[t]);
   }
+  /** Return a token's label in quotes, and which it is, if the text has it twice. @param {number} t */
+  named(t) {
+    const is_twice = this.ids.filter((id) => id === this.ids[t]).length > 1;
+    return `“${this.label(t)}”${is_twice ? ` (position ${t})` : ""}`;
+  }
   /** Return a token's label; of a token that is no whole character, its bytes. @param {number} id */
   name(id) {
     const text = this.tokenizer.decode([id]);

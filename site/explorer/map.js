@@ -57,14 +57,14 @@ export const tile_of = ({ station, side }) => SIDED[station]?.[side] ?? station;
  * @param {Explorer} e
  * @param {HTMLElement} place */
 export function draw_map(e, place) {
-  const shown = e.positions(12);
+  const shown = e.positions(16);
   const width = e.section.clientWidth;
   const is_band = width >= BAND;
   const total = [...BEFORE, ...BLOCK].reduce((sum, [, w]) => sum + w, 0) + 140 + 128 + 96;
   const scale = is_band ? Math.min(1.15, (width - GAPS) / total) : width < 480 ? 0.75 : 1;
   const height = Math.max(
     e.is_narrow ? 0 : 136,
-    shown.length * Math.max(14, Math.min(24, 192 / shown.length)),
+    shown.length * Math.max(14, Math.min(24, 224 / shown.length)),
   );
   const make = (/** @type {Tile} */ [id, w, label], h = height) =>
     tile(e, id, label, shown, Math.round(w * scale), h);

@@ -20,18 +20,21 @@ export class Message {
     this.words = html("span", { role: "status" });
     this.again = button("Try again", () => e.run(), "llama-again");
     this.onward = button("Next step", () => go(e));
+    this.back = button("Back", () => go(e, -1), "llama-plain");
     this.finish = button("End the walk", leave, "llama-plain");
     const onclick = () => e.map.scrollIntoView({ block: "center" });
-    const up = html("button", { type: "button", class: "llama-plain llama-up", onclick }, "↑ map");
+    /** Out of sight as long as the map is not. @type {HTMLElement} */
+    this.up = html("button", { type: "button", class: "llama-plain llama-up", onclick }, "↑ map");
     /** @type {HTMLElement} */
     this.element = html(
       "div",
       { class: "llama-message" },
       this.onward,
+      this.back,
       this.finish,
       this.words,
       this.again,
-      up,
+      this.up,
     );
   }
   /** Show a sentence; an error stays until the next.
@@ -47,7 +50,7 @@ export class Message {
    * @param {boolean} is_shown */
   write(prompt, added, is_shown) {
     this.prompt.textContent = prompt;
-    this.new.textContent = added;
+    this.new.textContent = added.replace(/\n/g, "⏎\n"); // or nobody would see it
     this.text.hidden = !is_shown;
     this.text.scrollTop = this.text.scrollHeight;
   }

@@ -1,7 +1,8 @@
 /* The models of the page: what each is, its tokenizer, its weights, its recorded runs. */
 import {
+  Gate,
   is_inside,
-  is_kept,
+  kept_bytes,
   once,
   read_file,
   read_part,
@@ -19,7 +20,6 @@ import { recorded } from "./trace.js";
 /** @typedef {import("./types.js").Config} Config */
 /** @typedef {import("./types.js").Run} Run */
 /** @typedef {import("./types.js").Weights} Weights */
-/** @typedef {import("./files.js").Gate} Gate */
 
 /** A model of the site, which a page loads once. */
 export class Model {
@@ -36,16 +36,20 @@ export class Model {
     );
     /** Its tokenizer. @type {() => Promise<Tokenizer>} */
     this.tokenizer = once(() => this.read_tokenizer());
-    /** The model itself, which is fetched. @type {(progress: (arrived: number) => void, gate?: Gate) => Promise<Llama>} */
-    this.load = once((progress, gate) => this.read(progress, gate));
+    /** Fetch the model. @type {() => Promise<Llama>} */
+    this.load = once(() => this.read());
+    /** A closed one lets the download wait. */
+    this.gate = new Gate();
+    /** What is told how many bytes have come. @type {Set<(arrived: number) => void>} */
+    this.listeners = new Set();
   }
   /** Whether the page carries the weights in itself. */
   get is_inside() {
     return is_inside(`${this.folder}/${this.about.parts[0]?.name}`);
   }
-  /** Return whether the browser has the weights already. */
-  is_kept() {
-    return is_kept(this.folder, this.about.parts);
+  /** Return how many bytes of the weights the browser has already. */
+  kept_bytes() {
+    return kept_bytes(this.folder, this.about.parts);
   }
   async read_tokenizer() {
     const path = `${this.folder}/tokenizer.json`;
@@ -60,10 +64,8 @@ export class Model {
       return tokenizer;
     });
   }
-  /**
-   * @param {(arrived: number) => void} progress
-   * @param {Gate} [gate] */
-  async read(progress, gate) {
+  async read() {
+    const progress = (/** @type {number} */ n) => this.listeners.forEach((listen) => listen(n));
     const config = await this.config();
     const tokenizer = await this.tokenizer();
     const {
@@ -77,7 +79,7 @@ export class Model {
     let arrived = 0;
     let tied = "false";
     for (const part of parts) {
-      const bytes = await read_part(folder, part, (n) => progress(arrived + n), gate);
+      const bytes = await read_part(folder, part, (n) => progress(arrived + n), this.gate);
       progress((arrived += part.bytes));
       const whole = kernel ? await unpacked(part.name, bytes) : bytes;
       unless_damaged(part.name, () => {

@@ -1,6 +1,5 @@
 /* What stands between the prompt and the map when a model must come into the page first. */
 import { html, megabytes } from "./dom.js";
-import { Gate } from "./files.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
 /** @typedef {import("./models.js").Model} Model */
@@ -14,7 +13,8 @@ export class Offer {
   /** @param {Explorer} e */
   constructor(e) {
     this.e = e;
-    this.gate = new Gate();
+    /** The model that comes. @type {Model | undefined} */
+    this.model = undefined;
     /** @type {HTMLElement} */
     this.element = html("div", {
       class: "llama-offer",
@@ -38,10 +38,12 @@ export class Offer {
   async show(why) {
     const { e } = this;
     const models = e.shelf.filter(({ about }) => about.parts.length);
-    const kept = await Promise.all(models.map((model) => model.is_kept()));
+    const kept = await Promise.all(models.map((model) => model.kept_bytes()));
     const choices = models.map((model, i) => {
       const { about, bytes } = model;
-      const size = kept[i] ? "already here" : `download ${megabytes(bytes)}, once`;
+      const missing = megabytes(bytes - kept[i]);
+      const here = model.is_inside || kept[i] === bytes;
+      const size = here ? "already here" : `download ${missing}${kept[i] ? " more" : ""}, once`;
       const onclick = () => e.choose_model(model);
       return html(
         "p",
@@ -58,23 +60,32 @@ export class Offer {
     this.element.replaceChildren(html("p", {}, why), ...(metered ? [metered] : []), ...choices);
     this.element.hidden = false;
   }
-  /** Show how much of a model has come. @param {Model} model */
-  progress(model) {
-    this.gate = new Gate();
-    this.pause.textContent = "Pause";
-    this.words.textContent = "";
+  /** Show how much of a model has come, as long as it comes. @param {Model} model */
+  show_progress(model) {
+    this.model = model;
     this.bar.removeAttribute("value"); // it only moves
-    const line = html("p", {}, html("b", {}, model.about.name), this.bar, this.words, this.pause);
-    this.element.replaceChildren(line);
+    this.words.textContent = "";
+    this.element.replaceChildren(
+      html("p", {}, html("b", {}, model.about.name), this.bar, this.words, this.pause),
+    );
     this.element.hidden = false;
-    return (/** @type {number} */ arrived) => {
+    this.name_button();
+    const listen = (/** @type {number} */ arrived) => {
+      if (this.model !== model) return;
       Object.assign(this.bar, { value: arrived, max: model.bytes });
       this.words.textContent = `${(arrived / 1e6).toFixed(0)} of ${megabytes(model.bytes)}`;
     };
+    model.listeners.add(listen);
+    return () => model.listeners.delete(listen);
   }
   wait_or_go() {
-    if (this.gate.is_closed) this.gate.open();
-    else this.gate.close();
-    this.pause.textContent = this.gate.is_closed ? "Go on" : "Pause";
+    const { gate } = /** @type {Model} */ (this.model);
+    if (gate.is_closed) gate.open();
+    else gate.close();
+    this.name_button();
+  }
+  name_button() {
+    const is_waiting = this.model?.gate.is_closed;
+    this.pause.textContent = is_waiting ? "Go on" : "Pause";
   }
 }

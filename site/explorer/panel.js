@@ -1,5 +1,4 @@
 /* The open station: its numbers, and at the side the formula, the code, the shapes. */
-import { range } from "./controls.js";
 import { html, markup, replace, with_commas } from "./dom.js";
 import { ROOT } from "./files.js";
 import { large, stations } from "./made.js";
@@ -15,8 +14,6 @@ import { TEXT_VIEWS } from "./views_text.js";
 
 /** The stations by key. @type {Record<string, import("./types.js").View>} */
 export const VIEWS = { ...TEXT_VIEWS, ...ATTENTION_VIEWS, ...BLOCK_VIEWS, ...SAMPLING_VIEWS };
-/** The most layers that have a button each. */
-const BUTTONS = 12;
 
 /** The place of the open station. */
 export class Panel {
@@ -63,17 +60,12 @@ export class Panel {
     const { e } = this;
     const { key } = station;
     const view = VIEWS[key];
-    const { n_layers: L } = e.config;
     const code = html(
       "pre",
       { class: "highlight", tabindex: 0 },
       html("code", {}, markup(station.code)),
     );
-    const has_slider = view.choose.includes("layer") && L > BUTTONS;
-    const controls = [
-      has_slider && range(e, "layer", `layer (0–${L - 1})`, L - 1),
-      ...(view.controls?.(e) ?? []),
-    ];
+    const controls = view.controls?.(e) ?? [];
     this.element.dataset.station = `${key} ${e.settings.model}`;
     this.element.setAttribute("aria-label", station.title);
     this.link.textContent = `Notebook ${station.notebook}`;
@@ -102,7 +94,7 @@ export class Panel {
   /** Draw the choices of layer, head and token that the station has. @param {string} key */
   draw_choosers(key) {
     const { e } = this;
-    const { n_layers: L, n_heads: H } = e.config;
+    const { n_heads: H } = e.config;
     /** @type {(name: string, legend: string, options: [number, string | number, object?][], chosen: number) => HTMLElement} */
     const group = (name, legend, options, chosen) =>
       html(
@@ -123,14 +115,6 @@ export class Panel {
       );
     const n = (/** @type {number} */ n) => Array.from({ length: n }, (_, i) => i);
     const all = {
-      layer: () =>
-        L <= BUTTONS &&
-        group(
-          "layer",
-          "layer",
-          n(L).map((l) => [l, l]),
-          e.layer,
-        ),
       head: () =>
         group(
           "head",

@@ -141,7 +141,8 @@ export function large_map(rows, labels, chosen, stroke, name, choose) {
   const width = margin + side + 8; // every n-th label
   const height = side + 30 + 6 * Math.max(...labels.map((label) => [...label].length));
   const square = { x: margin, y: 4, width: side, height: side };
-  const parts = [svg("rect", { ...square, class: "llama-hidden" })];
+  /** @type {any[]} */
+  let parts = [svg("rect", { ...square, class: "llama-hidden" })];
   const write = (/** @type {string} */ words, /** @type {object} */ attributes) =>
     parts.push(svg("text", attributes, words));
   rows.forEach((row, t) =>
@@ -157,6 +158,7 @@ export function large_map(rows, labels, chosen, stroke, name, choose) {
       if (cell >= 34) write(weight.toFixed(2), { x: x + cell / 2, y: y + cell / 2 + 4, ...look });
     }),
   );
+  parts = [svg("g", { class: "llama-cells" }, parts)]; // whose light and dark may change places
   labels.forEach((label, i) => {
     const at = (i + 0.5) * cell;
     const transform = `translate(${margin + at + 4} ${side + 16}) rotate(-60)`;

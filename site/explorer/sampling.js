@@ -1,5 +1,5 @@
 /* From logits to a token (notebook 08). */
-import { UserError } from "./files.js";
+import { PromptError } from "./files.js";
 
 /** @typedef {import("./types.js").Sampling} Sampling */
 
@@ -52,7 +52,7 @@ function check_sampling(temperature, k, p) {
     ["top-p", p, p === null || (p >= 1e-20 && p <= 1), "over 0, and at most 1"],
   ];
   for (const [name, value, is_right, expected] of checks)
-    if (!is_right) throw new UserError(`${name} is ${value}; expected ${expected}.`);
+    if (!is_right) throw new PromptError(`${name} is ${value}; expected ${expected}.`);
 }
 /** Return logits (V) divided by the temperature, then cut by top-k, then by top-p; null skips a
  * step. What is cut off is -Infinity: at temperature 0, all but the most likely token.

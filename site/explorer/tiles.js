@@ -35,24 +35,18 @@ function bars_of(e, probs, w, h, drawn) {
   const step = Math.min(24, h / n);
   const ids = top(probs, n).filter((id) => probs[id] > 0);
   if (drawn !== undefined && !ids.includes(drawn)) ids[ids.length - 1] = drawn;
-  const middle = (w < 100 ? 0.46 : 0.5) * w;
   return drawing(
     w,
     h,
     ids.map((id, i) => {
       const y = i * step;
-      const p = probs[id];
-      const width = Math.max(1, (w - middle - 38) * p);
-      const fill = colours.probability;
-      const at = { y: y + step / 2 + 4, "font-weight": id === drawn ? "bold" : "normal" };
+      const bar = { x: 0, y: y + 1, width: Math.max(1, w * probs[id]), height: step - 2 };
+      const look = { y: y + step / 2 + 4, "font-weight": id === drawn ? "bold" : "normal" };
+      const room = (w - 40) / LETTER;
       return [
-        svg(
-          "text",
-          { ...at, x: middle - 4, "text-anchor": "end" },
-          short(e.name(id), middle / LETTER),
-        ),
-        svg("rect", { x: middle, y: y + 3, height: Math.max(step - 6, 4), width, fill }),
-        svg("text", { ...at, x: middle + width + 3 }, percent(p)),
+        svg("rect", { ...bar, fill: colours.probability, opacity: 0.45 }),
+        svg("text", { ...look, x: 3 }, short(e.name(id), room)),
+        svg("text", { ...look, x: w - 2, "text-anchor": "end" }, percent(probs[id])),
       ];
     }),
   );
@@ -211,14 +205,11 @@ export const TILES = {
         { transform: "translate(0 16)" },
         rank_line(ranks, w, h - 32, worst, colours.probability),
       ),
-      svg("text", { x: 2, y: h - 3 }, `${with_commas(ranks[0])} …`),
+      svg("text", { x: 2, y: h - 3 }, with_commas(ranks[0])),
       svg(
         "text",
         { x: w - 2, y: h - 3, "text-anchor": "end" },
-        `… ${ranks
-          .slice(w < 130 ? -2 : -3)
-          .map(with_commas)
-          .join(", ")}`,
+        `→ ${with_commas(ranks[ranks.length - 1])}`,
       ),
     );
   },

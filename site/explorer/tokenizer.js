@@ -1,5 +1,5 @@
 /* Byte-level BPE: text to ids and back (notebook 01). */
-import { UserError } from "./files.js";
+import { PromptError } from "./files.js";
 
 // JavaScript's \s is another set of spaces; without case, 's matches ſ (U+017F), too. Characters
 // that are newer than a browser's Unicode may be split elsewhere.
@@ -61,7 +61,7 @@ export class Tokenizer {
    * @param {string} text */
   encode(text, { bos = false, special = false } = {}) {
     if (/\p{Surrogate}/u.test(text))
-      throw new UserError(
+      throw new PromptError(
         "The text has half of a character (a lone surrogate), which has no UTF-8 bytes. Delete it.",
       );
     const ids = bos && this.bos_id !== null ? [this.bos_id] : [];

@@ -99,7 +99,7 @@ export interface Settings {
 }
 /** A station: what it lets choose, its controls, and what it draws. */
 export interface View {
-  choose: ("layer" | "head" | "token")[];
+  choose: ("head" | "token")[];
   controls?: (e: Explorer) => HTMLElement[];
   draw: (e: Explorer) => { parts: (Node | false)[]; said: string };
 }

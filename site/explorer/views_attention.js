@@ -25,7 +25,7 @@ import { SCALE } from "./views_text.js";
 
 /** @type {View} */
 const qkv = {
-  choose: ["layer", "head", "token"],
+  choose: ["head", "token"],
   draw(e) {
     const {
       head,
@@ -108,7 +108,7 @@ function planes(e, angles) {
 }
 /** @type {View} */
 const rope = {
-  choose: ["layer", "head", "token"],
+  choose: ["head", "token"],
   controls: (e) => [
     choice(
       e,
@@ -183,7 +183,7 @@ const rope = {
 };
 /** @type {View} */
 const attention = {
-  choose: ["layer", "head", "token"],
+  choose: ["head", "token"],
   draw(e) {
     const { head, shown, t, n_rep } = e;
     const group = Math.floor(head / n_rep);
@@ -195,7 +195,7 @@ const attention = {
     const name = `layer ${e.layer}, head ${head} · KV head ${group}, shared by heads ${first} to ${first + n_rep - 1}`;
     const labels = shown.map((q, i) => e.gap(i) + e.label(q));
     const [most] = top(row, 1);
-    const target = `“${e.label(most)}”${most || !t ? "" : ", the first token: a sink"}`;
+    const target = `${e.named(most)}${most || !t ? "" : ", the first token: a sink"}`;
     const hidden = sum(Array.from(row).filter((_, s) => !shown.includes(s)));
     const [rows] = e.table_rows(
       (s) => [
@@ -225,13 +225,13 @@ const attention = {
         ),
         all_heads(e),
       ],
-      said: `Layer ${e.layer}, head ${head}: “${e.label(t)}” attends most to ${target} (${probability(row[most])}).`,
+      said: `Layer ${e.layer}, head ${head}: ${e.named(t)} attends most to ${target} (${probability(row[most])}).`,
     };
   },
 };
 /** @type {View} */
 const values = {
-  choose: ["layer", "head", "token"],
+  choose: ["head", "token"],
   draw(e) {
     const {
       head,

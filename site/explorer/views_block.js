@@ -27,7 +27,7 @@ const side_choice = (/** @type {Explorer} */ e) => [
 
 /** @type {View} */
 const norm = {
-  choose: ["layer", "token"],
+  choose: ["token"],
   controls: side_choice,
   draw(e) {
     const { side } = e.settings;
@@ -64,7 +64,7 @@ const norm = {
 };
 /** @type {View} */
 const residual = {
-  choose: ["layer", "token"],
+  choose: ["token"],
   controls: side_choice,
   draw(e) {
     const { side } = e.settings;
@@ -110,7 +110,7 @@ const residual = {
 };
 /** @type {View} */
 const swiglu = {
-  choose: ["layer", "token"],
+  choose: ["token"],
   draw(e) {
     const { t } = e;
     const [gate, up] = ["gate", "up"].map((name) => e.trace.row(name, e.layer, t));

@@ -43,7 +43,7 @@ function missing(e, what) {
 }
 /** @type {View} */
 const weights = {
-  choose: ["layer"],
+  choose: [],
   draw(e) {
     const tensors = e.tensors();
     const w = e.llama?.w;

@@ -1,5 +1,5 @@
 /* The walk: one token's way through the model, a step at a time, and what each step says. */
-import { count, probability, reveal, with_commas } from "./dom.js";
+import { count, probability, with_commas } from "./dom.js";
 import { station_of } from "./map.js";
 import { top } from "./sampling.js";
 import { append, draw_token, is_ready } from "./writing.js";
@@ -131,11 +131,13 @@ export class Walk {
 }
 
 /** Begin the walk through the model, or go a step further.
- * @param {Explorer} e */
-export async function go(e) {
-  if (e.is_writing || !(await is_ready(e))) return;
+ * @param {Explorer} e
+ * @param {number} by -1: a step back */
+export async function go(e, by = 1) {
+  if (e.is_writing || !(await is_ready(e, () => go(e)))) return;
   const walk = (e.walk ??= new Walk(e));
-  if (++walk.at === walk.steps.length) {
+  walk.at = Math.max(0, walk.at + by);
+  if (walk.at === walk.steps.length) {
     end_walk(e);
     append(e, draw_token(e));
     return;
@@ -143,8 +145,7 @@ export async function go(e) {
   walk.is_aside = false;
   Object.assign(e.settings, { layer: walk.step.layer, token: -1 }, station_of(walk.step.tile));
   e.draw();
-  const { top: above, bottom } = e.map.getBoundingClientRect();
-  if (above < 0 || bottom > innerHeight - 60) reveal(e.map);
+  e.map.querySelector(".llama-now")?.scrollIntoView({ block: "nearest" });
 }
 /** End the walk; what it changed is as it was before. @param {Explorer} e */
 export function end_walk(e) {

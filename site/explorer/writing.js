@@ -5,13 +5,18 @@ import { end_walk } from "./walk.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
 
-/** Return whether the numbers are those of the whole text. If a model is missing, its offer is in sight.
- * @param {Explorer} e */
-export async function is_ready(e) {
+/** Return whether the numbers are those of the whole text. If a model is missing, its offer is in
+ * sight, and the wish is done once it is there.
+ * @param {Explorer} e
+ * @param {() => void} wish */
+export async function is_ready(e, wish) {
   if (e.form.text !== e.settings.prompt) e.set({});
   await e.running;
   const is_whole = e.trace && e.model === e.chosen && String(e.ids) === String(e.text_ids);
-  if (!is_whole && !e.offer.element.hidden) reveal(e.form.element);
+  if (!is_whole && !e.offer.element.hidden) {
+    e.wish = wish;
+    reveal(e.form.element);
+  }
   return is_whole;
 }
 /** Return the token that the settings draw after the text; "how" says why it.
@@ -31,7 +36,7 @@ export function draw_token(e) {
 /** Draw the next token and append it.
  * @param {Explorer} e */
 export async function next_token(e) {
-  if (e.is_writing || !(await is_ready(e))) return;
+  if (e.is_writing || !(await is_ready(e, () => next_token(e)))) return;
   end_walk(e);
   append(e, draw_token(e));
 }
@@ -53,13 +58,17 @@ export function append(e, { id, how, stops }) {
  * @param {Explorer} e */
 export async function generate(e) {
   if (e.is_writing) e.is_stopped = true;
-  else if (await is_ready(e)) await write(e);
+  else if (await is_ready(e, () => generate(e))) await write(e);
 }
 /** Continue an explorer's text until it ends or is stopped.
  * @param {Explorer} e */
 async function write(e) {
   const { llama, about } = e.model;
-  if (!llama) return void e.ask(true);
+  if (!llama) {
+    await e.ask(true);
+    e.wish = () => generate(e);
+    return;
+  }
   end_walk(e);
   const { temperature, top_k, top_p, seed, most } = e.settings;
   const added = e.added_ids;
