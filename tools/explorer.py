@@ -111,19 +111,6 @@ def letters() -> dict[str, int]:
     return found | dict(hd=c.head_dim, F=c.hidden_dim, V=c.vocab_size)
 
 
-def products_at_random(times=20) -> int:
-    """Return the percentage of the sum of squares in the top 10 % of products.
-
-    They are SiLU(gate) · up of random normal numbers, F of each.
-    """
-    F = letters()["F"]
-    generator = torch.Generator().manual_seed(0)
-    gate, up = torch.randn(2, times, F, generator=generator)
-    squares = (torch.nn.functional.silu(gate) * up).square()
-    top = squares.topk(F // 10).values
-    return round(100 * (top.sum() / squares.sum()).item())
-
-
 PAGE = """\
 <!doctype html>
 <html lang="en">
@@ -204,7 +191,6 @@ def made(models: list, runs: list) -> str:
     found = dict(
         stations=stations(),
         large=letters(),
-        at_random=dict(products=products_at_random()),
         colours=COLOURS,
         scales=scales,
         models=models,

@@ -27,7 +27,8 @@ const LEGEND =
   "Colours: a number is orange if negative, blue if positive, and full at 3 times the RMS of the row; in a " +
   "picture of several rows, at 3 times that of its middle row. A cell of several numbers shows the one farthest from 0. " +
   "In RoPE a query is blue, a key orange. Heads, and lines from key (left) to query, have the colour of their KV head; " +
-  "weights under 0.02, or on a token that is not shown, have no line. The light blue line is the residual stream.";
+  "weights under 0.02, or on a token that is not shown, have no line. The light blue line is the residual stream. The curve of ranks is " +
+  "logarithmic, 1 at the top. In “weights” a bar is as long as the root of a tensor's size.";
 const INTRO =
   "From “tokens” to the last +, a row is a token; orange numbers are negative, blue ones positive. Click a tile to open it.";
 
@@ -71,14 +72,13 @@ export class Explorer extends Look {
     });
     this.about = html("p", { class: "llama-about" });
     const { element: bar } = this.message;
-    const intro = html("p", { class: "llama-intro" }, INTRO);
     /** @type {HTMLElement} */
     this.layers = html("div", { class: "llama-layers" });
+    const intro = html("div", { class: "llama-intro" }, html("p", {}, INTRO), this.layers);
     section.replaceChildren(
       this.form.element,
       this.offer.element,
       intro,
-      this.layers,
       this.map,
       bar,
       this.panel.element,
@@ -214,7 +214,11 @@ export class Explorer extends Look {
   draw() {
     this.form.draw();
     if (!this.trace) return;
-    const { added_ids: added, config } = this;
+    const {
+      added_ids: added,
+      config,
+      model: { about },
+    } = this;
     this.message.write(
       this.settings.prompt,
       this.tokenizer.decode(added),
@@ -232,7 +236,7 @@ export class Explorer extends Look {
     else if (!this.is_writing) this.say(this.news || `${strangeness(this)}${said}`);
     this.news = "";
     this.name_buttons();
-    this.about.textContent = `${this.model.about.name}: ${sizes_of(config)}. Llama 3.2-1B: ${sizes_of(LARGE)}.`;
+    this.about.textContent = `${about.name}: ${sizes_of(config)}; ${about.note}. Llama 3.2-1B: ${sizes_of(LARGE)}.`;
   }
   /** Draw the choice of the layer that the map shows. */
   draw_layers() {
@@ -240,8 +244,8 @@ export class Explorer extends Look {
       layers,
       config: { n_layers: L },
     } = this;
-    if (layers.dataset.model !== this.model.about.key) {
-      layers.dataset.model = this.model.about.key;
+    if (layers.dataset.of !== this.model.about.key) {
+      layers.dataset.of = this.model.about.key;
       layers.replaceChildren(range(this, "layer", `layer of the block (0–${L - 1})`, L - 1));
     }
     const input = /** @type {HTMLInputElement} */ (layers.querySelector("input"));

@@ -55,11 +55,12 @@ export function heads_by_kind(e) {
   for (let layer = 0; layer < n_layers; layer++) {
     const { weights } = trace.attention(layer);
     for (let head = 0; head < n_heads; head++) {
-      const shares = rules.map((rows) => {
+      const shares = rules.map((rows, rule) => {
+        const least = rule ? 1 : 3; // of copies there must be some
         const queries = rows.flatMap((keys, t) =>
           keys.length ? [sum(keys.map((s) => weights[head][t][s]))] : [],
         );
-        return queries.length ? sum(queries) / queries.length : 0;
+        return queries.length >= least ? sum(queries) / queries.length : 0;
       });
       shares.push(other_place(weights[head]));
       const share = Math.max(...shares);
@@ -95,6 +96,8 @@ export function all_heads(e) {
 }
 /** @param {Explorer} e */
 function maps_of(e) {
+  if (e.T < 4)
+    return [html("p", {}, "With four tokens or more, all heads stand here, by what they do.")];
   const { shown, trace, config } = e;
   const seen = (/** @type {Float32Array[]} */ rows) =>
     shown.map((q) => shown.filter((s) => s <= q).map((s) => rows[q][s]));
@@ -117,7 +120,7 @@ function maps_of(e) {
       const words =
         name === SPREAD.name
           ? `${count(heads.length, "head")}: none of these`
-          : `${count(heads.length, "head")}: half of the weight or more on ${name}${about && ` (${about})`}`;
+          : `${count(heads.length, "head")}: on ${name}${about && ` (${about})`}`;
       const maps = heads.map(map_of);
       const rest = maps.splice(FIRST);
       return html(
@@ -135,6 +138,8 @@ function maps_of(e) {
       );
     });
   const title = `All ${config.n_layers} × ${config.n_heads} heads, by what they do in this text`;
-  const note = " (mean of the queries from the third token on).";
+  const note =
+    ": where half of their weight or more is, as a mean of the queries from the third token on (after a copy: of the " +
+    "three or more that have one).";
   return [html("p", {}, html("b", {}, title), note), ...groups];
 }

@@ -16,8 +16,6 @@ export interface Station {
 export const stations: Station[];
 /** Sizes of Llama 3.2-1B by the letters of shapes. */
 export const large: Record<string, number>;
-/** What random numbers give, for comparison. */
-export const at_random: { products: number };
 /** The colours of the notebooks' pictures: by role, and two scales of red, green and blue. */
 export const colours: Record<string, string>;
 export const scales: { amount: number[][]; signed: number[][] };

@@ -6,6 +6,7 @@ import { table } from "./pictures.js";
 import { query_of } from "./settings.js";
 import { ATTENTION_VIEWS } from "./views_attention.js";
 import { BLOCK_VIEWS } from "./views_block.js";
+import { rope } from "./views_rope.js";
 import { SAMPLING_VIEWS } from "./views_sampling.js";
 import { TEXT_VIEWS } from "./views_text.js";
 
@@ -13,7 +14,7 @@ import { TEXT_VIEWS } from "./views_text.js";
 /** @typedef {import("./made.js").Station} Station */
 
 /** The stations by key. @type {Record<string, import("./types.js").View>} */
-export const VIEWS = { ...TEXT_VIEWS, ...ATTENTION_VIEWS, ...BLOCK_VIEWS, ...SAMPLING_VIEWS };
+export const VIEWS = { ...TEXT_VIEWS, ...ATTENTION_VIEWS, ...BLOCK_VIEWS, ...SAMPLING_VIEWS, rope };
 
 /** The place of the open station. */
 export class Panel {

@@ -114,11 +114,10 @@ export const TILES = {
     const parts = ["q", "k", "v"].map((name) =>
       shown.map((t) => e.trace.head(name, e.layer, e.head, t)),
     );
-    const look = [colours.query, colours.key, colours.value];
     return html(
       "span",
       { class: "llama-three" },
-      parts.map((rows, i) => html("span", { style: { borderColor: look[i] } }, heat(rows, 12))),
+      parts.map((rows, i) => html("span", {}, html("b", {}, "qkv"[i]), heat(rows, 12))),
     );
   },
   rope(e, shown, w, h) {

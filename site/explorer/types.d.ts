@@ -66,6 +66,8 @@ export interface About {
   parts: Part[];
   /** The largest cosines of a random vector with V others. */
   nearest: number[];
+  /** On its numbers. */
+  note: string;
   /** The most tokens of a text. */
   longest: number;
 }

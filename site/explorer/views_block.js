@@ -10,7 +10,7 @@ import {
   sum,
   with_commas,
 } from "./dom.js";
-import { at_random, colours } from "./made.js";
+import { colours } from "./made.js";
 import { bar, strip, table } from "./pictures.js";
 import { ranked, top } from "./sampling.js";
 import { silu } from "./steps.js";
@@ -153,7 +153,7 @@ const swiglu = {
       ],
       said:
         `Of ${with_commas(gate.length)} gates ${with_commas(closed)} are negative (never below −0.28). The ` +
-        `top 10 % of the products hold ${share.toFixed(1)} % of the sum of squares (of random ones: ${at_random.products} %).`,
+        `top 10 % of the products hold ${share.toFixed(1)} % of the sum of squares.`,
     };
   },
 };
@@ -183,7 +183,7 @@ const stream = {
         ),
       ],
       said:
-        `“${e.name(final)}”, the final answer, has rank ${with_commas(lens[0].rank)} at the embedding. It is first ` +
+        `“${e.name(final)}”, the final answer, has rank ${with_commas(lens[0].rank)} at the embedding. It first reaches rank 1 ` +
         `${first ? `after layer ${first - 1}` : "there"}.`,
     };
   },

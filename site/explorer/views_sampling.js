@@ -98,7 +98,7 @@ const sample = {
         sum(ids.map((i) => drawn.counts[i] ?? 0)),
       ];
     });
-    const kept = cut.reduce((n, x) => n + (x > -Infinity ? 1 : 0), 0);
+    const kept = after.reduce((n, p) => n + (p > 0 ? 1 : 0), 0);
     const nats = after.reduce((all, p) => all - (p && p * Math.log(p)), 0);
     return {
       parts: [

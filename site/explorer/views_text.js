@@ -81,7 +81,13 @@ const weights = {
 /** @type {View} */
 const tokens = {
   choose: ["token"],
-  controls: (e) => [check_box(e, "special", "parse special tokens, such as <|im_end|>")],
+  controls: (e) => [
+    check_box(
+      e,
+      "special",
+      `parse special tokens, such as ${e.tokenizer.tokens[[...e.tokenizer.stop_tokens].at(-1) ?? 0]}`,
+    ),
+  ],
   draw(e) {
     const { ids, tokenizer } = e;
     const most = 300;

@@ -102,7 +102,9 @@ async function write(e) {
       ? `the limit of ${most} new tokens`
       : e.text_ids.length + n >= about.longest
         ? `this page holds ${about.longest} positions`
-        : "the model drew a stop token";
+        : n
+          ? "the model drew a stop token"
+          : "the model drew a stop token; another seed may draw another";
   const rate =
     n > 1
       ? `, the first after ${Math.round(first)} ms, then ${speed} a second in this browser.`
