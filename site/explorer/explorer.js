@@ -167,7 +167,11 @@ export class Explorer extends Look {
     this.agreed.add(model.about.key);
     if (this.form.element.getBoundingClientRect().bottom < 0) reveal(this.form.element);
     if (model === this.chosen) this.run(true);
-    else this.set({ model: model.about.key });
+    else {
+      const { wish } = this; // of the reader, whichever model grants it
+      this.set({ model: model.about.key });
+      this.wish = wish;
+    }
   }
   /** Change settings, keep them, and draw again what they change. @param {Partial<Settings>} changes */
   set(changes) {

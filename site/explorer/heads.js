@@ -1,5 +1,5 @@
 /* What each attention head does with a text: all heads, as small maps. */
-import { count, html, reveal, sum } from "./dom.js";
+import { count, html, sum } from "./dom.js";
 import { thumb } from "./pictures.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
@@ -106,7 +106,7 @@ function maps_of(e) {
     const look = { title: name, "aria-label": name, style: { borderColor: e.group_colour(head) } };
     const onclick = () => {
       e.set({ layer, head });
-      reveal(e.panel.out); // the large map is above
+      e.panel.out.firstElementChild?.scrollIntoView({ block: "nearest" }); // the large map
     };
     return html(
       "button",
