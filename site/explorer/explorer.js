@@ -10,7 +10,7 @@ import { PromptError, UserError } from "./files.js";
 import { Form, strangeness } from "./form.js";
 import { LARGE, Look, sizes_of } from "./look.js";
 import { colours, models, runs, scales } from "./made.js";
-import { draw_map, mark, move, station_of } from "./map.js";
+import { INTRO, LEGEND, draw_map, mark, move, station_of } from "./map.js";
 import { Message } from "./message.js";
 import { Model, read_run } from "./models.js";
 import { Offer } from "./offer.js";
@@ -23,15 +23,6 @@ import { end_walk } from "./walk.js";
 
 /** The models of this page, which all its explorers share. */
 const SHELF = models.map((about) => new Model(about));
-const LEGEND =
-  "Colours: a number is orange if negative, blue if positive, and full at 3 times the RMS of the row; in a " +
-  "picture of several rows, at 3 times that of its middle row. A cell of several numbers shows the one farthest from 0. " +
-  "In RoPE a query is blue, a key orange. Heads, and lines from key (left) to query, have the colour of their KV head; " +
-  "weights under 0.02, or on a token that is not shown, have no line. The light blue line is the residual stream. The curve of ranks is " +
-  "logarithmic, 1 at the top. In “weights” a bar is as long as the root of a tensor's size.";
-const INTRO =
-  "From “tokens” to the last +, a row is a token; orange numbers are negative, blue ones positive. Click a tile to open it.";
-
 /** One explorer of a page. */
 export class Explorer extends Look {
   /**
@@ -110,9 +101,16 @@ export class Explorer extends Look {
       },
       { rootMargin: "100%" },
     ).observe(section);
-    new IntersectionObserver(([{ isIntersecting }]) => {
-      this.message.up.hidden = isIntersecting;
-    }).observe(this.map);
+    new IntersectionObserver(
+      ([
+        {
+          isIntersecting,
+          boundingClientRect: { top },
+        },
+      ]) => {
+        this.message.up.hidden = isIntersecting || top > 0; // it leads upwards
+      },
+    ).observe(this.map);
     let width = section.clientWidth;
     new ResizeObserver(() => {
       if (width !== section.clientWidth) this.draw();
@@ -149,6 +147,7 @@ export class Explorer extends Look {
   run(must = false) {
     const turn = ++this.turn;
     const is_current = () => turn === this.turn && this.section.isConnected;
+    this.form.draw();
     this.running = this.attempt(() => compute(this, is_current, must));
     return this.running;
   }
@@ -160,6 +159,10 @@ export class Explorer extends Look {
   }
   /** Ask which model shall compute the text; see computing.js. @param {boolean} has_numbers */
   ask(has_numbers) {
+    if (!has_numbers) {
+      this.message.write("", "", false);
+      this.say("The map waits for a model.");
+    }
     return this.offer.show(why_ask(this, has_numbers));
   }
   /** Take a model that the reader agreed to fetch. @param {Model} model */

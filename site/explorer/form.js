@@ -32,8 +32,8 @@ export class Form {
       look = "llama-plain",
     ) => html("button", { type: "button", class: look, onclick }, label);
     this.next = html("button", { type: "submit" }, "Next token");
-    this.step = button("Step by step", () => go(e));
-    this.write = button("Generate", () => generate(e));
+    this.step = button("Step by step", () => go(e), "llama-plain llama-step");
+    this.write = button("Generate", () => generate(e), "llama-plain llama-write");
     this.how = button("", (event) => e.open("sample", event), "llama-chip");
     const reset = button("Reset", () =>
       e.set({ ...DEFAULTS, ...e.own, model: e.settings.model, prompt: this.text }),
@@ -52,7 +52,7 @@ export class Form {
       html("label", { for: id }, "Prompt"),
       this.field,
       e.message.text,
-      html("div", { class: "llama-buttons" }, this.next, this.step, this.write, reset, this.how),
+      html("div", { class: "llama-buttons" }, this.next, this.step, this.write, this.how, reset),
       this.chips,
     );
   }

@@ -106,7 +106,7 @@ function maps_of(e) {
     const look = { title: name, "aria-label": name, style: { borderColor: e.group_colour(head) } };
     const onclick = () => {
       e.set({ layer, head });
-      e.panel.out.firstElementChild?.scrollIntoView({ block: "nearest" }); // the large map
+      e.panel.out.querySelector(".llama-large")?.scrollIntoView({ block: "nearest" }); // the large map
     };
     return html(
       "button",
@@ -139,7 +139,7 @@ function maps_of(e) {
     });
   const title = `All ${config.n_layers} × ${config.n_heads} heads, by what they do in this text`;
   const note =
-    ": where half of their weight or more is, as a mean of the queries from the third token on (after a copy: of the " +
-    "three or more that have one).";
+    ": where they have half of their weight or more, on average over the queries from the third token on. After an " +
+    "earlier copy: over the queries whose token stood earlier, if there are three.";
   return [html("p", {}, html("b", {}, title), note), ...groups];
 }

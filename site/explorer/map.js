@@ -5,6 +5,15 @@ import { TILES } from "./tiles.js";
 
 /** @typedef {import("./explorer.js").Explorer} Explorer */
 
+export const LEGEND =
+  "Colours: a number is orange if negative, blue if positive, and full at 3 times the RMS of the row; in a " +
+  "picture of several rows, at 3 times that of its middle row. A cell of several numbers shows the one farthest from 0. " +
+  "In RoPE a query is blue, a key orange. Heads, and lines from key (left) to query, have the colour of their KV head; " +
+  "weights under 0.02, or on a token that is not shown, have no line. The light blue line is the residual stream. The curve of ranks is " +
+  "logarithmic, 1 at the top. In “weights” a bar is as long as the root of a tensor's size.";
+export const INTRO =
+  "From “tokens” to the last +, a row is a token; in striped tiles orange is negative, blue positive. Choose a tile to open it.";
+
 /** Stations that have two tiles in a block: of attention, and of the feed-forward network.
  * @type {Record<string, Record<string, string>>} */
 const SIDED = {

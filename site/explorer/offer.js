@@ -37,7 +37,8 @@ export class Offer {
    * @param {string} why */
   async show(why) {
     const { e } = this;
-    const models = e.shelf.filter(({ about }) => about.parts.length);
+    const able = e.shelf.filter(({ about }) => about.parts.length);
+    const models = able.sort((a, b) => Number(b === e.chosen) - Number(a === e.chosen));
     const kept = await Promise.all(models.map((model) => model.kept_bytes()));
     const choices = models.map((model, i) => {
       const { about, bytes } = model;

@@ -169,7 +169,7 @@ export function large_map(rows, labels, chosen, stroke, name, choose) {
   const frame = { fill: "none", stroke };
   const row = { x: margin, y: 4 + chosen * cell, width: side, height: cell };
   parts.push(svg("rect", { ...square, ...frame, "stroke-width": 3 }));
-  parts.push(svg("rect", { ...row, fill: "none", stroke: "#000", "stroke-width": 1.5 }));
+  parts.push(svg("rect", { ...row, fill: "none", stroke: "currentColor", "stroke-width": 1.5 }));
   const onclick = (/** @type {any} */ { offsetY, currentTarget: it }) =>
     // the keyboard chooses a token
     choose(Math.floor(((offsetY * height) / it.clientHeight - 4) / cell));

@@ -96,18 +96,22 @@ const attention = {
       shown[i] !== undefined && e.set({ token: shown[i] });
     return {
       parts: [
-        large_map(seen(weights[head]), labels, shown.indexOf(t), e.group_colour(), name, choose),
-        table(
-          `What “${e.label(t)}” attends to (${name})`,
-          ["key", "score q·k / √hd", "weight"],
-          rows,
-        ),
         html(
-          "p",
-          {},
-          "down: query; across: key; grey: hidden by the mask; weight: 0 ",
-          html("span", { class: "llama-scale" }),
-          " 1",
+          "div",
+          { class: "llama-figure" },
+          large_map(seen(weights[head]), labels, shown.indexOf(t), e.group_colour(), name, choose),
+          table(
+            `What “${e.label(t)}” attends to (${name})`,
+            ["key", "score q·k / √hd", "weight"],
+            rows,
+          ),
+          html(
+            "p",
+            {},
+            "down: query; across: key; grey: hidden by the mask; weight: 0 ",
+            html("span", { class: "llama-scale" }),
+            " 1",
+          ),
         ),
         all_heads(e),
       ],

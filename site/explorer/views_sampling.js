@@ -69,7 +69,7 @@ const sample = {
       e.more = 20;
       e.draw();
     };
-    const button = html("button", { type: "button", onclick }, "Draw this token 20 times");
+    const button = html("button", { type: "button", onclick }, "Draw the next token 20 times");
     return [...sampling_controls(e), html("div", { class: "llama-buttons" }, button)];
   },
   draw(e) {

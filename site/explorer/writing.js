@@ -82,7 +82,7 @@ async function write(e) {
   let first = 0;
   Object.assign(e, { is_writing: true, is_stopped: false });
   e.name_buttons();
-  e.say("Generating …");
+  e.say("Generating … The map follows at the end.");
   await e.attempt(async () => {
     const how = { temperature, top_k: top_k || null, top_p };
     for await (const id of llama.generate(ids, { max_new_tokens: most, random, goes_on, ...how })) {
