@@ -94,17 +94,14 @@ const attention = {
     }
     const choose = (/** @type {number} */ i) =>
       shown[i] !== undefined && e.set({ token: shown[i] });
+    const at = shown.indexOf(t);
+    const map = large_map(seen(weights[head]), labels, at, e.group_colour(), name, choose);
     return {
       parts: [
         html(
           "div",
-          { class: "llama-figure" },
-          large_map(seen(weights[head]), labels, shown.indexOf(t), e.group_colour(), name, choose),
-          table(
-            `What “${e.label(t)}” attends to (${name})`,
-            ["key", "score q·k / √hd", "weight"],
-            rows,
-          ),
+          { class: "llama-figure", style: { flexBasis: `${map.getAttribute("width")}px` } },
+          map,
           html(
             "p",
             {},
@@ -112,6 +109,11 @@ const attention = {
             html("span", { class: "llama-scale" }),
             " 1",
           ),
+        ),
+        table(
+          `What “${e.label(t)}” attends to (${name})`,
+          ["key", "score q·k / √hd", "weight"],
+          rows,
         ),
         all_heads(e),
       ],
