@@ -980,6 +980,7 @@ def test_another_prompt_ends_a_text_that_grows(ready):
     time.sleep(1)
     assert setting(ready, "prompt") == "Monday,"
     assert setting(ready, "next") == ""
+    assert "begin_of_text" not in text_of(ready, "[data-tile=text]")[0]
     labels = text_of(ready, ".llama-tile[data-tile=tokens] text")
     assert labels[::2][-3:] == ["M", "onday", ","]
 

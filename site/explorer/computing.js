@@ -108,7 +108,7 @@ export function why_ask(e, has_numbers) {
   if (has_numbers)
     return "These numbers came with the page. To go on, it needs a model, which runs in your browser:";
   const shown = e.trace
-    ? ` The map still shows “${e.tokenizer.decode(e.ids)}” in ${e.model.about.name}.`
+    ? ` The map still shows “${e.text_of(e.ids)}” in ${e.model.about.name}.`
     : "";
   return `${e.chosen.about.name} has not read this text.${shown} To read it, a model must run in your browser:`;
 }

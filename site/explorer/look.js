@@ -107,6 +107,10 @@ export class Look {
   label(t) {
     return this.name(this.ids[t]);
   }
+  /** Return the text of ids, without the token that begins a text. @param {number[]} ids */
+  text_of(ids) {
+    return this.tokenizer.decode(ids.filter((id) => id !== this.tokenizer.bos_id));
+  }
   /** Return a token's label in quotes, and which it is, if the text has it twice. @param {number} t */
   named(t) {
     const is_twice = this.ids.filter((id) => id === this.ids[t]).length > 1;

@@ -226,7 +226,7 @@ export const TILES = {
   text(e, _, w, h) {
     const { step, id } = e.walk ?? {};
     const next = step?.tile === "text" && id !== undefined ? [id] : []; // a walk's last step
-    const text = [...e.tokenizer.decode([...e.text_ids, ...next])];
+    const text = [...e.text_of([...e.text_ids, ...next])];
     const room = Math.floor(w / LETTER) * Math.floor(h / 18) - 4;
     const end = text.length > room ? `… ${text.slice(-room).join("")}` : text.join("");
     return html("span", { class: "llama-end" }, `↺ ${end}`);
