@@ -158,15 +158,13 @@ def write_models(folder: Path, whole: bool = True) -> tuple[list, list]:
     for about in TEXTS["model"]:
         key, place = about["key"], folder / "models" / about["key"]
         if key == "pocket":
-            parts, weights = (
-                page_models.write_pocket(place),
-                page_models.POCKET,
-            )
+            weights = page_models.POCKET
+            parts = page_models.write_pocket(place)
         elif source is None:
             continue
         else:
-            parts = page_models.write_smollm2(source, place, whole)
             weights = source
+            parts = page_models.write_smollm2(source, place, whole)
         llama = load(weights, device="cpu", dtype=torch.float32)
         chance = nearest_at_random(llama.config.vocab_size, llama.config.dim)
         if not parts:

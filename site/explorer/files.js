@@ -48,10 +48,9 @@ export class Gate {
  * @template T
  * @param {string} path
  * @param {(bytes: Uint8Array) => T} read
- * @param {(arrived: number, all: number) => void} [progress] called while it arrives
  * @returns {Promise<T>} */
-export async function read_file(path, read, progress) {
-  const bytes = inside(path) ?? (await fetch_bytes(path, progress));
+export async function read_file(path, read) {
+  const bytes = inside(path) ?? (await fetch_bytes(path));
   return unless_damaged(path, () => read(bytes));
 }
 
@@ -63,7 +62,7 @@ export async function read_file(path, read, progress) {
  * @returns {Promise<Uint8Array>} */
 export async function read_part(folder, { name, bytes: size, sha256 }, progress, gate) {
   const path = `${folder}/${name}`;
-  const key = `${path}?${sha256}`;
+  const key = key_of(path, sha256);
   const own = inside(path);
   const kept = own ? undefined : await (await shelf())?.match(key);
   if (own) return own;
@@ -84,21 +83,23 @@ export async function read_part(folder, { name, bytes: size, sha256 }, progress,
  * @param {string} folder
  * @param {Part[]} parts */
 export async function kept_bytes(folder, parts) {
-  const cache = await shelf();
+  const cache = FOLDER && (await shelf());
   if (!cache) return 0;
   const wanted = new Map(
-    parts.map(({ name, sha256, bytes }) => [`${folder}/${name}?${sha256}`, bytes]),
+    parts.map(({ name, sha256, bytes }) => [key_of(`${folder}/${name}`, sha256), bytes]),
   );
   let found = 0;
   for (const request of await cache.keys()) {
-    const { pathname, search } = new URL(request.url);
-    const depth = folder.split("/").length + 1;
-    const key = pathname.split("/").slice(-depth).join("/") + search;
-    found += wanted.get(key) ?? 0;
-    if (!wanted.has(key) && key.startsWith(`${folder}/`)) await cache.delete(request);
+    found += wanted.get(request.url) ?? 0;
+    const is_ours = request.url.startsWith(String(new URL(`${folder}/`, FOLDER)));
+    if (is_ours && !wanted.has(request.url)) await cache.delete(request);
   }
   return found;
 }
+/** Return the address under which a file is kept: the same on each page of the site.
+ * @param {string} path
+ * @param {string} sha256 */
+const key_of = (path, sha256) => (FOLDER ? String(new URL(`${path}?${sha256}`, FOLDER)) : path);
 
 /** Return the browser's cache, which only a page of https or of this machine has. */
 async function shelf() {

@@ -42,7 +42,7 @@ function other_place(rows) {
  * weight or more, as the mean of the queries that can see them and another key.
  * @param {Explorer} e
  * @returns {[{ name: string, about: string }, Found[]][]} */
-export function heads_by_kind(e) {
+function heads_by_kind(e) {
   const {
     ids,
     trace,

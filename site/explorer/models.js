@@ -173,7 +173,7 @@ function check_logits(logits) {
 /** Return params.json with what follows from it. Throws if a value cannot be one of a Llama.
  * @param {string} text
  * @returns {Config} */
-export function read_params(text) {
+function read_params(text) {
   const params = JSON.parse(text);
   const { dim, n_heads, ffn_dim_multiplier, multiple_of } = params;
   const head_dim = params.head_width ?? dim / n_heads;

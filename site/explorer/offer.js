@@ -5,7 +5,7 @@ import { html, megabytes } from "./dom.js";
 /** @typedef {import("./models.js").Model} Model */
 
 /** Return whether the reader pays for each megabyte, or asked the browser to save them. */
-export const is_metered = () =>
+const is_metered = () =>
   Boolean(navigator.connection?.saveData) || navigator.connection?.type === "cellular";
 
 /** The offer to fetch a model, and the bar while it comes. */

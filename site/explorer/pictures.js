@@ -1,5 +1,5 @@
 /* Pictures of numbers, and tables. */
-import { html, number, rms_of, svg } from "./dom.js";
+import { html, rms_of, svg } from "./dom.js";
 import { colours, scales } from "./made.js";
 
 /** @typedef {number[]} Rgb red, green, blue */
@@ -37,7 +37,7 @@ function pixels(height, width, colour) {
 /** Return the number that has the full colour in a picture of rows: 3 times the RMS of the middle row.
  * (The first token's row is often a hundred times as long as the others.)
  * @param {Float32Array[]} rows */
-function scale_of(rows) {
+export function scale_of(rows) {
   const sizes = rows.map(rms_of).sort((a, b) => a - b);
   return Math.max(3 * sizes[Math.floor(sizes.length / 2)], 1e-9);
 }
@@ -211,5 +211,3 @@ export function rank_line(ranks, width, height, worst, stroke) {
     svg("polyline", { points, fill: "none", stroke, "stroke-width": 2 }),
   ];
 }
-/** Return a number with its sign, for a table. @param {number} x */
-export const signed = (x) => (x > 0 ? `+${number(x)}` : number(x));

@@ -15,7 +15,7 @@ let used = 0;
 export const give_back = () => void (used = 0);
 /** Return an array of n numbers from memory that each block uses again: new arrays pile up.
  * @param {number} n */
-export function borrow(n) {
+function borrow(n) {
   if ((used += n) > scratch.length) scratch = new Float32Array(2 * used);
   return scratch.subarray(used - n, used);
 }

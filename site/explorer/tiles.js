@@ -24,6 +24,14 @@ const vectors = (row_of) => (e, shown) =>
     shown.map((t) => row_of(e, t)),
     32,
   );
+/** Return a line that stands for n tokens, and how many they are.
+ * @param {number} n
+ * @param {number} w
+ * @param {number} y */
+const gap = (n, w, y) => [
+  svg("line", { x2: w, y1: y, y2: y, stroke: "#000", "stroke-dasharray": "3 3" }),
+  svg("text", { x: w / 2, y: y + 3, class: "llama-gap", "text-anchor": "middle" }, `${n} more`),
+];
 /** Return a tile of the most likely tokens of a distribution.
  * @param {Explorer} e
  * @param {Float32Array} probs
@@ -96,14 +104,7 @@ export const TILES = {
           ),
           has_ids &&
             svg("text", { x: w - 3, y, "text-anchor": "end", class: "llama-black" }, e.ids[t]),
-          t > shown[i - 1] + 1 &&
-            svg("line", {
-              x2: w,
-              y1: top,
-              y2: top,
-              stroke: "currentColor",
-              "stroke-dasharray": "3 3",
-            }),
+          t > shown[i - 1] + 1 && gap(t - shown[i - 1] - 1, w, top),
         ];
       }),
     );
@@ -227,7 +228,7 @@ export const TILES = {
     const { step, id } = e.walk ?? {};
     const next = step?.tile === "text" && id !== undefined ? [id] : []; // a walk's last step
     const text = [...e.text_of([...e.text_ids, ...next])];
-    const room = Math.floor(w / LETTER) * Math.floor(h / 18) - 4;
+    const room = Math.floor(0.75 * (w / LETTER) * (h / 18)); // words leave lines unfilled
     const end = text.length > room ? `… ${text.slice(-room).join("")}` : text.join("");
     return html("span", { class: "llama-end" }, `↺ ${end}`);
   },

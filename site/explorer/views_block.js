@@ -11,7 +11,7 @@ import {
   with_commas,
 } from "./dom.js";
 import { colours } from "./made.js";
-import { bar, strip, table } from "./pictures.js";
+import { bar, scale_of, strip, table } from "./pictures.js";
 import { ranked, top } from "./sampling.js";
 import { silu } from "./steps.js";
 import { SCALE } from "./views_text.js";
@@ -33,15 +33,14 @@ const norm = {
     const { side } = e.settings;
     const { norm_eps } = e.config;
     const [name, y] = side === "ffn" ? ["h", "ffn_norm"] : ["x", "attention_norm"];
-    const sizes = e.shown.map((t) => rms_of(e.trace.row(name, e.layer, t))).sort((a, b) => a - b);
-    const middle = sizes[Math.floor(sizes.length / 2)];
+    const scale = scale_of(e.shown.map((t) => e.trace.row(name, e.layer, t)));
     const [rows, at] = e.table_rows((t) => {
       const x = e.trace.row(name, e.layer, t);
       const after = e.trace.row(y, e.layer, t);
       const plain = x.map((v) => v / Math.sqrt(rms_of(x) ** 2 + norm_eps));
       return [
         e.label(t),
-        strip(x, 40, 3 * middle),
+        strip(x, 40, scale),
         number(rms_of(x), 3),
         strip(plain, 40, 3),
         number(rms_of(plain), 3),
