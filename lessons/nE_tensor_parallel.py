@@ -1,9 +1,19 @@
-"""Pictures, widgets and checks of notebook E."""
+"""Widget, processes and checks of notebook E."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
 import ipywidgets as ipw
+import torch.nn.functional as F
 from matplotlib.patches import Rectangle
 from torch import arange, as_tensor, randn
+from torch.func import functional_call
 
+from llamalib import causal_mask, parallel, precompute_freqs_cis
 from llamalib.model import LLAMA_1B, ModelArgs
 from llamalib.tensors import tensor_shapes
 
@@ -11,31 +21,98 @@ from . import charts
 from .judge import Wrong, agree, close, draws, exercise, vary
 from .play import Play
 from .pocket import strip  # noqa: F401
-from .theme import COLOURS, canvas, size_text
+from .theme import COLOURS, canvas
 
-MEMORY = {"24 GB": 24e9, "80 GB": 80e9, "141 GB": 141e9}  # of a device
-TONES = "query", "key", "value", "token"
 MATRICES = [f"attention.w{name}" for name in "qkvo"]  # as they are used
 MATRICES += [f"feed_forward.w{i}" for i in (1, 3, 2)]
 
 
-def memory_by_devices(sizes, weights, caches):
-    """Draw bytes on a device; weights, caches: model to bytes by size."""
-    fig, ax = canvas(4.2)
-    for i, name in enumerate(weights):
-        tone = TONES[i]
-        pairs = zip(weights[name], caches[name], strict=True)
-        with_cache = [a + b for a, b in pairs]
-        series = {name: weights[name], f"{name} and cache": with_cache}
-        looks = [(tone, "o-"), (tone, "o:", dict(mfc="white"))]
-        charts.lines(ax, series, looks, sizes, ms=4, lw=1.5)
-    charts.log_axis(ax, "x", sizes, base=2)
-    charts.log_axis(ax, "y", text=size_text)
-    for text, size in MEMORY.items():
-        charts.mark_y(ax, size, text, end=True, size=8, ls="-", lw=0.6)
-    labels = "devices", "bytes on each device"
-    charts.finish(ax, "Memory of one device, in bfloat16", *labels)
-    return charts.add_legend(ax, "right", fontsize=8)
+def in_parts(llama, tokens, n, ranks=None):
+    """Return the logits (T, V) that parts of a model compute together.
+
+    Each has a process's part of the weights, as `llamalib.parallel` cuts them
+    for n processes. Only the parts in `ranks` work, None: all. Where no
+    working part has a token's row, its logits are -inf.
+    """
+    c, w, T = llama.config, llama.state_dict(), len(tokens)
+    angles = c.head_dim, T, c.rope_theta, c.scaling_factor
+    given = precompute_freqs_cis(*angles), causal_mask(T)
+    ranks = range(n) if ranks is None else ranks
+
+    def own(name, rank):
+        cut = parallel.part(c, name, w[name].shape, rank=rank, n=n)
+        return w[name].narrow(cut[0], cut[1], cut[2] - cut[1])
+
+    def add(name, *args):
+        module, total = llama.get_submodule(name), 0
+        keys = [key for key, _ in module.named_parameters()]
+        for rank in ranks:
+            mine = {key: own(f"{name}.{key}", rank) for key in keys}
+            total = total + functional_call(module, mine, args)
+        return total
+
+    rows = {rank: parallel.split(c.vocab_size, rank, n) for rank in ranks}
+    x = 0
+    for rank, (start, stop) in rows.items():
+        here = (tokens >= start) & (tokens < stop)
+        table = own("tok_embeddings.weight", rank)
+        found = F.embedding((tokens - start).where(here, 0), table)
+        x = x + found.where(here[:, None], 0)  # (T, D)
+    for i, block in enumerate(llama.layers):
+        u = block.attention_norm(x)
+        x = x + add(f"layers.{i}.attention", u, *given)
+        x = x + add(f"layers.{i}.feed_forward", block.ffn_norm(x))
+    logits = x.new_full((T, c.vocab_size), float("-inf"))
+    for rank, (start, stop) in rows.items():
+        table = own("output.weight", rank)
+        logits[:, start:stop] = F.linear(llama.norm(x), table)
+    return logits
+
+
+# A script that begins with it notes the bytes of each tensor that is sent.
+COUNT = """
+import torch.distributed as dist
+
+sent = dict(all_reduce=[], all_gather=[])
+
+
+def count(name):
+    call = getattr(dist, name)
+
+    def counted(*tensors):  # the last one is sent
+        sent[name].append(tensors[-1].nbytes)
+        return call(*tensors)
+
+    setattr(dist, name, counted)
+
+
+count("all_reduce")
+count("all_gather")
+"""
+
+
+def torchrun(n, script, *arguments) -> str:
+    """Run a script in n processes; return their lines, sorted by rank.
+
+    A line must begin with "process 0", or another rank.
+    """
+    with socket.socket() as free:  # a port that is free now
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run"]
+    command += ["--rdzv-backend=static", "--master-addr=127.0.0.1"]
+    command += [f"--master-port={port}", f"--nproc-per-node={n}"]
+    own = dict(LLAMA_DEVICE="cpu", OMP_NUM_THREADS="1", PYTHONUTF8="1")
+    with tempfile.TemporaryDirectory() as made:
+        file = Path(made, "script.py")
+        file.write_text(script, encoding="utf-8")
+        command += [str(file), *map(str, arguments)]
+        options = dict(capture_output=True, encoding="utf-8")
+        done = subprocess.run(command, env=os.environ | own, **options)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    lines = done.stdout.splitlines()
+    return "\n".join(sorted(lines, key=lambda line: line.split()[1]))
 
 
 def block_parts(config, part, rank, n, title):
@@ -96,7 +173,7 @@ def cuts(models, part) -> Play:
 
 @exercise(1, expects="numbers (T, D)")
 def check_1(partial_result):
-    g, (T, F, D) = draws(1), vary((4, 12, 5), (3, 24, 7), (6, 18, 2))
+    g, (T, F, D) = draws(1), vary((4, 12, 5), (3, 24, 7), (6, 18, 4))
     h, W = randn(T, F, generator=g), randn(D, F, generator=g)
     b, y, other = randn(D, generator=g), h @ W.T, h + (arange(F) < F // 2)
     every = {}
@@ -108,11 +185,20 @@ def check_1(partial_result):
             ("each process computes all of y", n * (y + b)),
             ("each process computes the whole product", n * y + b),
         ]
-        same = all(as_tensor(part).shape == y.shape for part in parts)
+        shapes = {tuple(as_tensor(part).shape) for part in parts}
+        if any(len(s) == 2 and s[0] == T and s[1] < D for s in shapes):
+            raise Wrong("(T, D/n): W is cut by rows; cut its columns")
+        same = shapes == {y.shape}
         found = sum(map(as_tensor, parts if same else parts[:1]))
         agree(found, y + b, mistakes, what="the sum")
+    new, whole = partial_result(other, W, b, 1, 2), (other @ W.T) / 2
+    words = "each process computes the whole product, divided by n"
+    mistakes = [(words, whole + share) for share in (b / 2, 0 * b, b)]
+    moves = (as_tensor(new) - as_tensor(new)[:1]).abs().amax(0) > 1e-4
+    if moves.any() and not moves.all():
+        raise Wrong("W is cut by rows, into outputs: cut its columns")
     what = "with other numbers in process 0's columns, process 1's result"
-    agree(partial_result(other, W, b, 1, 2), parts[1], what=what)
+    agree(new, parts[1], mistakes, what=what)
     for n, parts in every.items():
         pairs = zip(h.chunk(n, 1), W.chunk(n, 1), strict=True)
         for r, (part, (x, w)) in enumerate(zip(parts, pairs, strict=True)):
@@ -124,13 +210,19 @@ def check_1(partial_result):
 
 @exercise(2, expects="a list of whole numbers")
 def check_2(held_kv_heads):
-    for n, H, KV in ((2, 8, 4), (8, 32, 8), (8, 8, 2), (2, 6, 3), (4, 12, 6)):
+    cases = (8, 32, 8), (2, 8, 4), (8, 8, 2), (2, 6, 3), (4, 12, 6)
+    for n, H, KV in cases:
         n, H, KV = (vary(1, 3, 2, 5) * each for each in (n, H, KV))
         for r in reversed(range(n)):
             own, even = range(r * H // n, (r + 1) * H // n), r * KV // n
             read, some = [q * KV // H for q in own], max(1, KV // n)
+            dealt = sorted({q * KV // H for q in range(r, H, n)})
             mistakes = [
                 ("these are query heads", [*own]),
+                (
+                    "a process holds query heads in a row, not every n-th",
+                    dealt,
+                ),
                 ("q // (H // KV), not q % KV", sorted({q % KV for q in own})),
                 ("each KV head once", read),
                 ("KV // n may be 0: each process needs a KV head", []),
@@ -147,13 +239,20 @@ def check_3(bytes_sent):
     c = ModelArgs(**vars(LLAMA_1B) | dict(n_layers=sums // 2, dim=D))
     for T, n, size in ((1, 8, 2), (5, 2, 4), (3, 1, 2)):
         a, b, ring = sums * T * D, T * 128256, (n - 1) / n * size
-        right = ring * (2 * a + b)
+        right, one = ring * (2 * a + b), 2 * ring * a / sums
+        factor = "the ring's factor (n - 1)/n is missing"
+        piece = "a process sends n - 1 pieces of T · V/n logits"
         mistakes = [
-            ("the embedding's sum is missing", right - 2 * ring * a / sums),
+            ("the embedding's sum is missing", right - one),
+            ("the output needs no sum: 2L + 1 sums, not 2L + 2", right + one),
             ("two sums a block", ring * (a + a / sums + b)),
             ("the logits' gather is missing", ring * 2 * a),
             ("a ring's sum goes around twice: 2(n - 1)/n", ring * (a + b)),
             ("the gather goes around once: (n - 1)/n", ring * 2 * (a + b)),
+            (factor, size * (2 * a + b)),
+            (factor, size * (a + b)),
+            (piece, ring * (2 * a + b / n)),
+            (piece, ring * 2 * a + size * b / n),
             ("these are numbers: multiply by size", right / size),
             ("this is the sum over all processes", right * n),
             (
