@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import ipywidgets as ipw
@@ -23,6 +24,20 @@ from .play import Play
 from .pocket import strip  # noqa: F401
 from .theme import COLOURS, canvas
 
+
+def like_1b(dim, n_layers, n_heads, multiplier, multiple_of):
+    """Return the config of another Llama 3."""
+    sizes = dict(dim=dim, n_layers=n_layers, n_heads=n_heads)
+    sizes |= dict(ffn_dim_multiplier=multiplier, multiple_of=multiple_of)
+    return replace(LLAMA_1B, **sizes, rope_scaling_factor=None)
+
+
+MODELS = {  # Llama 3.2 and 3.1
+    "1B": LLAMA_1B,
+    "8B": like_1b(4096, 32, 32, 1.3, 1024),
+    "70B": like_1b(8192, 80, 64, 1.3, 4096),
+    "405B": like_1b(16384, 126, 128, 1.2, 4096),
+}
 MATRICES = [f"attention.w{name}" for name in "qkvo"]  # as they are used
 MATRICES += [f"feed_forward.w{i}" for i in (1, 3, 2)]
 
@@ -91,11 +106,15 @@ count("all_gather")
 """
 
 
-def torchrun(n, script, *arguments) -> str:
-    """Run a script in n processes; return their lines, sorted by rank.
+# What a process prints goes to a file of its own: lines do not mix.
+OWN_FILE = """
+import os, sys
+sys.stdout = open(__file__ + os.environ["RANK"], "w", encoding="utf-8")
+"""
 
-    A line must begin with "process 0", or another rank.
-    """
+
+def torchrun(n, script, *arguments) -> str:
+    """Run a script in n processes; return what they print, by rank."""
     with socket.socket() as free:  # a port that is free now
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -105,14 +124,14 @@ def torchrun(n, script, *arguments) -> str:
     own = dict(LLAMA_DEVICE="cpu", OMP_NUM_THREADS="1", PYTHONUTF8="1")
     with tempfile.TemporaryDirectory() as made:
         file = Path(made, "script.py")
-        file.write_text(script, encoding="utf-8")
+        file.write_text(OWN_FILE + script, encoding="utf-8")
         command += [str(file), *map(str, arguments)]
         options = dict(capture_output=True, encoding="utf-8")
         done = subprocess.run(command, env=os.environ | own, **options)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    lines = done.stdout.splitlines()
-    return "\n".join(sorted(lines, key=lambda line: line.split()[1]))
+        if done.returncode:
+            raise RuntimeError(done.stderr[-2000:])
+        files = [Path(f"{file}{rank}") for rank in range(n)]
+        return "".join(each.read_text(encoding="utf-8") for each in files)
 
 
 def block_parts(config, part, rank, n, title):
@@ -219,10 +238,7 @@ def check_2(held_kv_heads):
             dealt = sorted({q * KV // H for q in range(r, H, n)})
             mistakes = [
                 ("these are query heads", [*own]),
-                (
-                    "a process holds query heads in a row, not every n-th",
-                    dealt,
-                ),
+                ("a process holds query heads in a row", dealt),
                 ("q // (H // KV), not q % KV", sorted({q % KV for q in own})),
                 ("each KV head once", read),
                 ("KV // n may be 0: each process needs a KV head", []),
