@@ -5,11 +5,17 @@ from pathlib import Path
 
 import ipywidgets as ipw
 import numpy as np
+import torch
+import torch.nn.functional as F
+from IPython.display import Markdown
+
+from llamalib import apply_rotary_emb, precompute_freqs_cis
 
 from .charts import finish, lines
 from .judge import agree, exercise, vary
 from .play import Play
 from .pocket import strip  # noqa: F401
+from .tables import table
 from .theme import COLOURS, panels
 
 
@@ -52,20 +58,88 @@ def last_pair(pair=(3.0, 4.0)) -> Play:
     return Play(draw, degrees=ipw.IntSlider(53, 0, 360, description="angle"))
 
 
-# -- the checks of the exercises --
+# -- formulas of the documents, to run in place of the model's own --
+
+
+def outside_the_root(x, weight, eps):
+    """003's RMSNorm: ε is added to the RMS."""
+    return x / (x.pow(2).mean(-1, keepdim=True).sqrt() + eps) * weight
+
+
+def gate_at_w3(self, x):
+    """003's feed-forward network: SiLU at W3."""
+    return self.w2(self.w1(x) * F.silu(self.w3(x)))
+
+
+def two_gates(self, x):
+    """004's network, as H reads it: Swish and a sigmoid."""
+    gate = self.w1(x)
+    return self.w2(F.silu(gate) * gate.sigmoid() * self.w3(x))
+
+
+def plain(head_dim, end, theta, factor):
+    """003's frequencies: not scaled."""
+    return precompute_freqs_cis(head_dim, end, theta)
+
+
+def base_10_000(head_dim, end, theta, factor):
+    """004's base."""
+    return precompute_freqs_cis(head_dim, end, 10_000.0)
+
+
+def squared(head_dim, end, theta, factor):
+    """004's `compute_freq`: the exponent has its 2 twice."""
+    freqs = theta ** (-2 * torch.arange(0, head_dim, 2).float() / head_dim)
+    angles = torch.outer(torch.arange(end).float(), freqs)
+    return torch.stack((angles.cos(), angles.sin()), dim=-1)
+
+
+def other_sign(xq, xk, freqs_cis):
+    """Scores by R(m − n), as in 004, not by R(n − m)."""
+    return apply_rotary_emb(xq, xk, freqs_cis * torch.tensor([1.0, -1.0]))
+
+
+def printed_last_pair(xq, xk, freqs_cis):
+    """000's elementwise form: the last pair's neighbours are (-x1, x2)."""
+    cos, sin = freqs_cis[:, -1:].unbind(-1)  # (T, 1) each
+
+    def rotate(x, right):
+        a, b = x[..., -2], x[..., -1]
+        last = torch.stack((a * cos - a * sin, b * cos + b * sin), dim=-1)
+        return torch.cat((right[..., :-2], last), dim=-1)
+
+    right = apply_rotary_emb(xq, xk, freqs_cis)
+    return tuple(map(rotate, (xq, xk), right))
+
+
+SLIPS = {  # what `llamalib.replaced` takes
+    "as Meta's code": {},
+    "003: ε outside the root": {"rms_norm": outside_the_root},
+    "003: gate at W3": {"FeedForward.forward": gate_at_w3},
+    "003: plain frequencies": {"precompute_freqs_cis": plain},
+    "004: two gates": {"FeedForward.forward": two_gates},
+    "004: squared frequencies": {"precompute_freqs_cis": squared},
+    "004: base 10,000": {"precompute_freqs_cis": base_10_000},
+    "004: the other sign": {"apply_rotary_emb": other_sign},
+    "000: the last pair": {"apply_rotary_emb": printed_last_pair},
+}
+
+
+# -- the rows of H, and the checks of its exercises --
 
 
 FILE = Path(__file__).with_name("documents.json")
-# places of claims; slips, settled here or (linked) in another notebook;
-# labels: which item of a row a verdict is about
+# places of claims; tables: the names of their rows, by section and number;
+# slips, settled by a cell's number; stated: by arithmetic or a source; linked:
+# by another notebook; labels: which item of a row a verdict is about
 DOCUMENTS = json.loads(FILE.read_text("utf-8"))
 
 
 def verdicts(names: str) -> str:
     """Return what H finds, and in which sections; for names of its rows."""
     section = {
-        name: number
-        for number, those in DOCUMENTS["sections"].items()
+        name: number.split(".")[0]
+        for number, those in DOCUMENTS["tables"].items()
         for name in those.split()
     }
     found = {}
@@ -73,14 +147,14 @@ def verdicts(names: str) -> str:
         if name in DOCUMENTS["misprints"]:
             verdict = "misprint"
         else:
-            kinds = "slips", "linked", "without"
+            kinds = "slips", "stated", "linked", "without"
             verdict = next(
                 DOCUMENTS[kind][name][2]
                 for kind in kinds
                 if name in DOCUMENTS[kind]
             )
         about = DOCUMENTS["labels"].get(name)
-        words = section.get(name, "11") + (f" ({about})" if about else "")
+        words = section.get(name, "8") + (f" ({about})" if about else "")
         found.setdefault(verdict, []).append(words)
     marks = {
         "wrong": "**wrong**",
@@ -94,6 +168,64 @@ def verdicts(names: str) -> str:
         for verdict, mark in marks.items()
         if verdict in found
     )
+
+
+def show(head: tuple[str, ...], rows, title: str = "") -> Markdown:
+    """Return a table under its head, and a title."""
+    text = table([head, ("---",) * len(head), *rows])
+    return Markdown(f"**{title}**\n\n{text}" if title else text)
+
+
+def link(stem: str) -> str:
+    """Return a link from H to a notebook, such as 03_rmsnorm."""
+    folder, _, name = stem.rpartition("/")
+    up = "" if folder else "../"
+    return f"[{name.split('_')[0]}]({up}{name}.ipynb)"
+
+
+def places(document: str) -> Markdown:
+    """Return where the series treats each statement of a document."""
+    head = "in the document", "notebook", "section", "verdict: section"
+    rows = [
+        (words, link(stem), heading or "all of it", verdicts(names))
+        for words, stem, heading, names in DOCUMENTS["places"][document]
+    ]
+    return show(head, rows, f"Document {document}")
+
+
+HEAD = "document", "it says", "verdict", "what is right", "settled by"
+
+
+def settle(place: str, **numbers) -> Markdown:
+    """Return a table of H, such as 3.1; numbers: by row, what cells found."""
+
+    def row(name):
+        if name in numbers:
+            return *DOCUMENTS["slips"][name], str(numbers[name])
+        if name in DOCUMENTS["stated"]:
+            return DOCUMENTS["stated"][name]
+        *words, stem, heading, found = DOCUMENTS["linked"][name]
+        section = heading.split(" · ")[0]
+        return *words, f"{found} ({link(stem)}, section {section})"
+
+    return show(HEAD, map(row, DOCUMENTS["tables"][place].split()))
+
+
+def smaller_slips() -> Markdown:
+    """Return the rows that no number settles."""
+    return show(HEAD[:4], DOCUMENTS["without"].values())
+
+
+def misprints() -> Markdown:
+    """Return the wrong letters, numbers and words."""
+    head = HEAD[0], HEAD[1], HEAD[3]
+    return show(head, DOCUMENTS["misprints"].values(), "Misprints and letters")
+
+
+def changes() -> Markdown:
+    """Return what lets 003's text run, but for faults of the conversion."""
+    rows = [r for r in DOCUMENTS["changes"] if r[2] != "the conversion"]
+    return show(("003", "change", "due to", "without it, on a CPU"), rows)
 
 
 @exercise(1, expects="the name of a formula")
