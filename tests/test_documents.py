@@ -16,10 +16,20 @@ from textwrap import dedent, indent
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from lessons.nH_documents import DOCUMENTS, rotated, verdicts
-from llamalib import LLAMA_1B, precompute_freqs_cis, scale_frequencies
+import llamalib
+from lessons.nH_documents import DOCUMENTS, SLIPS, rotated, verdicts
+from llamalib import (
+    LLAMA_1B,
+    apply_rotary_emb,
+    causal_mask,
+    precompute_freqs_cis,
+    replaced,
+    scale_frequencies,
+)
 from llamalib.load import ROOT
+from llamalib.model import TransformerBlock
 from llamalib.tensors import tensor_shapes
 from llamalib.tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN
 from tests.helpers import code_cells
@@ -336,6 +346,195 @@ def test_pytorch_refuses_a_pickle_that_names_a_function():
     file.seek(0)
     with pytest.raises(pickle.UnpicklingError):
         torch.load(file)
+
+
+# -- arithmetic and sources in the rows ---------------------------------------
+
+
+def test_the_numbers_of_the_stated_rows():
+    c, shapes = LLAMA_1B, tensor_shapes(LLAMA_1B)
+    base, plain = c.rope_theta, precompute_freqs_cis(64, 2, 500_000.0)[1]
+    plain = torch.atan2(plain[:, 1], plain[:, 0]).double()  # (32,)
+    gain = (plain - scale_frequencies(plain, 32.0)) / math.tau
+    at = 6, 256, 8192, 131_072
+    even = (torch.full((4,), 0.25).cumsum(0) - 0.25).tolist()
+    table = precompute_freqs_cis(128, 2048)
+    expected = {
+        "kv_heads": f"{4 * 128}; Llama 2 7B {32 * 128:,}, Llama 3 8B {8 * 128:,}",
+        "of_000": str(tuple(table.shape)),
+        "padding": f"{50_257 + 1:,} rows; 003's Llama has {c.vocab_size:,}",
+        "learned": f"{c.context_length * c.dim:,}",
+        "beta": f"{len(shapes)} tensors",
+        "fixed": f"{len(shapes)} tensors",
+        "gamma": f"{sum(len(shape) == 1 for shape in shapes.values())} vectors",
+        "sigma": f"{1e-3 / math.sqrt(1e-6 + 1e-5):.2f}, as printed 0.001/0.00101 "
+        f"= {1e-3 / (1e-3 + 1e-5):.2f}",
+        "base": f"{math.tau * 1e4 ** (126 / 128):,.0f} positions, with 500,000 "
+        f"it takes {math.tau * 5e5 ** (126 / 128):,.0f}",
+        "exponent": f"{math.tau * 1e4 ** (126 / 128):,.0f} positions for a "
+        f"rotation, in the code {math.tau * 1e4 ** (252 / 128) / 1e6:.0f},000,000",
+        "last_pair": f"{np.hypot(-0.6, 5.6):.2f}",
+        "clockwise": f"({math.cos(0.5):.2f}, {math.sin(0.5):.2f})",
+        "over_d": f"{base ** (-31 / 32):.1e}, its key head at {base ** (-7 / 8):.1e}",
+        "overhead": f"{40 * 32 * 6 * 16:,} operations a token; a table adds "
+        f"{c.dim:,}",
+        "memory": f"complex {32 * 8}, each cosine and sine twice {2 * 64 * 4}, "
+        f"a matrix {64 * 64 * 4:,}",
+        "scaled": "{:.4f} at position 6, {:.2f} at 256, {:.2f} at 8,192, "
+        "{:.1f} at 131,072".format(*((n * gain).max().item() for n in at)),
+        "grouped": f"36 scores of 2,048 products, 32 heads have {32 * 36:,} of "
+        f"64: {36 * 2048:,}",
+        "per_group": f"= {c.n_heads // c.n_kv_heads} query heads",
+        "keeps": f"= {c.n_heads * c.head_dim:,} = d, but `wk` has 8 · 64 = "
+        f"{c.n_kv_heads * c.head_dim} rows",
+        "alphabets": f"ln 65 = {math.log(65):.2f}, ln 50,258 = "
+        f"{math.log(50_258):.2f}",
+    }
+    settled = {name: row[4] for name, row in DOCUMENTS["stated"].items()}
+    for name, words in expected.items():
+        assert words in settled[name], (name, words)
+    assert not any("bias" in name or "freq" in name for name in shapes)
+    reached = sum(before < 0.75 for before in even)
+    exceeded = sum(before <= 0.75 for before in even)
+    assert (reached, exceeded) == (3, 4)  # "exceeds"
+    assert not hasattr(torch.nn.Module(), "reset_parameters")
+    assert not hasattr(torch.nn, "Parameters")
+    assert torch.full((3,), -math.inf).softmax(0).isnan().all()  # "mask"
+
+
+def test_000s_last_listing_builds_a_table_of_its_shape():
+    (listing,) = (e for e in listings("000") if "def precompute_theta" in e)
+    names = {"torch": torch}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(listing, names)
+        table = names["precompute_theta_pos_frequencies"](128, 2048, "cpu")
+    assert table.shape == (2048, 64)
+
+
+def test_the_class_of_004_squares_frequencies_and_returns_float32():
+    (listing,) = (e for e in listings("004") if "class RoPE:" in e)
+    names = {"torch": torch}
+    exec(listing, names)
+    rope = names["RoPE"]
+    theirs = rope.compute_freq(32, 9, 10_000)
+    ours = torch.view_as_complex(
+        SLIPS["004: squared frequencies"]["precompute_freqs_cis"](
+            32, 9, 10_000.0, None
+        )
+    )
+    assert torch.allclose(theirs, ours)
+    x = torch.ones(1, 9, 2, 32, dtype=torch.bfloat16)
+    assert rope.apply_rotary_embedding(x, theirs).dtype == torch.float32
+    kept, _ = apply_rotary_emb(x, x, torch.view_as_real(theirs))
+    assert kept.dtype == torch.bfloat16
+
+
+def test_tiny_shakespeare_has_65_characters():
+    folder = Path(
+        os.environ.get("DOCUMENTS", ROOT.parent / "shared/documents")
+    )
+    file = folder.parent / "data" / "tinyshakespeare" / "input.txt"
+    if not file.is_file():
+        pytest.skip("Tiny Shakespeare is not there")
+    assert len(set(file.read_text(encoding="utf-8"))) == 65
+
+
+def test_rows_name_sections_of_the_main_road_that_exist():
+    """Such as "(03, section 3)", in H and in its rows."""
+    cells = json.loads(H.read_text(encoding="utf-8"))["cells"]
+    text = "".join("".join(cell["source"]) for cell in cells)
+    text += json.dumps(DOCUMENTS, ensure_ascii=False)
+    found = re.findall(r"(?<!\d)(0\d)(?:\]\([^)]*\))?, section (\d+)", text)
+    assert len(found) > 5
+    for notebook, number in found:
+        (file,) = NOTEBOOKS.glob(f"{notebook}_*.ipynb")
+        assert any(h.startswith(f"{number} · ") for h in headings(file))
+
+
+# -- the eight formulas -------------------------------------------------------
+
+
+def test_a_formula_of_the_documents_is_the_one_that_they_print(pocket):
+    """The pair 000 prints; 003's ε and gate; the sign of 004."""
+    cis = precompute_freqs_cis(4, 3, 10.0)  # (3, 2, 2)
+    x = torch.arange(1.0, 13).view(3, 1, 4)
+    change = SLIPS["000: the last pair"]["apply_rotary_emb"]
+    theirs, _ = change(x, x, cis)
+    ours, _ = apply_rotary_emb(x, x, cis)
+    degrees = math.degrees(math.atan2(*cis[2, 1].flip(0).tolist()))
+    assert torch.equal(theirs[..., :2], ours[..., :2])
+    printed = rotated(x[2, 0, 2:].tolist(), degrees, False)
+    assert np.allclose(theirs[2, 0, 2:], printed)
+    back, _ = SLIPS["004: the other sign"]["apply_rotary_emb"](x, x, cis)
+    assert torch.allclose(apply_rotary_emb(back, back, cis)[0], x, atol=1e-5)
+    small = 1e-3 * torch.tensor([1.0, -1.0])
+    outside = SLIPS["003: ε outside the root"]["rms_norm"]
+    assert abs(outside(small, torch.ones(2), 1e-5)[0] - 0.99) < 0.01
+    network, u = pocket.layers[0].feed_forward, torch.randn(4, 256)
+    gate, up = network.w1(u), network.w3(u)
+    for name, middle in {
+        "003: gate at W3": gate * F.silu(up),
+        "004: two gates": F.silu(gate) * gate.sigmoid() * up,
+    }.items():
+        changed = SLIPS[name]["FeedForward.forward"](network, u)
+        assert torch.allclose(changed, network.w2(middle), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_formula_changes_the_logits_and_keeps_the_answer(pocket, name):
+    ids = pocket.tokenizer.encode(
+        "The capital of France is", bos=True, eos=False
+    )
+    right = pocket(torch.tensor(ids))
+    with replaced(**SLIPS[name]):
+        found = pocket(torch.tensor(ids))
+    assert torch.equal(found, right) == (name == "as Meta's code")
+    assert pocket.tokenizer.decode([found[-1].argmax().item()]) == " Paris"
+
+
+@pytest.mark.slow
+def test_smollm2_loses_its_answer_with_either_gate(smollm2_file):
+    """As section 9 says."""
+    llama = llamalib.load(smollm2_file, device="cpu", dtype=torch.float32)
+    ids = llama.tokenizer.encode(
+        "The capital of France is", bos=True, eos=False
+    )
+    for name, functions in SLIPS.items():
+        with replaced(**functions):
+            answer = llama(torch.tensor(ids))[-1].argmax().item()
+        kept = llama.tokenizer.decode([answer]) == " Paris"
+        assert kept == ("gate" not in name), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@torch.no_grad()
+def test_a_stream_of_the_1bs_width_overflows_without_norms(seed):
+    """Matrices drawn anew for each block, as section 4 says."""
+    g = torch.Generator().manual_seed(seed)
+    block = TransformerBlock(LLAMA_1B)
+    cis, mask = precompute_freqs_cis(LLAMA_1B.head_dim, 6), causal_mask(6)
+    x = 0.02 * torch.randn(6, LLAMA_1B.dim, generator=g)
+    normed, attention_alone, sizes = x, x, []
+    for _ in range(20):
+        for matrix in block.parameters():
+            if matrix.dim() == 2:
+                matrix.normal_(std=0.02, generator=g)
+        normed = block(normed, cis, mask)
+        with replaced(rms_norm=lambda x, weight, eps: x):
+            x = block(x, cis, mask)
+            block.feed_forward.w2.weight.zero_()
+            attention_alone = block(attention_alone, cis, mask)
+        sizes.append(x.square().mean().sqrt().item())
+    for size, low, high in zip(
+        sizes[13:],
+        (0.9, 1.9, 7, 1e2, 3e4, 5e9, math.inf),
+        (1.3, 2.6, 15, 4e2, 3e5, 1e11, math.inf),
+        strict=True,
+    ):
+        assert low <= size <= high
+    assert 4.5 < normed.square().mean().sqrt() < 5.5
+    assert 2.5 < attention_alone.square().mean().sqrt() < 4.5
 
 
 # -- section 7: the labels ----------------------------------------------------
