@@ -1,125 +1,171 @@
 """Pictures, widgets and checks of notebook C."""
 
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import add
+from statistics import mean
 
 import ipywidgets as ipw
 import torch
-from torch.nn.functional import one_hot
+from torch.nn.functional import one_hot, silu
 
 from llamalib.load import ROOT
-from llamalib.probe import record
+from llamalib.probe import continuation, record, replaced
 
-from .charts import (
-    boxes,
-    cell_texts,
-    figure_legend,
-    finish,
-    heatmap,
-    page,
-    text_flow,
-    write,
-)
-from .judge import agree, draws, exercise, vary
+from .charts import boxes, finish, page, text_flow, write
+from .judge import alike, draws, exercise, vary
 from .play import Play, token_texts
 from .pocket import strip  # noqa: F401
-from .theme import GROUPS, array, canvas, panels, plain
+from .texts import load_corpus
+from .theme import GROUPS, array, panels, plain
+
+# -- a part of a network at each token --
+
+
+def some_groups(n: int, k: int, score):
+    """Return a network's forward in which k of n groups of neurons act.
+
+    score: from the groups' results (..., n, D) to numbers (..., n); the
+    groups with the largest act.
+    """
+
+    def forward(self, x):
+        inner = silu(self.w1(x)) * self.w3(x)  # (..., F)
+        groups = inner.unflatten(-1, (n, -1))  # (..., n, F/n)
+        columns = self.w2.weight.unflatten(1, (n, -1))  # (D, n, F/n)
+        outs = torch.einsum("...nf,dnf->...nd", groups, columns)
+        chosen = score(outs).topk(k, dim=-1).indices  # (..., k)
+        is_in = one_hot(chosen, n).sum(-2).to(x.dtype)  # (..., n)
+        return (is_in[..., None] * outs).sum(-2)  # (..., D)
+
+    return forward
+
+
+@torch.inference_mode()
+def known_capitals(llama, countries) -> int:
+    """Return how many capitals a model knows."""
+    rows, right = {}, 0  # of equal lengths: they run together
+    for each in countries:
+        asked = f"The capital of {each['country']} is"
+        ids = llama.tokenizer.encode(asked, bos=True, eos=False)
+        answer = " " + each["capital"]
+        answer = llama.tokenizer.encode(answer, bos=False, eos=False)
+        rows.setdefault((len(ids), len(answer)), []).append(ids + answer)
+    for (n, _), alike_long in rows.items():
+        ids = torch.tensor(alike_long)  # (B, T)
+        found = llama(ids[:, :-1])[:, n - 1 :].argmax(-1)
+        right += int((found == ids[:, n:]).all(-1).sum())
+    return right
+
+
+def print_capitals(llama, n: int, k: int) -> None:
+    """Print how many capitals a model knows with k of n groups of neurons."""
+    countries = load_corpus().COUNTRIES
+    if sum(w.numel() for w in llama.parameters()) > 10**8:  # it takes seconds
+        countries = [c for c in countries if c["country"][0] == "F"]
+    rng = torch.Generator().manual_seed(0)
+
+    def at_random(outs):
+        return torch.rand(outs.shape[:-1], generator=rng)
+
+    length = partial(torch.linalg.vector_norm, dim=-1)
+    ways = {
+        f"all {n} groups": (n, length),
+        f"the {k} longest": (k, length),
+        f"{k} at random": (k, at_random),
+    }
+    for name, (some, score) in ways.items():
+        with replaced(**{"FeedForward.forward": some_groups(n, some, score)}):
+            right = known_capitals(llama, countries)
+            said = continuation(llama, "The capital of France is", 1)
+        print(f"{name:13} {right:3} of {len(countries)}  {said!r}")
+
+
+# -- the recorded runs --
+
+
+def runs_of(student: str) -> dict[float, list[dict]]:
+    """Return a student's runs of data/experts.json, by learning rate.
+
+    data/recipe/experts.py wrote the file.
+    """
+    text = (ROOT / "data" / "experts.json").read_text(encoding="utf-8")
+    found = {}
+    for run in json.loads(text)["runs"]:
+        if run["student"] == student:
+            found.setdefault(run["rate"], []).append(run)
+    return dict(sorted(found.items()))
+
+
+def errors(runs) -> list[float]:
+    """Return the errors of some runs."""
+    return [run["error"] for run in runs]
+
+
+def idle(run) -> int:
+    """Return how many experts get less than 1 % of the choices."""
+    return sum(share < 0.01 for share in run["shares"])
+
+
+def print_students() -> None:
+    """Print each student's errors at its best rate, one for each seed."""
+    for name in ("mixture", "narrow network", "fixed router"):
+        by_rate = {rate: errors(runs) for rate, runs in runs_of(name).items()}
+        rate, found = min(by_rate.items(), key=lambda pair: sum(pair[1]))
+        found = " ".join(f"{error:.3f}" for error in sorted(found))
+        print(f"{name:15} best rate {rate:4.0%}, errors {found}")
+
+
+WAYS = {"mixture": "without", "balanced mixture": "with"}
+
+
+def print_deaths() -> None:
+    """Print idle experts and mean errors, by learning rate."""
+    rates = [*runs_of("mixture")]
+    print(f"{'learning rate':24}", *(f"{rate:6.0%}" for rate in rates))
+    for name, way in (WAYS | {"fixed router": "fixed router"}).items():
+        counts, means = {}, {}
+        for rate, runs in runs_of(name).items():
+            n = sum(len(run["shares"]) for run in runs)
+            counts[rate] = f"{sum(map(idle, runs))}"
+            means[rate] = f"{mean(errors(runs)):.3f}"
+        for what, found in (f"idle of {n}", counts), ("mean error", means):
+            columns = (f"{found.get(rate, ''):>6}" for rate in rates)
+            print(f"{f'{way}: {what}':24}", *columns)
+
+
+def shares_of_runs():
+    """Draw each recorded mixture as a bar of its experts' shares."""
+    columns = len(runs_of("mixture"))
+    fig, axes = panels(4, columns, 2, sharex=True, sharey=True)
+    fig.subject = "Experts' shares of the choices, a bar for each run"
+    for i, (name, way) in enumerate(WAYS.items()):
+        for j, (rate, runs) in enumerate(runs_of(name).items()):
+            ax = axes[i * columns + j]
+            shares = [sorted(run["shares"], reverse=True) for run in runs]
+            draw_shares(ax, array(torch.tensor(shares)))
+            above = f"rate {rate:.0%}" if i == 0 else ""
+            y = f"{way} the loss" if j == 0 else ""
+            below = "five runs" if i == 1 else ""
+            finish(ax, above, below, y, ylim=(0, 1), xticks=[])
+    return fig
+
+
+def draw_shares(ax, shares) -> None:
+    """Draw (runs, E) shares as bands of a bar for each run, first below."""
+    bottom = shares.cumsum(axis=1) - shares
+    style = dict(edgecolor="white", lw=0.8, width=0.9)
+    for rank, tone in enumerate(expert_colours(range(shares.shape[1]))):
+        style |= dict(bottom=bottom[:, rank], color=tone)
+        ax.bar(range(len(shares)), shares[:, rank], **style)
+
+
+# -- which expert a token goes to --
 
 
 def expert_colours(experts) -> list[str]:
     """Return the colour of each expert, by its number."""
     return [GROUPS[int(expert) % len(GROUPS)] for expert in experts]
-
-
-def router_weights(weights, labels):
-    """Draw (T, E) weights of experts, 0 for one that was not chosen."""
-    weights = array(weights).T  # (E, T)
-    fig, ax = canvas(1.5 + 0.22 * len(weights))
-    image = heatmap(ax, weights, columns=labels, limit=1.0)
-    heading = "Weight of each expert at each token (white: not chosen, 0)"
-    fig.colorbar(image, ax=ax, label="weight")
-    return finish(ax, heading, "token", "expert", yticks=range(len(weights)))
-
-
-def loads_over_training(runs, steps):
-    """Draw experts' shares of the choices: name to a run of (S, E)."""
-    fig, axes = panels(2.6, len(runs), sharex=True, sharey=True)
-    fig.subject = "Each expert's share of the choices, by step of training"
-    for ax, (name, loads) in zip(axes, runs.items(), strict=True):
-        loads = array(loads).T  # (E, S)
-        tones = expert_colours(range(len(loads)))
-        ax.stackplot(steps, loads, colors=tones, lw=0)
-        y = "" if ax is not axes[0] else "share of the choices"
-        limits = dict(xlim=(steps[0], steps[-1]), ylim=(0, 1))
-        finish(ax, name, "step of training", y, **limits)
-    style = dict(title="expert", reverse=True, ncols=1)
-    named = {str(expert): tone for expert, tone in enumerate(tones)}
-    return figure_legend(fig, "outside right center", named, **style)
-
-
-def longer_runs() -> dict:
-    """Return data/experts.json; data/recipe/experts.py wrote it."""
-    text = (ROOT / "data" / "experts.json").read_text(encoding="utf-8")
-    return json.loads(text)
-
-
-def errors_by_rate(student: str) -> dict[float, list[float]]:
-    """Return a student's errors of all seeds, for each learning rate."""
-    errors = {}
-    for run in longer_runs()["runs"]:
-        if run["student"] == student:
-            errors.setdefault(run["rate"], []).append(run["error"])
-    return errors
-
-
-def rises_at_best(student: str) -> list[float]:
-    """Return how far the next-token loss rises at the best rate, by seed."""
-    found, errors = longer_runs(), errors_by_rate(student)
-    intact = found["about"]["intact"]
-    best = min(errors, key=lambda rate: sum(errors[rate]))
-    chosen = [run for run in found["runs"]
-              if (run["student"], run["rate"]) == (student, best)]  # fmt: skip
-    return [run["next_token_loss"] - intact for run in chosen]
-
-
-def print_longer_runs() -> None:
-    """Print mean errors by rate; errors and loss's rises at the best."""
-    found = longer_runs()
-    about = found["about"]
-    head = "".join(f"{rate:7.0%}" for rate in errors_by_rate("mixture"))
-    print(f"{about['steps']:5,} steps    rate{head}   best rate, each seed")
-    students = list(dict.fromkeys(run["student"] for run in found["runs"]))
-    for student in students:
-        errors = errors_by_rate(student)
-        means = [sum(each) / len(each) for each in errors.values()]
-        line = "".join(f"{mean:7.3f}" for mean in means)
-        line += "   " + " ".join(
-            f"{e:.3f}" for e in min(errors.values(), key=sum)
-        )
-        print(f"{student:19}{line}")
-    print("rise of the next-token loss at the best rate, each seed")
-    for student in students:
-        rises = " ".join(f"{rise:.4f}" for rise in rises_at_best(student))
-        print(f"{student:19} {rises}")
-    gap = about["without"] - about["intact"]
-    print(f"{'no network':19} {gap:.4f}")
-
-
-def exchanged(tables):
-    """Draw bytes from n devices to n devices, in kB: name to (n, n)."""
-    fig, axes = panels(2.9, len(tables), sharey=True)
-    limit = max(float(values.max()) for values in tables.values()) / 1e3
-    for ax, (name, values) in zip(axes, tables.items(), strict=True):
-        values = array(values) / 1e3
-        image = heatmap(ax, values, limit=limit)
-        texts = [[f"{value:.0f}" for value in row] for row in values]
-        cell_texts(ax, texts, values > 0.5 * limit)
-        devices = range(len(values))
-        y = "" if ax is not axes[0] else "from device"
-        finish(ax, name, "to device", y, xticks=devices, yticks=devices)
-    fig.colorbar(image, ax=axes, label="kB (float32), before the experts")
-    return fig
 
 
 def routing_picture(labels, weights, heading):
@@ -179,55 +225,30 @@ def routing(llama, layer, steps, runs, text, top_k, *, route) -> Play:
 CASES = (64, 100, 3, 8, 2, 0), (64, 100, 3, 8, 2, 1), (10, 7, 2, 5, 3, 2)
 
 
-@exercise(1, expects="a pair of numbers: total, active")
-def check_1(expert_sizes):
-    def sizes(D, F, L, E, k, s, each=3, router=1, shared=1, layer=0):
-        return [(layer or L) * (each * D * F * (n + shared * s)
-                                + router * E * D) for n in (E, k)]  # fmt: skip
-
+@exercise(1, "a pair of numbers: total, active")
+def check_1(answer):
+    """Check `expert_sizes(D, F, L, E, k, shared)`."""
     more = vary((0,) * 6, (6, 20, 1, 4, 1, 0), (2, 9, 4, 3, 2, 1))
-    cases = [tuple(map(add, c, more)) for c in CASES]
-    right = [sizes(*c) for c in cases]
-    agree([expert_sizes(*c) for c in cases], right, [
-        ("you left out the router", [sizes(*c, router=0) for c in cases]),
-        ("shared experts are missing", [sizes(*c, shared=0) for c in cases]),
-        ("an expert has three matrices", [sizes(*c, each=2) for c in cases]),
-        ("you counted one layer", [sizes(*c, layer=1) for c in cases]),
-        ("total comes first, then active", [pair[::-1] for pair in right]),
-    ], 1e-9)  # fmt: skip
+    cases = [tuple(map(add, case, more)) for case in CASES]
+    alike(answer, "C_mixture_of_experts", 1, cases, 1e-9)
 
 
-@exercise(2, expects="weights (T, E)")
-def check_2(expert_weights):
+@exercise(2, "weights (T, E)")
+def check_2(answer):
+    """Check `expert_weights(logits, k)`."""
     g, e = draws(1), vary(4, 6, 5, 7)
-    for T, E, k in ((e + 1, e, 2), (9, 8, 3), (5, e, 1), (9, e + 4, e + 4)):
-        z = torch.randn(T, E, generator=g)  # (T, E)
-        p, is_in = z.softmax(-1), z >= z.topk(k)[0][:, -1:]
-        right = p * is_in / (p * is_in).sum(-1, keepdim=True)
-        agree(expert_weights(z, k), right, [
-            ("these sum to less than 1: divide by the sum", p * is_in),
-            ("the others' logits are -inf, not 0", (z * is_in).softmax(-1)),
-            ("all experts have a weight: choose k", p),
-            ("these are k weights; expected E", z.topk(k)[0].softmax(-1)),
-        ])  # fmt: skip
+    sizes = (e + 1, e, 2), (9, 8, 3), (5, e, 1), (9, e + 4, e + 4)
+    cases = [(torch.randn(T, E, generator=g), k) for T, E, k in sizes]
+    alike(answer, "C_mixture_of_experts", 2, cases)
 
 
-@exercise(3, expects="a number")
-def check_3(balance):
-    g, e = draws(3), vary(4, 6, 5, 7)
+@exercise(3, "a number")
+def check_3(answer):
+    """Check `balance(logits, chosen)`."""
+    g, e, cases = draws(3), vary(4, 6, 5, 7), []
     for T, E, k in ((e + 2, e, 2), (40, 8, 2), (30, e + 1, 1)):
         z = torch.randn(T, E, generator=g) * 2  # (T, E)
         z[:, -1] -= 50  # the last expert is never chosen
-        p, late = z.softmax(-1).mean(0), z.mean(0).softmax(-1)  # (E,)
-        for chosen in z.topk(k)[1], z[:, :-1].topk(k, largest=False)[1]:
-            f, first = (one_hot(c, E).float().mean((0, 1))
-                        for c in (chosen, chosen[:, :1]))  # fmt: skip
-            right = E * (f * p).sum()
-            agree(balance(z, chosen), right, [
-                ("f sums to k: divide by T·k, not by T", k * right),
-                ("count all k choices of a token", E * (first * p).sum()),
-                ("you left out the factor E", right / E),
-                ("f counts choices: you took P twice", E * (p * p).sum()),
-                ("P is of probabilities: you took f twice", E * (f * f).sum()),
-                ("take the mean after the softmax", E * (f * late).sum()),
-            ])  # fmt: skip
+        cases.append((z, z.topk(k).indices))
+        cases.append((z, z[:, :-1].topk(k, largest=False).indices))
+    alike(answer, "C_mixture_of_experts", 3, cases)

@@ -2,15 +2,14 @@
 
 import json
 import sys
-from itertools import product
 
 import pytest
 import torch
 
-from lessons.nC_mixture_of_experts import errors_by_rate, longer_runs
+from lessons import nC_mixture_of_experts as lesson_C
 from llamalib import ModelArgs, replaced
 from llamalib.load import ROOT
-from tests.helpers import random_llama, small_config
+from tests.helpers import random_llama
 from tests.taught import namespace, taught
 
 sys.path.insert(0, str(ROOT / "data" / "recipe"))
@@ -18,16 +17,13 @@ sys.path.insert(0, str(ROOT / "data" / "recipe"))
 import experts as recipe  # noqa: E402
 
 NOTEBOOK = "C_mixture_of_experts"
-split_experts, copy_experts, route = taught(
-    NOTEBOOK, "split_experts", "copy_experts", "route"
-)
+split_experts, route = taught(NOTEBOOK, "split_experts", "route")
 feed_forward, mixture_feed_forward = taught(
     NOTEBOOK, "feed_forward", "mixture_feed_forward"
 )
 mixture_parameters, experts_read, balance_loss = taught(
     NOTEBOOK, "mixture_parameters", "experts_read", "balance_loss"
 )
-all_to_all, expert_parallel = taught(NOTEBOOK, "all_to_all", "expert_parallel")
 
 D, HIDDEN, E = 12, 24, 4
 
@@ -63,17 +59,6 @@ def test_weights_sum_to_1_in_any_shape(k):
 def test_router_computes_in_float32_and_casts_back():
     weights, _, logits = route(draw(3, D).bfloat16(), draw(E, D).bfloat16(), 2)
     assert weights.dtype == torch.bfloat16 and logits.dtype == torch.float32
-
-
-@pytest.mark.parametrize("k", [0, E + 1, -1])
-def test_a_wrong_top_k_is_named(k):
-    said = f"top_k is {k}; expected 1 to {E}"
-    with pytest.raises(ValueError, match=said):
-        route(draw(3, D), draw(E, D), k)
-    with pytest.raises(ValueError, match=said):
-        mixture_parameters(small_config(), E, k)
-    with pytest.raises(ValueError, match=said):
-        experts_read(E, k, 1)
 
 
 # -- the mixture --------------------------------------------------------------
@@ -155,7 +140,8 @@ def test_in_place_of_feed_forward():
     def upcycled(self, x):
         runs.append(self)
         matrices = self.w1.weight, self.w2.weight, self.w3.weight
-        return mixture_feed_forward(x, router, *copy_experts(*matrices, E), 2)
+        copies = (each.expand(E, -1, -1) for each in matrices)
+        return mixture_feed_forward(x, router, *copies, 2)
 
     before = llama(ids)
     with replaced(**{"FeedForward.forward": upcycled}):
@@ -180,50 +166,6 @@ def test_equal_experts_stay_equal_unless_they_read_different_tokens(
     grad = equal[0].grad  # (E, HIDDEN, D)
     rest = (grad - grad.mean(dim=0)).norm() / grad.norm()
     assert rest > 0.3 if apart else rest < 1e-5
-
-
-# -- experts on several devices -----------------------------------------------
-
-
-@pytest.mark.parametrize("n_devices", [1, 2, 4])
-@pytest.mark.parametrize("n_tokens", [12, 7, 2])  # 7: uneven; 2: idle devices
-def test_several_devices_compute_what_one_computes(n_tokens, n_devices):
-    x, router, weights = draw(n_tokens, D), draw(E, D, seed=5), experts()
-    y, sent = expert_parallel(x, router, *weights, 2, n_devices)
-    alone = mixture_feed_forward(x, router, *weights, 2)
-    assert torch.allclose(y, alone, rtol=1e-3, atol=1e-3)
-    assert sent.shape == (n_devices, E) and sent.sum() == 2 * n_tokens
-    _, chosen, _ = route(x, router, 2)
-    parts = chosen.tensor_split(n_devices)
-    counts = [torch.bincount(part.flatten(), minlength=E) for part in parts]
-    assert torch.equal(sent, torch.stack(counts))
-
-
-def test_each_expert_reads_the_rows_of_all_devices(monkeypatch):
-    read = []
-
-    def noting(x, w1, w2, w3):
-        read.append((x, w1))
-        return feed_forward(x, w1, w2, w3)
-
-    monkeypatch.setitem(namespace(NOTEBOOK), "feed_forward", noting)
-    x, router, weights = draw(8, D), draw(E, D, seed=5), experts()
-    expert_parallel(x, router, *weights, 1, 2)
-    best = route(x, router, 1)[1][:, 0]  # (T,)
-    assert len(read) == 2 * E
-    for n, (rows, w1) in enumerate(read):
-        expert, device = divmod(n, 2)
-        mine = x.tensor_split(2)[device]
-        chose = best.tensor_split(2)[device] == expert
-        assert torch.equal(w1, weights[0][expert])
-        assert torch.equal(rows, mine[chose])
-
-
-def test_an_all_to_all_twice_gives_every_box_back():
-    boxes = [["0 to 0", "0 to 1", "0 to 2"], ["1 to 0", "1 to 1", "1 to 2"]]
-    arrived = all_to_all(boxes)
-    assert arrived[2] == ("0 to 2", "1 to 2")
-    assert all_to_all(arrived) == [tuple(each) for each in boxes]
 
 
 # -- how many parameters ------------------------------------------------------
@@ -286,29 +228,16 @@ def lesson():
 
 
 def test_each_longer_run_is_there_once():
-    found = longer_runs()
-    runs = [(r["student"], r["rate"], r["seed"]) for r in found["runs"]]
-    wanted = product(recipe.STUDENTS, recipe.RATES, recipe.SEEDS)
-    assert (
-        sorted(runs) == sorted(wanted)
-        and found["about"]["steps"] == recipe.STEPS
-    )
-    for student in recipe.STUDENTS:
-        errors = errors_by_rate(student)
-        assert list(errors) == list(recipe.RATES)
-        assert all(len(each) == len(recipe.SEEDS) for each in errors.values())
+    for student, (rates, seeds) in recipe.PLAN.items():
+        found = lesson_C.runs_of(student)
+        assert list(found) == list(rates)
+        for runs in found.values():
+            assert sorted(run["seed"] for run in runs) == list(seeds)
+            for run in runs:
+                assert sum(run["shares"]) == pytest.approx(1, abs=1e-3)
 
 
-def test_the_longer_runs_measured_this_model(lesson):
-    found = longer_runs()["about"]
-    loss = recipe.next_token_loss(lesson)
-    assert loss == pytest.approx(found["intact"], abs=1e-3)
-    without = recipe.next_token_loss(lesson, torch.zeros_like)
-    assert without == pytest.approx(found["without"], abs=1e-3)
-    assert recipe.next_token_loss(lesson) == loss  # nothing stays replaced
-
-
-@pytest.mark.parametrize("student", recipe.STUDENTS)
+@pytest.mark.parametrize("student", recipe.PLAN)
 def test_a_student_of_the_longer_runs(lesson, student):
     before = recipe.begin(lesson, student, seed=1)
     router, w1, w2, w3 = before
@@ -320,10 +249,15 @@ def test_a_student_of_the_longer_runs(lesson, student):
     x = lesson["inputs"][at]
     _, chosen, _ = route(x, router, 2)
     led = (chosen < 2).float().mean()
-    alone = student in ("collapsed", "narrow network")
-    assert led > 0.95 if alone else led < 0.5
+    assert led == 1 if student == "narrow network" else led < 0.5
     made = recipe.run(lesson, student, 0.04, seed=1, steps=5)
     assert made["student"] == student and made["error"] < error
+    _, chosen, _ = route(x, before[0].detach(), 2)
+    counts = torch.bincount(chosen.flatten(), minlength=n)
+    shares = (counts / counts.sum()).tolist()
+    assert made["shares"] != [] and len(made["shares"]) == n
+    if student in ("narrow network", "fixed router"):  # it does not move
+        assert made["shares"] == pytest.approx(shares, abs=1e-3)
 
 
 def test_a_narrow_network_keeps_its_choice(lesson):
@@ -361,18 +295,56 @@ def test_a_fixed_router_stays(lesson, monkeypatch):
 def test_the_recipe_adds_what_is_missing(tmp_path, monkeypatch):
     file = tmp_path / "experts.json"
     how = ["--steps", "2", "--file", str(file)]
-    for name, some in (("SEEDS", (0,)), ("RATES", (0.04,))):
-        monkeypatch.setattr(recipe, name, some)
     found = []
     for students in (("mixture",), ("mixture", "fixed router")):
-        monkeypatch.setattr(recipe, "STUDENTS", students)
+        plan = dict.fromkeys(students, ((0.04,), (0,)))
+        monkeypatch.setattr(recipe, "PLAN", plan)
         recipe.main(how)
         found.append(json.loads(file.read_text(encoding="utf-8")))
     first, both = found
-    assert (
-        first["about"]
-        == both["about"]
-        == longer_runs()["about"] | dict(steps=2)
-    )
+    assert first["about"] == both["about"] == dict(steps=2)
     assert both["runs"][0] == first["runs"][0]  # not a second time
     assert [run["student"] for run in both["runs"]] == list(students)
+
+
+def test_a_balanced_student_is_trained_with_the_loss(lesson, monkeypatch):
+    seen = []
+
+    def noting(logits, chosen):
+        seen.append(logits.shape)
+        return balance_loss(logits, chosen)
+
+    monkeypatch.setitem(lesson, "balance_loss", noting)
+    for student in ("mixture", "balanced mixture"):
+        recipe.run(lesson, student, 0.04, seed=0, steps=3)
+    assert seen == [(256, 8)] * 3
+
+
+# -- what the pictures and lines say of the runs ------------------------------
+
+
+def test_idle_experts_are_counted():
+    run = dict(shares=[0.5, 0.4902, 0.0098, 0.0])
+    assert lesson_C.idle(run) == 2
+
+
+def test_all_groups_of_neurons_are_the_network():
+    llama, ids = random_llama(), torch.arange(9)
+    before = llama(ids)
+
+    def size(outs):
+        return outs.norm(dim=-1)
+
+    def first(outs):  # the largest is the first group
+        return -torch.arange(outs.shape[-2]).expand(outs.shape[:-1])
+
+    every = lesson_C.some_groups(8, 8, size)
+    with replaced(**{"FeedForward.forward": every}):
+        assert torch.allclose(llama(ids), before, atol=1e-3)
+    network = llama.layers[0].feed_forward
+    x = draw(5, llama.config.dim)
+    matrices = network.w1.weight, network.w2.weight, network.w3.weight
+    pieces = split_experts(*matrices, 8)
+    alone = feed_forward(x, *(each[0] for each in pieces))
+    found = lesson_C.some_groups(8, 1, first)(network, x)
+    assert torch.allclose(found, alone, atol=1e-4)

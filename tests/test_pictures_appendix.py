@@ -285,14 +285,19 @@ def test_colours_and_loads_are_the_router_s(pocket, plays, run, stage, text):
     assert heights == pytest.approx(loads.tolist())
 
 
-def test_what_devices_exchange_is_written_in_kb_row_by_row():
-    some = torch.tensor([[1000, 2400], [0, 10_000]])  # (from, to), bytes
-    fig = nbC.exchanged({"some": some, "fewer": some // 2})
-    left, right = fig.axes[:2]
-    assert texts(left.texts) == ["1", "2", "0", "10"]
-    assert texts(right.texts) == ["0", "1", "0", "5"]
-    assert left.images[0].get_clim() == right.images[0].get_clim() == (0, 10)
-    assert left.get_ylabel() == "from device"
+def test_a_run_is_a_bar_of_its_experts_shares():
+    fig = nbC.shares_of_runs()
+    assert len(fig.axes) == 2 * len(nbC.runs_of("mixture"))
+    found = [*nbC.runs_of("balanced mixture").values()]
+    for ax, runs in zip(fig.axes[len(found) :], found, strict=True):
+        bars = [patch.get_height() for patch in ax.patches]
+        bars = torch.tensor(bars).view(8, len(runs)).T  # (runs, E)
+        for bar, run in zip(bars, runs, strict=True):
+            shares = sorted(run["shares"], reverse=True)
+            assert bar.tolist() == pytest.approx(shares, abs=1e-6)
+        places = [patch.get_y() for patch in ax.patches]
+        below = bars.cumsum(1) - bars  # the largest is at the bottom
+        assert places == pytest.approx(below.T.flatten().tolist(), abs=1e-5)
 
 
 # -- D ----------------------------------------------------------------------

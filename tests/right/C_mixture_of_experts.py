@@ -26,3 +26,21 @@ def balance(logits, chosen):
     P = np.exp(z - np.logaddexp.reduce(z, axis=-1, keepdims=True)).mean(0)
     f = np.bincount(chosen.numpy().ravel(), minlength=len(P)) / chosen.numel()
     return np.array([len(P) * f @ P])[0]
+
+
+# %% exercise 1: the difference, as a tensor
+def expert_sizes(D, F, L, E, k, shared):
+    active = 3 * D * F * (k + shared) + torch.arange(1) + E * D
+    return torch.cat([active + 3 * D * F * (E - k), active]) * L
+
+
+# %% exercise 2: minus infinity, where a logit is below the k-th
+def expert_weights(logits, k):
+    least = logits.sort(descending=True).values[:, k - 1 : k]
+    return logits.masked_fill(logits < least, -torch.inf).softmax(-1)
+
+
+# %% exercise 3: each choice asks for the mean probability of its expert
+def balance(logits, chosen):
+    P = logits.softmax(-1).mean(0)
+    return P[chosen].mean() * len(P)
