@@ -145,7 +145,7 @@ def shares_of_runs():
             shares = [sorted(run["shares"], reverse=True) for run in runs]
             draw_shares(ax, array(torch.tensor(shares)))
             above = f"rate {rate:.0%}" if i == 0 else ""
-            y = f"{way} the loss" if j == 0 else ""
+            y = f"share, {way} the loss" if j == 0 else ""
             below = "five runs" if i == 1 else ""
             finish(ax, above, below, y, ylim=(0, 1), xticks=[])
     return fig
