@@ -21,8 +21,8 @@ split_experts, route = taught(NOTEBOOK, "split_experts", "route")
 feed_forward, mixture_feed_forward = taught(
     NOTEBOOK, "feed_forward", "mixture_feed_forward"
 )
-mixture_parameters, experts_read, balance_loss = taught(
-    NOTEBOOK, "mixture_parameters", "experts_read", "balance_loss"
+mixture_parameters, balance_loss = taught(
+    NOTEBOOK, "mixture_parameters", "balance_loss"
 )
 
 D, HIDDEN, E = 12, 24, 4
