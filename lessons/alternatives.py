@@ -3,20 +3,30 @@
 `data/recipe/alternatives.py` made them; `data/alternatives.json` has them.
 """
 
-import importlib
 import json
-import sys
-from unittest.mock import patch
-
-import torch
-from matplotlib.ticker import MaxNLocator
 
 from llamalib.load import ROOT
 
-from . import charts
-from .theme import GROUPS, colour, panels
+from .charts import finish, mark_x
+from .theme import COLOURS, panels
 
 FILE = ROOT / "data" / "alternatives.json"
+NAMES = (
+    "Llama",
+    "no sum",
+    "no norm",
+    "no norm, embeddings × 50",
+    "norm after the sum, no warm-up",
+    "no warm-up",
+    "no position",
+    "learned positions",
+    "norm after the sum",
+    "LayerNorm",
+    "no division by √hd",
+    "ReLU",
+    "no gate",
+    "untied",
+)  # appendix A shows these
 
 
 def read_runs(names) -> dict[str, list[dict]]:
@@ -62,48 +72,24 @@ def print_final(first, *others) -> None:
         print(line if name == first else f"{line:{width + 20}}  {change}")
 
 
-def first_steps(name: str, steps: int = 100, seed: int = 0) -> list[float]:
-    """Train the first steps of a variant again, on one thread.
+def changes(first, *others, near=0.25):
+    """Draw each variant's changes from `first`: all, and those near 0.
 
-    Returns the loss in training, in means of ten steps, in nats.
+    near: the largest change of the right panel, in nats.
     """
-    folder = str(ROOT / "data" / "recipe")
-    with patch.object(sys, "path", [folder, *sys.path]):
-        recipe = importlib.import_module("alternatives")
-    threads = torch.get_num_threads()
-    try:  # one thread, as in the file: sums in another order round otherwise
-        return recipe.run(name, seed, recipe.STEPS, until=steps)["loss"]
-    finally:
-        torch.set_num_threads(threads)
-
-
-def training_curves(*names, own=None, top=4.0):
-    """Draw variants' loss in training, and their last held-out losses.
-
-    own: losses of `first_steps`. top: the largest loss that is drawn.
-    """
-    about = json.loads(FILE.read_text(encoding="utf-8"))["about"]
-    width = about["mean_of"]
-    size = dict(width_ratios=(3, 2))
-    fig, (left, right) = panels(0.9 + 0.42 * max(len(names), 5), 2, **size)
-    for i, (name, runs) in enumerate(read_runs(names).items()):
-        tone = colour(GROUPS[i])
-        for run in runs:
-            steps = [width * (n + 1) for n in range(len(run["loss"]))]
-            left.plot(steps, run["loss"], color=tone, lw=1, alpha=0.8)
-        found = final_losses(name)[name]
-        right.plot(found, [i] * len(found), "o", color=tone, ms=6)
-    if own:
-        steps = [width * (n + 1) for n in range(len(own))]
-        left.plot(steps, own, "k.", ms=5, label="trained here")
-        charts.add_legend(left)
-    right.set_yticks(range(len(names)), names)
-    right.set_ylim(len(names) - 0.5, -0.5)
-    right.xaxis.set_major_locator(MaxNLocator(4))
-    right.grid(axis="x", alpha=0.3)
-    lowest = min(line.get_ydata().min() for line in left.lines)
-    labels = "Loss in training", "step", "nats per token"
-    charts.finish(left, *labels, ylim=(0.9 * lowest, top))
-    x = "nats per token; each dot is a seed"
-    charts.finish(right, "Held-out texts, last step", x)
-    return fig
+    base, *found = final_losses(first, *others).values()
+    fig, axes = panels(0.9 + 0.25 * len(others), 2, sharey=True)
+    for y, losses in enumerate(found):
+        change = [a - b for a, b in zip(losses, base, strict=True)]
+        for ax, most in zip(axes, (float("inf"), near), strict=True):
+            xs = [x for x in change if x <= most]
+            ax.plot(xs, [y] * len(xs), "o", color=COLOURS["query"], ms=5)
+    axes[0].set_yticks(range(len(others)), others)
+    axes[0].set_ylim(len(others) - 0.5, -0.5)
+    for ax in axes:
+        mark_x(ax, 0)
+        ax.grid(axis="y", alpha=0.3)
+    x = f"change from {first}, nats; each dot is a seed"
+    finish(axes[0], "All changes", x)
+    heading = f"The same, up to {near} nats"
+    return finish(axes[1], heading, x, xlim=(-0.1, near))

@@ -1,12 +1,14 @@
 """Pictures, widgets, measuring and checks of notebook A."""
 
-import importlib
-import json
-import sys
+import copy
+import csv
+import math
+import random
+import re
 import textwrap
 import weakref
 from collections import Counter
-from unittest.mock import patch
+from types import SimpleNamespace
 
 import ipywidgets as ipw
 import numpy as np
@@ -16,6 +18,7 @@ from IPython.display import HTML, DisplayHandle
 from matplotlib.patches import Rectangle
 from torch.autograd.graph import saved_tensors_hooks
 
+from llamalib import attention_maps, generate, generate_batch
 from llamalib.load import ROOT
 
 from .charts import (
@@ -32,6 +35,7 @@ from .charts import (
 from .judge import Wrong, agree, draws, exercise, vary
 from .play import Play, token_texts
 from .pocket import strip  # noqa: F401
+from .texts import SENTENCES
 from .theme import (
     COLOURS,
     alt_text,
@@ -50,6 +54,7 @@ HELD = "#999933"  # held-out texts: olive, of Paul Tol's palette
 GREY = "#bbbbbb"
 TINTS = "white", "#fbe5c0"  # behind a token, and behind its label
 LOSS = "loss (nats a token)"
+NONE = -100  # where there is no label
 
 
 class LivePicture:
@@ -66,8 +71,192 @@ class LivePicture:
         self._shown = True
 
 
-def label_rows(rows):
-    """Draw rows of (T tokens, T labels) as boxes, grey where one is None."""
+# -- texts -------------------------------------------------------------------
+
+
+class SmallVocabulary:
+    """The tokens that occur in some texts, with the ids 0, 1, 2, ….
+
+    They keep the order of the tokenizer's ids.
+    """
+
+    def __init__(self, tokenizer, texts):
+        self.tokenizer = tokenizer
+        special = tokenizer.bos_id, tokenizer.eos_id
+        rows = [tokenizer.encode(t, bos=False, eos=False) for t in texts]
+        self.old = sorted(set(special).union(*rows))
+        self.new = {old: new for new, old in enumerate(self.old)}
+        self.bos_id, self.eos_id = (self.new[i] for i in special)
+        self.n_words, self.stop_tokens = len(self.old), {self.eos_id}
+
+    def encode(self, text: str, *, bos: bool) -> list[int]:
+        """Return a text's ids."""
+        ids = self.tokenizer.encode(text, bos=bos, eos=False)
+        return [self.new[i] for i in ids]
+
+    def decode(self, ids) -> str:
+        """Return the text of ids."""
+        return self.tokenizer.decode([self.old[i] for i in ids])
+
+
+def find_repeated(texts, learned, vocabulary, T: int):
+    """Find labels in sentences that a learned text has, word for word.
+
+    The label of position t of a text is its token t + 1.
+
+    Returns:
+        (B, T) booleans, True for a label in such a sentence; the share of
+        such sentences among all of the texts.
+    """
+    known = {s for text in learned for s in re.split(SENTENCES, text)}
+    found, n = torch.zeros(len(texts), T, dtype=torch.bool), Counter()
+    for row, text in zip(found, texts, strict=True):
+        start = 0
+        for sentence in re.split(SENTENCES, text):
+            end = start + len(vocabulary.encode(sentence, bos=False))
+            row[start:end] = sentence in known
+            n[sentence in known] += 1
+            start = end
+    return found, n[True] / n.total()
+
+
+def watch(model, training, steps, held_loss, every=50, beginning=None):
+    """Watch a training; draw it while it runs if there is a beginning.
+
+    training: yields step, loss and norm of the gradient, for all `steps`.
+    held_loss: a function of the model.
+    every: steps from one held-out loss to the next.
+    beginning: (T,) ids of a text, for snapshots at the same steps.
+
+    Returns:
+        its losses, norms, (step, held-out loss) each, and snapshots.
+    """
+    run = SimpleNamespace(losses=[], norms=[], snapshots=[])
+    run.held, live = [(0, held_loss(model))], LivePicture()
+    levels = {"uniform guess": math.log(model.config.vocab_size)}
+    if beginning is not None:
+        first = 0, levels["uniform guess"], run.held[0][1]
+        run.snapshots.append(look(model, *first, beginning))
+    for step, loss, norm in training:
+        run.losses.append(loss)
+        run.norms.append(norm)
+        if step % every:
+            continue
+        run.held.append((step, held_loss(model)))
+        if beginning is not None:
+            now = step, sum(run.losses[-20:]) / 20, run.held[-1][1]
+            run.snapshots.append(look(model, *now, beginning))
+            sample = run.snapshots[-1].sample
+            curves = run.losses, run.held, levels, run.norms, 1.0
+            live.show(training_curve(steps, *curves, sample))
+    return run
+
+
+@torch.no_grad()
+def look(model, step, loss, held, beginning):
+    """Return a snapshot: a text that it writes, and what it sees and expects.
+
+    loss, held: of this step, on learned and on held-out texts.
+    beginning: (T,) ids, of which it has the maps and the next token.
+    """
+    seen = SimpleNamespace(step=step, loss=loss, held=held)
+    how = dict(max_new_tokens=100, temperature=0.8, seed=1)
+    written = generate(model, [model.tokenizer.bos_id], **how)
+    seen.sample = model.tokenizer.decode(written)
+    seen.probs = model(beginning, last_only=True)[-1].softmax(-1)  # (V,)
+    seen.maps = attention_maps(model, beginning)  # (L, H, T, T)
+    return seen
+
+
+# -- chats -------------------------------------------------------------------
+
+
+def is_large(llama) -> bool:
+    """Return whether it is too large to train all of it here."""
+    return sum(p.numel() for p in llama.parameters()) > 10**8
+
+
+def countries(llama) -> tuple[list, list]:
+    """Return (country, capital) pairs to train on, and others to ask about.
+
+    They are 16 and 64; for a large model 4 and 16.
+    """
+    file = ROOT / "data" / "recipe" / "countries.tsv"
+    with open(file, encoding="utf-8") as lines_:
+        facts = [row[:2] for row in csv.reader(lines_, delimiter="\t")][1:]
+    random.Random(0).shuffle(facts)
+    n = 4 if is_large(llama) else 16
+    return facts[:n], facts[n : 5 * n]
+
+
+def copy_of(llama, trained=True):
+    """Return a copy; its parameters can be trained, if asked.
+
+    It shares with `llama` all parameters that are not trained. Of a large
+    model only the last block is.
+    """
+    last = f"layers.{llama.config.n_layers - 1}."
+    start = last if is_large(llama) else ""
+    named = dict(llama.named_parameters())
+    own = [n for n in named if trained and n.startswith(start)]
+    shared = {id(p): p for n, p in named.items() if n not in own}
+    copied = copy.deepcopy(llama, shared)
+    for name in own:
+        copied.get_parameter(name).requires_grad_()
+    return copied
+
+
+def tune(model, loss, lr, steps=40):
+    """Train by AdamW the parameters that need a gradient; return the model.
+
+    loss: a function of the model. A large model gets two steps.
+    """
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr, (0.9, 0.95), weight_decay=0)
+    for _ in range(2 if is_large(model) else steps):
+        optimizer.zero_grad()
+        loss(model).backward()
+        optimizer.step()
+    return model
+
+
+@torch.no_grad()
+def report(name, model, facts, prompts, tokens, labels):
+    """Print and return how many answers are right, and two losses.
+
+    facts: (country, capital) each. prompts: a list of ids for each.
+    tokens, labels: (B, T), of the right answers.
+
+    Returns:
+        the number of answers with the capital in their first 16 tokens; the
+        loss at the end of the answers; the loss of their other tokens.
+    """
+    replies = generate_batch(model, prompts, max_new_tokens=16)
+    said = [model.tokenizer.decode(reply) for reply in replies]
+    pairs = zip(facts, said, strict=True)
+    right = sum(capital in text for (_, capital), text in pairs)
+    each = F.cross_entropy(model(tokens).mT, labels, reduction="none")
+    ends = labels == model.tokenizer.eot_id  # (B, T)
+    at, rest = (
+        each[which].mean().item() for which in (ends, ~ends & (labels != NONE))
+    )
+    words = f"{name:4} {right:2} of {len(facts)} right; "
+    print(f"{words}loss at the end {at:.2f}, elsewhere {rest:.2f}")
+    return right, at, rest
+
+
+# -- pictures ----------------------------------------------------------------
+
+
+def label_rows(tokenizer, rows):
+    """Draw rows of (T ids, T labels) as boxes, grey where one is −100."""
+    rows = [
+        [
+            [None if i == NONE else tokenizer.decode([i]) for i in ids]
+            for ids in pair
+        ]
+        for pair in rows
+    ]
     T = min(14, max(len(tokens) for tokens, _ in rows))
     _, ax = canvas(0.35 + 0.85 * len(rows))
     ys = [y - 2.6 * b for b in range(len(rows)) for y in (0.5, -0.5)]
@@ -138,72 +327,17 @@ def _wrapped(text):
 
 
 def overfitting(runs):
-    """Draw runs: name to (losses, (step, held-out loss) each)."""
+    """Draw runs by name, as `watch` returns them."""
     fig, axes = panels(3.1, len(runs), sharey=True)
     looks = (LEARNED, "-"), (HELD, "o-", dict(ms=4))
-    for ax, (name, (losses, held)) in zip(axes, runs.items(), strict=True):
-        series = {"training texts": _by_step(running_mean(losses))}
-        series["held-out texts"] = array(held).T
+    for ax, (name, run) in zip(axes, runs.items(), strict=True):
+        series = {"training texts": _by_step(running_mean(run.losses))}
+        series["held-out texts"] = array(run.held).T
         lines(ax, series, looks)
         finish(ax, name, "step")
     add_legend(axes[-1])
     axes[0].set(ylabel=LOSS, ylim=(0, None))
     return fig
-
-
-# -- distillation: shipped runs ----------------------------------------------
-
-RUNS = ROOT / "data" / "distilled.json"
-TARGETS = {"labels": "token", "teacher": "probability"}  # learned from
-
-
-def distill_recipe():
-    """Return the module data/recipe/distill.py."""
-    folder = str(ROOT / "data" / "recipe")
-    with patch.object(sys, "path", [folder, *sys.path]):
-        return importlib.import_module("distill")
-
-
-def distilled_runs() -> dict[tuple[str, int], list[dict]]:
-    """Return the shipped runs by target and steps, in the order of seeds."""
-    runs = json.loads(RUNS.read_text(encoding="utf-8"))["runs"]
-    runs.sort(key=lambda run: run["seed"])
-    return {
-        kind: [run for run in runs if (run["target"], run["steps"]) == kind]
-        for kind in distill_recipe().RUNS
-    }
-
-
-def print_distilled() -> None:
-    """Print what the shipped runs reached, seed by seed."""
-    print("                    held-out           divergence")
-    for (target, steps), runs in distilled_runs().items():
-        pair = (
-            " ".join(f"{run[key][-1]:.3f}" for run in runs)
-            for key in ("held_out", "divergence")
-        )
-        print(f"{target:7} {steps} steps  ", *pair, sep="  ")
-
-
-def distillation(teacher_loss):
-    """Draw the held-out losses of the shipped runs, by step and by time."""
-    labels, teacher, short = distilled_runs().values()
-    _, (left, right) = panels(3.1, 2, sharey=True)
-    for ax, taught, unit in (
-        (left, teacher, "steps"),
-        (right, short, "minutes"),
-    ):
-        for target, runs in zip(TARGETS, (labels, taught), strict=True):
-            style = dict(color=COLOURS[TARGETS[target]], lw=1.2, ms=3)
-            for run in runs:
-                ys = run["held_out"]  # measured at even distances
-                xs = [run[unit] * i / (len(ys) - 1) for i in range(len(ys))]
-                ax.plot(xs, ys, "o-", **style)
-            ax.lines[-1].set_label(f"{target}, {run['steps']} steps")
-        mark_y(ax, teacher_loss, "the teacher", end=True, dy=-2)
-        ax.legend(title="learned from", frameon=False, fontsize=9)
-    finish(left, "At equal steps", "step", LOSS, ylim=(0.75, 1.15))
-    return finish(right, "At equal time", "minutes of one thread")
 
 
 # -- memory ------------------------------------------------------------------
@@ -295,18 +429,24 @@ def training(llama, snapshots, ids, head) -> Play:
 # -- the checks of the exercises --
 
 
-NONE = -100  # where there is no label
-
-
 @exercise(1, expects="a tensor (T, T) of booleans")
 def check_1(same_text_mask):
     up, more = vary((0, []), (1, [1, 9]), (3, [4, 1, 1, 6]), (2, [5, 1, 3]))
-    for row, begin in (([1, 5, 6, 1, 7, 1], 1), ([5, 6, 3, 3, 1], 3)):
+    long = [1, 5, 6, 7, 5, 8, 9, 6, 7, 1, 5, 5]  # nine of one text
+    for row, begin in (
+        ([1, 5, 6, 1, 7, 1], 1),
+        ([5, 6, 3, 3, 1], 3),
+        (long, 1),
+    ):
         row, begin = torch.tensor([i + up for i in row] + more), begin + up
-        text = (row == begin).cumsum(0)  # (T,)
+        starts = row == begin
+        text = starts.cumsum(0)  # (T,)
+        before = text - starts.long()  # each begin is in the text before it
         same = text[:, None] == text  # (T, T)
         causal = torch.ones_like(same).tril()
         right = same & causal
+        late = (before[:, None] == before) & causal
+        windows = [right.triu(1 - most) for most in range(2, len(row))]
         additive = torch.zeros(right.shape).masked_fill(~right, -torch.inf)
         mistakes = [
             ("the other way round: True is where a query may look", ~right),
@@ -316,7 +456,15 @@ def check_1(same_text_mask):
             ("a query may see itself too", right.tril(-1)),
             ("text before the first begin is a text too", right & (text > 0)),
             ("expected booleans, not a mask to add to scores", additive),
-        ]
+            ("a begin is the first token of its text, not the last of the "
+             "text before", late),
+            ("only equal tokens see each other: compare the numbers of the "
+             "texts", (row[:, None] == row) & causal),
+            ("a query sees other texts only: True is for its own",
+             ~same & causal),
+            *[("a query sees only its last few tokens: it sees all of its "
+               "own text up to itself", cut) for cut in windows],
+        ]  # fmt: skip
         agree(same_text_mask(row, begin), right, mistakes)
 
 
@@ -384,6 +532,8 @@ def check_2(backward_in_parts):
                  total / positions),
                 ("you never divide by the number of labels", total),
                 ("you divide by each part's own number of labels", means),
+                ("you divide by the number of parts: divide by the labels of "
+                 "the whole batch", total / len(some)),
                 ("nan: a part without a label has no mean", total * torch.nan),
             ]  # fmt: skip
             result = found[-1]

@@ -303,24 +303,6 @@ def token_probabilities():
     return nb08.token_probabilities({"a": [0.1, 0.9], "b": [0.5, 1.0]}, "t")
 
 
-@picture
-def training_curves():
-    """Of 04 and 05: two variants, one with a run that ended early."""
-    run = dict(name="a", seed=0, steps=100, loss=[8, 5, 3], held_out=[8, 7, 4])
-    runs = [
-        run,
-        run | dict(seed=1, loss=[8, 6, 2], held_out=[8, 6, 5]),
-        run | dict(name="b", loss=[8, 3, 1], held_out=[8, 7, 2]),
-        run | dict(name="b", seed=1, loss=[9.0], held_out=[8, 9]),
-    ]
-    found = dict(about=dict(mean_of=10, every=50), runs=runs)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "runs.json")
-        file.write_text(json.dumps(found), encoding="utf-8")
-        with patch.object(alternatives, "FILE", file):
-            return alternatives.training_curves("a", "b", own=[8, 4.5])
-
-
 # -- 09 ---------------------------------------------------------------------
 
 
@@ -348,6 +330,29 @@ def time_by_position():
     }
     with patch.object(nb09.timeit, "repeat", repeat):
         return nb09.time_by_position([16, 256], steps)
+
+
+# -- A -----------------------------------------------------------------------
+
+
+@picture
+def changes_by_seed():
+    """Two variants of A; a run of the second ended early."""
+    run = dict(seed=0, steps=100, loss=[8], held_out=[8, 7, 4])
+    runs = [
+        run | dict(name="a"),
+        run | dict(name="a", seed=1, held_out=[8, 6, 5]),
+        run | dict(name="b", held_out=[8, 6, 4.1]),
+        run | dict(name="b", seed=1, held_out=[8, 6, 7]),
+        run | dict(name="c", held_out=[8, 6, 3.95]),
+        run | dict(name="c", seed=1, held_out=[8, 9]),
+    ]
+    found = dict(about=dict(mean_of=10, every=50), runs=runs)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "runs.json")
+        file.write_text(json.dumps(found), encoding="utf-8")
+        with patch.object(alternatives, "FILE", file):
+            return alternatives.changes("a", "b", "c")
 
 
 # -- shared charts ----------------------------------------------------------

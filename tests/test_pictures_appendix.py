@@ -15,7 +15,7 @@ from lessons import nC_mixture_of_experts as nbC
 from lessons import nD_long_context as nbD
 from lessons import nE_tensor_parallel as nbE
 from lessons import nF_heads as nbF
-from lessons.theme import COLOURS, visible
+from lessons.theme import visible
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
 from llamalib.probe import record
 from llamalib.tensors import tensor_shapes
@@ -155,26 +155,6 @@ def test_every_step_and_head_shows_its_own_snapshot():
         assert widths == pytest.approx(top.values.tolist())
         names = [llama.tokenizer.decode([i]) for i in top.indices.tolist()]
         assert texts(bars.get_yticklabels()) == list(map(visible, names))
-
-
-def test_a_distillation_shows_runs_by_step_and_by_time():
-    fig = nbA.distillation(0.8)
-    labels, teacher, short = nbA.distilled_runs().values()
-    for ax, last, taught in zip(
-        fig.axes, ("steps", "minutes"), (teacher, short), strict=True
-    ):
-        drawn_ys = [list(line.get_ydata()) for line in ax.lines]
-        for runs, tone in zip((labels, taught), nbA.TARGETS.values()):
-            for run in runs:
-                line = ax.lines[drawn_ys.index(run["held_out"])]
-                assert line.get_color() == COLOURS[tone]
-                first, *_, end = line.get_xdata()
-                assert (first, end) == (0, pytest.approx(run[last]))
-        assert len(drawn_ys) == 7  # and the teacher's
-        words = [text.get_text() for text in ax.get_legend().get_texts()]
-        steps = labels[0]["steps"], taught[0]["steps"]
-        assert words == [f"{n}, {s} steps" for n, s in zip(nbA.TARGETS, steps)]
-    plt.close(fig)
 
 
 # -- B ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The functions of appendix A: labels, loss, a step, distillation, LoRA, DPO."""
+"""The functions of appendix A: labels, a step, LoRA."""
 
 import math
 import sys
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import llamalib
 from lessons import nA_training as lesson
 from llamalib import attention_weights, causal_mask, replaced
-from llamalib.load import ROOT
+from llamalib.load import POCKET, ROOT
 from tests.helpers import random_ids, random_llama
 from tests.taught import taught
 
@@ -21,11 +21,8 @@ import train  # noqa: E402
 IGNORE, pad_rows, next_token_labels = taught(
     "A_training", "IGNORE", "pad_rows", "next_token_labels"
 )
-next_token_loss, adamw_step, learning_rate = taught(
-    "A_training", "next_token_loss", "adamw_step", "learning_rate"
-)
-distillation_loss, LoRA, answer_log_prob, dpo_loss = taught(
-    "A_training", "distillation_loss", "LoRA", "answer_log_prob", "dpo_loss"
+adamw_step, learning_rate, LoRA = taught(
+    "A_training", "adamw_step", "learning_rate", "LoRA"
 )
 END = 99
 
@@ -111,25 +108,48 @@ def test_document_004s_mask_leaves_nothing_to_padding_at_the_left():
         assert weights.isnan().all(-1).sum() == n_nan
 
 
-# -- the loss ----------------------------------------------------------------
+# -- texts -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_loss_is_pytorchs(dtype):
-    generator = torch.Generator().manual_seed(0)
-    logits = 5 * torch.randn(3, 7, 50, generator=generator)
-    logits = logits.to(dtype)
-    labels = random_ids(3, 7, vocab=50)
-    labels[0, 4:] = labels[2] = IGNORE
-    expected = F.cross_entropy(
-        logits.double().flatten(0, 1), labels.flatten(), ignore_index=IGNORE
+@pytest.fixture(scope="module")
+def pocket():
+    return llamalib.load(ROOT / POCKET, device="cpu", dtype=torch.float32)
+
+
+def test_a_small_vocabulary_has_the_tokens_of_its_texts(pocket):
+    texts = ["The sky is blue.", "The sun is hot."]
+    small = lesson.SmallVocabulary(pocket.tokenizer, texts)
+    for text in texts:
+        ids = small.encode(text, bos=True)
+        assert ids[0] == small.bos_id and small.decode(ids[1:]) == text
+    used = {i for text in texts for i in small.encode(text, bos=False)}
+    assert used | {small.bos_id, small.eos_id} == set(range(small.n_words))
+    assert small.old == sorted(small.old)
+    with pytest.raises(KeyError):
+        small.encode("green", bos=False)
+
+
+def test_repeated_labels_are_those_of_repeated_sentences(pocket):
+    learned = ["I see a cat. It is red.", "We go."]
+    texts = ["I see a dog. It is red. We go home.", "I see a cat."]
+    small = lesson.SmallVocabulary(pocket.tokenizer, learned + texts)
+    rows = [small.encode(text, bos=True) for text in texts]
+    tokens, lengths = pad_rows(rows, most=99)  # (B, T)
+    labels = next_token_labels(tokens, lengths, small.eos_id)
+    T = tokens.shape[1]
+    found, share = lesson.find_repeated(texts, learned, small, T)
+    said = (
+        [small.decode(row[at]) for row, at in zip(labels.tolist(), found)]
+        if False
+        else [small.decode(row[at].tolist()) for row, at in zip(labels, found)]
     )
-    found = next_token_loss(logits, labels)
-    assert found.dtype == torch.float32
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    large = next_token_loss(logits.float() + 1000, labels)
-    assert large.item() == pytest.approx(expected.item(), rel=1e-3)
-    assert next_token_loss(logits, labels * 0 + IGNORE).isnan()
+    assert said == [" It is red.", "I see a cat."] and share == 0.5
+    assert not found[labels == small.eos_id].any()
+    cut, _ = lesson.find_repeated(texts, learned, small, T - 3)
+    assert torch.equal(cut, found[:, :-3])
+
+
+# -- the loss ----------------------------------------------------------------
 
 
 def test_bfloat16_rounds_a_likely_label_to_no_loss():
@@ -206,7 +226,7 @@ def gradients(factor, depth):
         if name.startswith("layers") and p.dim() > 1:
             p.data *= factor
     labels = next_token_labels(tokens, torch.tensor([64] * 4), END)
-    next_token_loss(model(tokens), labels).backward()
+    F.cross_entropy(model(tokens).mT, labels).backward()
     layers = [layer.attention.wv.weight.grad.norm() for layer in model.layers]
     return torch.stack(layers)
 
@@ -249,34 +269,53 @@ def test_bytes_that_autograd_keeps():
     assert lesson.most_kept(lambda: twice(True), w) == 3 * one
 
 
-# -- distillation ------------------------------------------------------------
-
-
-def test_distillation_is_smallest_at_the_teacher():
-    generator = torch.Generator().manual_seed(0)
-    theirs, z = 2 * torch.randn(2, 3, 5, 20, generator=generator)
-    z.requires_grad_()
-    loss = distillation_loss(z, theirs)
-    (slope,) = torch.autograd.grad(loss, z)
-    p, q = z.softmax(-1), theirs.softmax(-1)
-    expected = (p - q) / 15  # 15 positions
-    assert torch.allclose(slope, expected, atol=1e-6)
-    least = distillation_loss(theirs, theirs)
-    gap = F.kl_div(p.log(), q, reduction="sum") / 15
-    assert (loss - least).item() == pytest.approx(gap.item(), rel=1e-4)
-
-
-def test_the_shipped_runs_have_their_seeds_in_order():
-    recipe = lesson.distill_recipe()
-    runs = lesson.distilled_runs()
-    assert tuple(runs) == recipe.RUNS
-    for (target, steps), same in runs.items():
-        assert [run["seed"] for run in same] == list(recipe.SEEDS)
-        for run in same:
-            assert (run["target"], run["steps"]) == (target, steps)
-
-
 # -- after pre-training ------------------------------------------------------
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_copy_has_its_own_weights_where_they_are_trained(monkeypatch, large):
+    monkeypatch.setattr(lesson, "is_large", lambda llama: large)
+    llama = random_llama()
+    llama.requires_grad_(False)
+    before = {n: p.clone() for n, p in llama.named_parameters()}
+    shared = dict(lesson.copy_of(llama, trained=False).named_parameters())
+    assert all(shared[n] is p for n, p in llama.named_parameters())
+    tokens = random_ids(2, 7)
+
+    def loss(model):
+        return F.cross_entropy(model(tokens).mT, tokens.roll(-1, dims=1))
+
+    tuned = lesson.tune(lesson.copy_of(llama), loss, lr=1e-2, steps=3)
+    assert loss(tuned) < loss(llama)
+    last = f"layers.{llama.config.n_layers - 1}."
+    for name, p in llama.named_parameters():
+        assert torch.equal(p, before[name]), name
+        trained = not large or name.startswith(last)
+        assert torch.equal(tuned.get_parameter(name), p) != trained, name
+
+
+def test_a_report_counts_capitals(monkeypatch, capsys, pocket):
+    facts = [("Italy", "Rome"), ("Chile", "Santiago")]
+    said = ["It is Rome.", "It is Lima."]
+    replies = [pocket.tokenizer.encode(x, bos=False, eos=False) for x in said]
+    monkeypatch.setattr(lesson, "generate_batch", lambda *a, **k: replies)
+    tokens = torch.tensor([[5, 6, 7, 8], [8, 7, 6, 5]])  # (B, T)
+    eot = pocket.tokenizer.eot_id
+    labels = torch.tensor([[-100, 7, eot, -100], [-100, -100, 9, eot]])
+    each = F.cross_entropy(pocket(tokens).mT, labels, reduction="none")
+    asked = facts, [[5], [6]], tokens, labels
+    right, at, rest = lesson.report("base", pocket, *asked)
+    assert right == 1
+    assert at == pytest.approx(((each[0, 2] + each[1, 3]) / 2).item())
+    assert rest == pytest.approx(((each[0, 1] + each[1, 2]) / 2).item())
+    assert capsys.readouterr().out.startswith("base  1 of 2 right; ")
+
+
+def test_the_countries_to_learn_are_not_those_to_ask():
+    shown, others = lesson.countries(random_llama())
+    assert (len(shown), len(others)) == (16, 64)
+    assert not dict(shown).keys() & dict(others).keys()
+    assert dict(others)["Italy"] == "Rome"
 
 
 def test_lora_runs_inside_the_model():
@@ -304,22 +343,16 @@ def test_lora_runs_inside_the_model():
         assert (weight.grad is not None) == is_thin, name
 
 
-def test_an_answers_log_prob_is_a_sum_over_its_tokens():
-    llama, tokens = random_llama(), random_ids(2, 7)
-    labels = tokens.roll(-1, dims=1)
-    labels[:, :3] = labels[:, -1] = labels[1, 5] = IGNORE
-    log_p = llama(tokens).log_softmax(-1)
-    for b, places in ((0, (3, 4, 5)), (1, (3, 4))):
-        expected = sum(log_p[b, t, tokens[b, t + 1]].item() for t in places)
-        found = answer_log_prob(llama, tokens, labels)[b].item()
-        assert found == pytest.approx(expected, rel=1e-4)
-
-
-def test_dpo_sees_only_the_difference():
-    better, worse = torch.tensor([[-2.0, 1.0], [-12.0, -9.0]])
-    by_hand = -math.log(1 / (1 + math.exp(-1)))  # both differences are 10
-    found = dpo_loss(better, worse, beta=0.1).item()
-    assert found == pytest.approx(by_hand, rel=1e-5)
-    zero = torch.zeros(3)
-    assert dpo_loss(zero, zero).item() == pytest.approx(math.log(2))
-    assert dpo_loss(worse, better, beta=0.1) > math.log(2)
+def test_dpo_reads_rewards_back_from_the_best_model():
+    """Appendix A's two answers: the differences are those of the rewards."""
+    for beta in (1.0, 0.1):
+        start, reward = (
+            torch.tensor([0.5, 0.5]),
+            torch.tensor([math.log(3), 0]),
+        )
+        best = start * (reward / beta).exp()
+        best = best / best.sum()
+        if beta == 1:
+            assert best.tolist() == pytest.approx([0.75, 0.25])
+        back = beta * (best / start).log()
+        assert (back[0] - back[1]).item() == pytest.approx(math.log(3), 1e-4)

@@ -1,18 +1,13 @@
-"""Distill the pocket Llama into three of its layers, and train on labels.
+"""Distill the pocket Llama into three of its layers: data/pocket-draft.
 
-    python data/recipe/distill.py            # all runs that are missing
+    python data/recipe/distill.py
 
-A run keeps three of the pocket's six layers and trains them on texts of its
-generator: on the labels, or on the pocket's probabilities. There the pocket
-runs too, so a step takes longer; shorter runs of this kind last as long as
-those on labels. Two run at once, on a thread each. Every finished run is
-added to data/distilled.json, so the same command continues. The first
-distilled model of 400 steps is written to data/pocket-draft, in Meta's format.
+Three of the pocket's six layers are trained on texts of its generator. Their
+targets are the pocket's probabilities. It takes about four minutes on a
+thread, and writes Meta's format.
 """
 
 import argparse
-import statistics
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,14 +22,10 @@ from llamalib.load import ROOT
 
 POCKET = ROOT / "data" / "pocket-llama"
 DRAFT = ROOT / "data" / "pocket-draft"
-FILE = ROOT / "data" / "distilled.json"
-KEPT = (0, 2, 5)  # the layers of the pocket that a student begins with
-SEEDS, STEPS = (0, 1, 2), 400
-RUNS = ("labels", STEPS), ("teacher", STEPS), ("teacher", 250)
+KEPT = (0, 2, 5)  # the layers of the pocket that the student begins with
+STEPS = 400
 BATCH, ROW = 8, 128  # rows in a step, positions in a row
 PEAK_LR, WARM_UP = 1e-3, 20
-EVERY = 50  # steps from one measurement on held-out texts to the next
-MEAN_OF = 10  # steps in each number of the curve of training
 
 
 def prune(teacher, kept=KEPT):
@@ -48,59 +39,36 @@ def prune(teacher, kept=KEPT):
     return student
 
 
-def loss_on(target, teacher, student, batch):
-    """Return the mean loss on the labels or the teacher, in nats a token.
+def divergence(teacher, student, tokens):
+    """Return the mean KL divergence of the teacher, in nats a token.
 
-    batch: (B, T + 1) ids. A teacher's loss is the cross-entropy with its
-    probabilities, less their entropy: the divergence.
+    It is the cross-entropy with the teacher's probabilities, less their
+    entropy.
     """
-    logits = student(batch[:, :-1])  # (B, T, V)
-    if target == "labels":
-        return F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
     with torch.no_grad():
-        wanted = teacher(batch[:, :-1]).log_softmax(-1)  # (B, T, V)
-    gap = F.kl_div(
-        logits.log_softmax(-1), wanted, reduction="none", log_target=True
-    )
+        wanted = teacher(tokens).log_softmax(-1)  # (B, T, V)
+    log_p = student(tokens).log_softmax(-1)
+    gap = F.kl_div(log_p, wanted, reduction="none", log_target=True)
     return gap.sum(-1).mean()
 
 
-@torch.no_grad()
-def measure(teacher, student, rows) -> tuple[float, float]:
-    """Return the loss and the divergence from the teacher on texts."""
-    loss = divergence = n = 0
-    for row in rows:
-        log_p = student(row[:-1]).log_softmax(-1)  # (T, V)
-        wanted = teacher(row[:-1]).log_softmax(-1)  # (T, V)
-        loss += F.nll_loss(log_p, row[1:], reduction="sum").item()
-        divergence += F.kl_div(
-            log_p, wanted, reduction="sum", log_target=True
-        ).item()
-        n += len(row) - 1
-    return round(loss / n, 4), round(divergence / n, 4)
-
-
-def run(target: str, seed: int, steps: int, until: int | None = None):
-    """Train one student.
+def distill(teacher, steps: int = STEPS, until: int | None = None):
+    """Train a student on one thread.
 
     until: stop after this many of the steps; None: after all.
 
     Returns:
-        the student, and its curves as distilled.json has them.
+        the student, and its divergence in each step.
     """
     torch.set_num_threads(1)
-    start = time.process_time()
-    teacher = llamalib.load(POCKET, device="cpu", dtype=torch.float32)
-    tokenizer = teacher.tokenizer
     n = (until or steps) * BATCH
-    texts = own_documents(8 * n + 100, seed=f"distill {seed}")
-    rows = pack_rows(texts, tokenizer, n, ROW)
-    held_out = alternatives.held_out_rows(tokenizer)
+    texts = own_documents(8 * n + 100, seed="distill 0")
+    rows = pack_rows(texts, teacher.tokenizer, n, ROW)
     student = prune(teacher)
     optimizer = train.make_optimizer(student)
-    losses, at = [], [measure(teacher, student, held_out)]
+    losses = []
     for step, batch in enumerate(rows.split(BATCH)):
-        loss = loss_on(target, teacher, student, batch)
+        loss = divergence(teacher, student, batch[:, :-1])
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -108,49 +76,31 @@ def run(target: str, seed: int, steps: int, until: int | None = None):
         for group in optimizer.param_groups:
             group["lr"] = train.learning_rate(step, steps, PEAK_LR, WARM_UP)
         optimizer.step()
-        if (step + 1) % EVERY == 0:
-            at.append(measure(teacher, student, held_out))
-    minutes = (time.process_time() - start) / 60  # of this thread alone
-    found = dict(target=target, seed=seed, steps=steps)
-    found["loss"] = [
-        round(statistics.fmean(losses[i : i + MEAN_OF]), 4)
-        for i in range(0, len(losses), MEAN_OF)
-    ]
-    found["held_out"] = [loss for loss, _ in at]
-    found["divergence"] = [gap for _, gap in at]
-    return student, found | dict(minutes=round(minutes, 1))
+    return student, losses
 
 
-def job(arguments: tuple) -> dict:
-    """Do a run; write its student into the folder, if there is one."""
-    *settings, folder = arguments
-    student, found = run(*settings)
-    if folder:
-        llamalib.save(student.to(torch.bfloat16), folder)
-    return found
+@torch.no_grad()
+def measure(teacher, student, rows) -> tuple[float, float]:
+    """Return the loss and the divergence on rows, a mean over all tokens."""
+    n = sum(len(row) - 1 for row in rows)
+    gaps = [divergence(teacher, student, row[:-1]) for row in rows]
+    gap = sum(g * (len(row) - 1) for g, row in zip(gaps, rows, strict=True))
+    return alternatives.held_out_loss(student, rows), gap.item() / n
 
 
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
-    add("--file", type=Path, default=FILE)
+    add("--steps", type=int, default=STEPS)
     add("--draft", type=Path, default=DRAFT)
     options = parser.parse_args(argv)
-    about = dict(kept=KEPT, mean_of=MEAN_OF, every=EVERY, batch=BATCH)
-    about |= dict(row=ROW, peak_lr=PEAK_LR, warm_up=WARM_UP)
-    found = alternatives.read(options.file, **about)
-    done = [(r["target"], r["seed"], r["steps"]) for r in found["runs"]]
-    todo = [
-        (target, seed, steps, options.draft if is_draft else None)
-        for seed in SEEDS
-        for target, steps in RUNS
-        if (target, seed, steps) not in done
-        for is_draft in [(target, seed, steps) == ("teacher", SEEDS[0], STEPS)]
-    ]
-    for made in alternatives.add_runs(options.file, found, job, todo):
-        last = made["held_out"][-1], made["divergence"][-1]
-        kind = made["target"], made["seed"], made["steps"]
-        print(*kind, *last, flush=True)
+    teacher = llamalib.load(POCKET, device="cpu", dtype=torch.float32)
+    student, _ = distill(teacher, options.steps)
+    rows = alternatives.held_out_rows(teacher.tokenizer)
+    for name, each in {"teacher": teacher, "student": student}.items():
+        loss, gap = measure(teacher, each, rows)
+        print(f"{name}: held-out loss {loss:.3f}, divergence {gap:.3f}")
+    llamalib.save(student.to(torch.bfloat16), options.draft)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,27 @@ def same_text_mask(ids, begin_id):
     return torch.block_diag(*blocks)
 
 
+# %% exercise 1: the last begin before each position, by cummax
+def same_text_mask(ids, begin_id):
+    t = torch.arange(len(ids))
+    start = torch.where(ids == begin_id, t, 0).cummax(0).values
+    return (t <= t[:, None]) & (t >= start[:, None])
+
+
+# %% exercise 2: all gradients by autograd.grad, added by hand
+def backward_in_parts(model, parts):
+    weights, total = list(model.parameters()), 0.0
+    n = int(torch.cat([y.flatten() for _, y in parts]).ne(-100).sum())
+    for tokens, y in parts:
+        log_p = model(tokens).log_softmax(-1)
+        picked = log_p.gather(-1, y.clamp(min=0)[..., None])[..., 0]
+        loss = -picked[y != -100].sum() / n
+        for p, grad in zip(weights, torch.autograd.grad(loss, weights)):
+            p.grad = grad if p.grad is None else p.grad + grad
+        total += loss.item()
+    return total
+
+
 # %% exercise 2: softmax minus one-hot by hand, and no part without labels
 def backward_in_parts(model, parts):
     n = sum(int((y != -100).sum()) for _, y in parts)
