@@ -89,7 +89,6 @@ def changes(first, *others, near=0.25):
     for ax in axes:
         mark_x(ax, 0)
         ax.grid(axis="y", alpha=0.3)
-    x = f"change from {first}, nats; each dot is a seed"
-    finish(axes[0], "All changes", x)
-    heading = f"The same, up to {near} nats"
-    return finish(axes[1], heading, x, xlim=(-0.1, near))
+    finish(axes[0], "All changes", f"change from {first}, nats")
+    x = "change, nats; each dot is a seed"
+    return finish(axes[1], f"Up to {near} nats", x, xlim=(-near, near))

@@ -161,6 +161,34 @@ def test_bfloat16_rounds_a_likely_label_to_no_loss():
         assert (loss == 0) == (z.grad[0] == 0) == stops
 
 
+# -- a run -------------------------------------------------------------------
+
+
+def test_a_run_is_watched_at_even_steps(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(
+        lesson.LivePicture, "show", lambda _, fig: drawn.append(fig)
+    )
+    model, beginning = random_llama(), random_ids(5)
+    steps = [(n, 10.0 - n, 0.5) for n in range(1, 7)]
+    found = lesson.watch(model, iter(steps), 6, lambda _: 2.0, every=3)
+    assert (found.losses, found.norms) == ([9, 8, 7, 6, 5, 4], [0.5] * 6)
+    assert found.held == [(0, 2.0), (3, 2.0), (6, 2.0)] and not drawn
+    ln_v = math.log(model.config.vocab_size)
+
+    class Shot(tuple):
+        sample = "a text"
+
+    monkeypatch.setattr(lesson, "look", lambda model, *now: Shot(now))
+    found = lesson.watch(model, iter(steps), 6, lambda _: 2.0, 3, beginning)
+    assert len(drawn) == 2
+    # the mean of the losses so far, over 20 steps
+    losses = [(0, ln_v), (3, 24 / 20), (6, 39 / 20)]
+    for shot, now in zip(found.snapshots, losses, strict=True):
+        assert shot[:2] == pytest.approx(now)
+        assert shot[2] == 2.0 and shot[3] is beginning
+
+
 # -- a step ------------------------------------------------------------------
 
 
