@@ -48,7 +48,6 @@ class Variant:
     """What a run changes.
 
     Attributes:
-        shape: fields of ModelArgs.
         functions: what `llamalib.probe.replaced` replaces, in training and
             in measuring.
         prepare: changes a fresh Llama.
@@ -56,7 +55,6 @@ class Variant:
         warm_up: steps until the learning rate is at its peak.
     """
 
-    shape: dict = field(default_factory=dict)
     functions: dict = field(default_factory=dict)
     prepare: Callable = lambda llama: None
     tied: bool = True
@@ -148,8 +146,6 @@ def leave_out_the_gate(llama):
             nn.init.normal_(weight, std=std)
 
 
-NARROW = dict(n_heads=16, n_kv_heads=8)  # hd 8; as many parameters
-WIDE = dict(n_heads=2, n_kv_heads=1)  # hd 64, as in Llama 3.2-1B
 NO_DIVISION = dict(attention=undivided)
 NO_NORM = {"RMSNorm.forward": unnormalized}
 AFTER = {"TransformerBlock.forward": norm_after_the_sum}
@@ -169,8 +165,6 @@ VARIANTS = {
     "no warm-up": Variant(warm_up=0),
     "no sum": Variant(functions={"TransformerBlock.forward": without_sum}),
     "no division by √hd": Variant(functions=NO_DIVISION),
-    "narrow heads": Variant(NARROW),
-    "wide heads": Variant(WIDE),
     "ReLU": Variant(functions={"FeedForward.forward": gated_by_relu}),
     "no gate": Variant(prepare=leave_out_the_gate),
     "untied": Variant(tied=False),
@@ -200,7 +194,7 @@ def held_out_loss(llama, rows) -> float:
 
 def build(variant: Variant, vocab_size: int, seed: int) -> Llama:
     """Return a variant's Llama before its training."""
-    shape = SHAPE | variant.shape | dict(vocab_size=vocab_size)
+    shape = SHAPE | dict(vocab_size=vocab_size)
     config = replace(LLAMA_1B, **shape)
     llama = train.fresh_model(config, tied=variant.tied, seed=seed)
     variant.prepare(llama)
