@@ -10,7 +10,7 @@ def induction_score(weights, ids):
 
 
 # %% exercise 2
-def answer_layer(hidden, weight, output, eps):
+def answer_block(hidden, weight, output, eps):
     x = rms_norm(hidden[:, -1], weight, eps)  # (L+1, D)
     top = (x @ output.T).argmax(-1).tolist()  # L+1 ids
     k = len(top) - 1
@@ -20,15 +20,15 @@ def answer_layer(hidden, weight, output, eps):
 
 
 # %% exercise 3
-def patch_ffn(llama, base, donor, layer):
-    given = record(llama, donor)[f"layers.{layer}.feed_forward.out"]  # (T, D)
+def patch_ffn(llama, base, donor, block):
+    given = record(llama, donor)[f"layers.{block}.feed_forward.out"]  # (T, D)
 
     def put(module, args, out):
         out = out.clone()
         out[..., -1, :] = given[-1]
         return out
 
-    hook = llama.layers[layer].feed_forward.register_forward_hook(put)
+    hook = llama.layers[block].feed_forward.register_forward_hook(put)
     logits = llama(base)[-1]  # (V,)
     hook.remove()
     return logits
