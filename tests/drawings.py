@@ -23,6 +23,7 @@ from lessons import n06_feed_forward as nb06
 from lessons import n07_lm_head as nb07
 from lessons import n08_sampling as nb08
 from lessons import n09_generate as nb09
+from lessons import nF_heads as nbF
 from lessons.map import strip
 from llamalib import Tokenizer
 from tests.fingerprints import fingerprint
@@ -353,6 +354,34 @@ def changes_by_seed():
         file.write_text(json.dumps(found), encoding="utf-8")
         with patch.object(alternatives, "FILE", file):
             return alternatives.changes("a", "b", "c")
+
+
+# -- F ----------------------------------------------------------------------
+
+
+@picture
+def head_maps():
+    values = torch.tensor([[0.1, 0.9], [0, 0.4], [1, 0.2]])  # (L, H)
+    return nbF.head_maps({"one": values, "other": 1 - values})
+
+
+@picture
+def losses_by_token():
+    series = {"all": [9, 8, 1], "without": [9, 8, 7], "others": [9, 8, 2]}
+    return nbF.losses_by_token(series, 2)
+
+
+@picture
+def moved_by_block():
+    blocks = [0, 2, 3]
+    series = {"here": (blocks, [1, 0.9, 0]), "there": (blocks, [0, 0.1, 1])}
+    return nbF.moved_by_block(series)
+
+
+@picture
+def look_and_carry():
+    heads = [(2, 5), (0, 1), (1, 1)]
+    return nbF.look_and_carry(heads, [0.9, 0.8, 0.4], [0.6, 0, -0.1])
 
 
 # -- shared charts ----------------------------------------------------------

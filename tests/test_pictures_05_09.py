@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from matplotlib.colors import to_hex
 from pytest import approx
 
 import llamalib
@@ -12,12 +10,9 @@ from lessons import n05_attention as nb05
 from lessons import n06_feed_forward as nb06
 from lessons import n07_lm_head as nb07
 from lessons import n08_sampling as nb08
-from lessons import nF_heads as nbF
 from lessons import nG_speed as nbG
-from lessons.texts import STORY
-from lessons.theme import COLOURS, GROUPS
+from lessons.theme import GROUPS
 from llamalib import attention, attention_maps, next_token_probs
-from llamalib.probe import replaced
 from tests.helpers import assert_follows, random_llama
 from tests.test_pictures import drawn
 
@@ -100,7 +95,6 @@ def test_the_widget_bounds_the_tokens_per_second(size, batch, context):
 MAKE = {
     "heads": lambda llama: nb05.heads(llama, PROMPT, layer=3),
     "late_answer": lambda llama: nb06.late_answer(llama, PROMPT),
-    "neurons": lambda llama: nbF.neurons(llama, STORY),
     "next_token": nb07.next_token,
     "sampling": lambda llama: nb08.sampling(llama, "Once there was a"),
 }
@@ -124,35 +118,6 @@ def test_heads_shows_the_head_that_is_chosen(plays, pocket):
         name = f"layer {layer}, head {head} · KV head {head // 4}, "
         name += f"shared by heads {group}"
         assert ax.get_title(loc="left") == name
-
-
-def activations(play, **values):
-    (ax,) = drawn(play, **values)
-    ends = [y for _, (_, y) in ax.collections[0].get_segments()]
-    return torch.tensor(ends, dtype=torch.float32)
-
-
-def every_activation(llama):
-    """Return gate times up of every neuron on the story: (1, T, F) each."""
-    found = []
-
-    def noting(self, x):
-        found.append(F.silu(self.w1(x)) * self.w3(x))
-        return self.w2(found[-1])
-
-    with replaced(**{"FeedForward.forward": noting}), torch.no_grad():
-        llama(torch.tensor(encode(llama, STORY)))
-    return torch.cat(found)  # (L, T, F)
-
-
-def test_neurons_are_the_models(plays, pocket):
-    expected = every_activation(pocket)
-    for layer, neuron in ((0, 503), (3, 7), (5, 1023)):
-        found = activations(plays["neurons"], layer=layer, neuron=neuron)
-        assert torch.allclose(found, expected[layer, :, neuron], atol=1e-3)
-    first = nbF.neurons(pocket, STORY, layer=4, neuron=439)
-    found = activations(first)
-    assert torch.allclose(found, expected[4, :, 439], atol=1e-3)
 
 
 def test_next_token_shows_the_models_probabilities(plays, pocket):
@@ -195,16 +160,6 @@ def test_sampling_runs_the_model_once_for_a_text(pocket):
     assert len(calls) == 1
 
 
-def test_parts_alternate_after_the_embedding():
-    fig = nbF.stream_parts({("t", "l"): torch.tensor([0.3, 0.1, 0.2, -1, 4])})
-    (ax,) = fig.axes
-    heights = [bar.get_height() for bar in ax.patches]
-    assert heights == approx([0.1, -1, 0.2, 4, 0.3])
-    tones = [to_hex(bar.get_facecolor()) for bar in ax.patches[::2]]
-    roles = ("attention", "feed-forward", "residual")
-    assert tones == [COLOURS[role].lower() for role in roles]
-
-
 def test_samples_branch_where_they_differ():
     paths = [["a", "b"], ["a", "c"], ["d"], ["a", "c"]]
     (ax,) = nb08.sample_tree(paths, " root", "t").axes
@@ -214,13 +169,3 @@ def test_samples_branch_where_they_differ():
     widths = [line.get_linewidth() for line in ax.lines]
     # stem and branch of a, b, c, d
     assert widths == [4.5, 3.5, 3.5, 1.5, 3.5, 2.5, 4.5, 1.5]
-
-
-def test_selective_neurons_come_first(plays):
-    def selective(place):
-        values = dict(layer=2, neuron=place, order="selective first")
-        sizes = activations(plays["neurons"], **values)[1:].abs()
-        return (sizes.max() / sizes.mean()).item()
-
-    found = [selective(place) for place in (0, 1, 2, 100, 500, 1023)]
-    assert found == sorted(found, reverse=True) and found[0] > 20

@@ -358,31 +358,35 @@ def test_running_mean():
 # -- F ----------------------------------------------------------------------
 
 
-def test_a_patch_has_its_block_and_position():
-    values = torch.zeros(3, 4)
-    values[0, 1], values[2, 3] = 1, 0.25
-    fig = nbF.patch_maps(
-        {"a": values, "b": 0 * values}, list("wxyz"), (0, 4, 8)
-    )
+def test_each_head_has_its_block_from_left_to_right():
+    values = torch.zeros(6, 4)  # (L, H)
+    values[0, 3], values[5, 1] = 1, 0.2
+    fig = nbF.head_maps({"a": values, "b": 0 * values})
     first, second = fig.axes[:2]
-    assert torch.equal(torch.tensor(first.images[0].get_array()), values)
-    found = [(t.get_text(), *t.get_position()) for t in first.texts]
-    assert [each for each in found if each[0]] == [
-        ("1.00", 1, 0),
-        ("0.25", 3, 2),
-    ]
-    assert texts(first.get_yticklabels()) == ["0", "4", "8"]
-    bottom, top = second.get_ylim()  # the first block is at the bottom
-    assert bottom < top and texts(second.get_xticklabels()) == list("wxyz")
+    shown = torch.tensor(first.images[0].get_array())
+    assert torch.equal(shown, values.T)
+    assert second.get_xlabel() == "block"
+    assert [ax.get_ylabel() for ax in (first, second)] == ["head", "head"]
 
 
-def test_each_head_has_its_layer_from_the_bottom():
-    values = torch.zeros(6, 8)
-    values[0, 5], values[3, 1], values[5, 2] = 1, 0.04, 0.2
-    fig = nbF.head_maps({"a": values, "b": 0 * values}, "moved", least=0.1)
-    for ax in fig.axes[:2]:
-        bottom, top = ax.get_ylim()
-        assert bottom < top
-    found = [(t.get_text(), *t.get_position()) for t in fig.axes[0].texts]
-    found = [each for each in found if each[0]]
-    assert found == [("1.00", 5, 0), ("0.20", 2, 5)]
+def test_two_bars_of_a_head_stand_side_by_side():
+    fig = nbF.look_and_carry([(2, 5), (0, 1)], [0.9, 0.4], [0.1, -0.2])
+    (ax,) = fig.axes
+    names = dict(zip(texts(ax.get_yticklabels()), ax.get_yticks()))
+    look, carry = ax.containers
+    for bars, widths in ((look, [0.9, 0.4]), (carry, [0.1, -0.2])):
+        assert [bar.get_width() for bar in bars] == pytest.approx(widths)
+        for bar, name in zip(bars, ("(2, 5)", "(0, 1)")):
+            middle = bar.get_y() + bar.get_height() / 2
+            assert abs(middle - names[name]) < 0.5
+
+
+def test_losses_stand_at_their_token():
+    """The first number is token 1's, so the mark is where it says."""
+    fig = nbF.losses_by_token(
+        {"a": [5, 4, 1], "b": [5, 5, 5], "c": [1] * 3}, 2
+    )
+    (ax,) = fig.axes
+    assert [line.get_label() for line in ax.lines[:3]] == ["a", "b", "c"]
+    assert ax.lines[0].get_xdata().tolist() == [1, 2, 3]
+    assert ax.lines[3].get_xdata() == [2, 2]
