@@ -20,6 +20,13 @@ def interpolated(head_dim, length, theta, original):
     return np.arange(length)[:, None] * freqs
 
 
+# %% exercise 1: as evenly spread points, which end before `original`
+def interpolated(head_dim, length, theta, original):
+    last = (length - 1) / max(1, length / original)
+    positions = torch.linspace(0, last, length)[:, None]
+    return positions / theta ** torch.arange(0, 1, 2 / head_dim)
+
+
 # %% exercise 2: by the slowest pair, as a whole number where it is one
 def factor_for(freqs, original, length):
     wavelength = 2 * math.pi / freqs[-1].item()
