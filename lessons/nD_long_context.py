@@ -20,7 +20,7 @@ from .charts import (
 from .judge import agree, exercise, vary
 from .play import Play
 from .pocket import strip  # noqa: F401
-from .theme import COLOURS, array, canvas, heading, panels, spaced
+from .theme import COLOURS, array, heading, panels, spaced
 
 LOSS = "loss (nats per token)"
 
@@ -34,29 +34,24 @@ def _look(tone, dashes, width, alpha=1.0):
 WAYS = {
     "as it is": _look("plain", "-", 1.4),
     "last keys only": _look("other", "-", 4, 0.6),
-    "distance capped": _look("probability", "-", 1.8),
+    "last keys and the first": _look("feed-forward", "-", 2.2),
     "positions divided": _look("query", "--", 1.6),
     "base raised": _look("key", "-.", 1.6),
-    "by wavelength": _look("attention", "-", 2.2),
+    "the rule": _look("attention", "-", 2.2),
 }
-OTHERS = (  # lines with another name, by their order in the legend
-    _look("other", "-", 5, 0.5),
-    _look("token", "--", 1.8),
-    _look("feed-forward", "-.", 1.8),
-    _look("value", "-", 2.4),
-)
 
 
-def look(name: str, index: int = 0) -> tuple:
-    """Return a line's look: that of the way in its name, or by its index."""
-    found = [WAYS[way] for way in WAYS if name.startswith(way)]
-    return found[0] if found else OTHERS[index % len(OTHERS)]
+def sizes(llama) -> tuple[int, int, int, int]:
+    """Return positions, rows, texts with needles, steps: few if it is large."""
+    large = sum(w.numel() for w in llama.parameters()) > 10**8
+    return (512, 1, 1, 0) if large else (1024, 4, 40, 4)
 
 
 def _ways(ax, series):
     """Draw the lines of one panel of `losses_along`."""
-    for index, (name, (xs, ys)) in enumerate(series.items()):
-        lines(ax, {name: (array(xs), array(ys))}, [look(name, index)])
+    for name, (xs, ys) in series.items():
+        way = next(way for way in WAYS if name.startswith(way))
+        lines(ax, {name: (array(xs), array(ys))}, [WAYS[way]])
 
 
 def losses_along(parts, marks, height=3.4):
@@ -110,23 +105,6 @@ def loss_by_gap(gaps, means, errors, waves, alone):
     return finish(upper, far, "", y, ylim=(0, None), legend="upper right")
 
 
-def scores_by_distance(series, trained):
-    """Draw mean scores at distances 0 to n - 1: name to (n, heads).
-
-    trained: the trained length; it is marked if it is among the distances.
-    """
-    _, ax = canvas(3.3)
-    means = {name: array(each.mean(1)) for name, each in series.items()}
-    looks = [WAYS["as it is"], WAYS["by wavelength"], WAYS["last keys only"]]
-    n = len(next(iter(means.values())))
-    lines(ax, means, looks, range(n))
-    if trained < n:
-        mark_x(ax, trained, f"trained length: {trained:,}")
-    title = "Mean score of a query and a key, over all heads"
-    x = "distance m − n, in positions"
-    return figure_legend(finish(ax, title, x, "score"), "outside lower center")
-
-
 def _before_and_after(ax, before, after, name=""):
     """Draw two rows of dots, and a stroke from one to the other."""
     before, after, pairs = array(before), array(after), range(len(before))
@@ -137,25 +115,23 @@ def _before_and_after(ax, before, after, name=""):
     ax.minorticks_off()
 
 
-def needle_maps(parts, depths, lengths, trials, trained):
-    """Draw counts of right answers: title to (depths, lengths)."""
-    fig, axes = panels(3.4, len(parts), sharey=True)
-    for ax, (title, counts) in zip(axes, parts.items(), strict=True):
-        counts = array(counts)
-        heatmap(ax, counts, limit=trials)
-        cell_texts(ax, counts.astype(int), counts > 0.55 * trials)
-        ax.set_xticks(range(len(lengths)), [f"{n:,}" for n in lengths])
+def needle_maps(parts, depths):
+    """Draw counts of right answers.
+
+    parts: the texts' length to their number and {name: counts by depth}.
+    """
+    ratios = [len(columns) for _, columns in parts.values()]
+    fig, axes = panels(3.2, len(parts), sharey=True, width_ratios=ratios)
+    for ax, (length, (n, columns)) in zip(axes, parts.items(), strict=True):
+        counts = array(list(columns.values())).T  # (depths, ways)
+        heatmap(ax, counts, limit=n)
+        cell_texts(ax, counts.astype(int), counts > 0.55 * n)
+        ax.set_xticks(range(len(columns)), columns)
         ax.set_yticks(range(len(depths)), depths)
         ax.tick_params(length=0)
-        if trained in lengths:
-            at = lengths.index(trained) + 0.5
-            name = f"trained length: {trained:,} tokens"
-            ax.axvline(at, color=COLOURS["key"], lw=2, label=name)
-        finish(ax, title, "length of the text (tokens)")
+        finish(ax, f"Right, of {n} texts of {length:,} tokens", "")
     axes[0].set_ylabel("where the number\nis given")
-    if trained in lengths:
-        figure_legend(fig, "outside lower center")
-    return heading(fig, f"Numbers recalled, of {trials} in each cell")
+    return fig
 
 
 def stretched(before, after, along, marks, over):
@@ -226,11 +202,19 @@ def check_1(interpolated):
             "nothing is divided: a longer text needs a factor": at,
             "m/s need not be a whole number": at // s,
             "long positions are cut off": at.clamp(max=n / s),
+            "length / original need not be a whole number": at / math.ceil(s),
+            "position length, not length - 1, gets the angles of original": (
+                at * (n / s - 1) / (n - 1)
+            ),
         }
         mistakes = [(k, torch.outer(v, freqs)) for k, v in kinds.items()]
         right, raised = torch.outer(at / s, freqs), frequencies(hd, theta * s)
         words = "you raised the base: it slows the pairs unequally"
         mistakes += [(words, torch.outer(at, raised))]
+        words = "the exponent is 2k/hd: a pair has two numbers"
+        mistakes += [
+            (words, torch.outer(at / s, frequencies(2 * hd, theta)[: hd // 2]))
+        ]
         mistakes += [("positions are rows, pairs are columns", right.T)]
         rotations = torch.stack((right.cos(), right.sin()), dim=-1)
         mistakes += [("cosines and sines: return the angles", rotations)]

@@ -1,29 +1,29 @@
 """The functions of appendix D: positions, masks, frequencies, needles."""
 
 import math
+import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from llamalib import (
-    apply_rotary_emb,
-    attention,
-    causal_mask,
     precompute_freqs_cis,
     scale_frequencies,
 )
+from llamalib.load import ROOT
 from tests.helpers import random_ids, random_llama, small_config
 from tests.taught import taught
 
-rope_frequencies, rotations_at, window_mask = taught(
-    "D_long_context", "rope_frequencies", "rotations_at", "window_mask"
+sys.path.insert(0, str(ROOT / "data" / "recipe"))
+
+import long_context as recipe  # noqa: E402
+
+rotations_at, window_mask, slow_by_wavelength = taught(
+    "D_long_context", "rotations_at", "window_mask", "slow_by_wavelength"
 )
-final_states, position_losses = taught(
-    "D_long_context", "final_states", "position_losses"
-)
-capped_attention, slow_by_wavelength = taught(
-    "D_long_context", "capped_attention", "slow_by_wavelength"
+logits_with, position_losses = taught(
+    "D_long_context", "logits_with", "position_losses"
 )
 insert_needles, raise_base = taught(
     "D_long_context", "insert_needles", "raise_base"
@@ -37,16 +37,23 @@ def plain(hd=64, theta=500000.0):
 # -- rotations and losses --------------------------------------------------
 
 
+def frequencies(config):
+    """The model's own, as the notebook reads them."""
+    rope = config.rope_theta, config.scaling_factor
+    first = precompute_freqs_cis(config.head_dim, 2, *rope)[1]
+    return torch.view_as_complex(first).angle()
+
+
 @pytest.mark.parametrize("factor", [None, 8.0, 32.0])
-def test_frequencies_and_rotations_are_the_models(factor):
+def test_rotations_are_the_models(factor):
     config = small_config(
         use_scaled_rope=factor is not None, rope_scaling_factor=factor
     )
-    found = rotations_at(rope_frequencies(config), torch.arange(9000))
+    found = rotations_at(frequencies(config), torch.arange(2000))
     expected = precompute_freqs_cis(
-        config.head_dim, 9000, config.rope_theta, factor
+        config.head_dim, 2000, config.rope_theta, factor
     )
-    assert torch.equal(found, expected)
+    assert torch.allclose(found, expected, atol=1e-3)
 
 
 def test_dividing_positions_is_dividing_frequencies():
@@ -58,10 +65,9 @@ def test_dividing_positions_is_dividing_frequencies():
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_losses_are_the_models(tied):
-    """Also for more positions than one piece of the head."""
     llama = random_llama(tied=tied)
     rows = random_ids(2, 301)
-    rotations = rotations_at(rope_frequencies(llama.config), torch.arange(300))
+    rotations = rotations_at(frequencies(llama.config), torch.arange(300))
     found = position_losses(llama, rows, rotations)
     logits = llama(rows[:, :-1])
     expected = F.cross_entropy(logits.mT, rows[:, 1:], reduction="none")
@@ -69,23 +75,24 @@ def test_losses_are_the_models(tied):
     assert torch.allclose(found, expected, atol=1e-4)
 
 
-def test_states_follow_rotations_and_mask():
+def test_logits_follow_rotations_and_mask():
     llama = random_llama()
     tokens = random_ids(1, 12)
-    freqs = rope_frequencies(llama.config)
+    freqs = frequencies(llama.config)
     here, there = (rotations_at(freqs, torch.arange(12) + n) for n in (0, 500))
-    usual = final_states(llama, tokens, here)
-    assert torch.allclose(final_states(llama, tokens, there), usual, atol=1e-3)
+    usual = logits_with(llama, tokens, here)
+    assert torch.allclose(llama(tokens), usual, atol=1e-4)
+    assert torch.allclose(logits_with(llama, tokens, there), usual, atol=1e-3)
     stretched = rotations_at(freqs, 5 * torch.arange(12))
     assert not torch.allclose(
-        final_states(llama, tokens, stretched), usual, atol=1e-2
+        logits_with(llama, tokens, stretched), usual, atol=1e-2
     )
-    blind = final_states(llama, tokens, here, window_mask(12, 1))
-    alone = final_states(llama, tokens[:, 7:8], here[:1])
+    blind = logits_with(llama, tokens, here, window_mask(12, 1))
+    alone = logits_with(llama, tokens[:, 7:8], here[:1])
     assert torch.allclose(blind[:, 7], alone[:, 0], atol=1e-4)
 
 
-# -- windows and caps ------------------------------------------------------
+# -- windows ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("window", [1, 3, 8, 20])
@@ -95,40 +102,6 @@ def test_a_window_shows_the_last_keys(window):
         for n in range(8):
             visible = 0 <= m - n < window
             assert seen[m, n] == (0 if visible else -math.inf)
-
-
-def heads(T, H=4, KV=2, hd=8, B=2):
-    g = torch.Generator().manual_seed(T)
-    shapes = ((B, T, H, hd), (B, T, KV, hd), (B, T, KV, hd))
-    return [torch.randn(shape, generator=g) for shape in shapes]
-
-
-@pytest.mark.parametrize("cap", [0, 1, 3, 5])
-def test_capped_by_loops(cap):
-    T, f = 6, plain(8, 100.0)
-    q, k, v = heads(T)
-    rotated = apply_rotary_emb(q, k, rotations_at(f, torch.arange(T)))
-    found = capped_attention(f, cap)(*rotated, v, causal_mask(T))
-    assert found.shape == (2, T, 32)
-    for b, m, h in ((0, 5, 0), (1, 3, 1), (0, 4, 2), (1, 5, 3)):
-        scores = []
-        for n in range(m + 1):
-            by = torch.polar(torch.ones(4), min(m - n, cap) * f)  # (hd/2,)
-            z = torch.view_as_complex(q[b, m, h].unflatten(0, (4, 2)))
-            z = torch.view_as_real(z * by).flatten()
-            scores.append(z @ k[b, n, h // 2] / math.sqrt(8))
-        weights = torch.stack(scores).softmax(-1)
-        expected = weights @ v[b, : m + 1, h // 2]
-        at = slice(8 * h, 8 * h + 8)
-        assert torch.allclose(found[b, m, at], expected, atol=1e-5)
-
-
-def test_without_a_distance_over_the_cap_nothing_changes():
-    f = plain(8, 100.0)
-    q, k, v = heads(6)
-    q, k = apply_rotary_emb(q, k, rotations_at(f, torch.arange(6)))
-    found = capped_attention(f, 5)(q, k, v, causal_mask(6))
-    assert torch.allclose(found, attention(q, k, v, causal_mask(6)), atol=1e-5)
 
 
 # -- other frequencies -----------------------------------------------------
@@ -159,6 +132,34 @@ def test_a_raised_base_slows_the_last_pair_by_the_factor():
     assert ratio[0] == 1 and ratio[-1] == pytest.approx(32.0)
     other = plain(theta=500000.0 * 32 ** (64 / 62))
     assert torch.allclose(raise_base(plain(), 32.0), other, rtol=1e-4, atol=0)
+
+
+# -- the recipe -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "window, first", [(None, 0), (10, 0), (10, 1), (3, 2)]
+)
+def test_pieces_through_the_cache_are_the_whole(window, first, monkeypatch):
+    monkeypatch.setattr(recipe, "PIECE", 8)
+    llama, ids = random_llama(), random_ids(1, 41)[0]
+    i = torch.arange(40)
+    seen = (i[:, None] - i < (window or 40)) | (i < first)
+    mask = torch.where(seen.tril(), 0.0, -math.inf)
+    freqs = frequencies(llama.config) / 3
+    rotations = rotations_at(freqs, i)
+    whole = position_losses(llama, ids[None], rotations, mask)
+    found = recipe.losses_of(
+        llama, ids, lambda f: f / 3, window=window, first=first
+    )
+    expected = whole.view(5, 8).mean(1).tolist()
+    assert found == pytest.approx(expected, abs=2e-3)
+
+
+def test_the_recipe_has_the_notebooks_rule():
+    found = recipe.scaled(plain(), 2.0)
+    expected = slow_by_wavelength(plain(), 2.0, 8192)
+    assert torch.allclose(found, expected, rtol=1e-6, atol=0)
 
 
 # -- needles -----------------------------------------------------

@@ -89,7 +89,7 @@ def runs(dim):
 def choices():
     return {
         (way, factor): (FREQS / factor / slow, XS, XS / 100 + factor + slow)
-        for way, slow in (("positions divided", 1), ("by wavelength", 3))
+        for way, slow in (("positions divided", 1), ("the rule", 3))
         for factor in (2, 8)
     }
 
@@ -303,17 +303,13 @@ def test_the_panels_limits_hold_the_lines_of_all():
     assert all(ax.get_ylim()[1] > 300 for ax in fig.axes)
 
 
-def test_scores_are_means_over_heads_with_the_trained_length_marked():
-    scores = torch.tensor([[3.0, 1.0], [0.0, -1.0], [4.0, 0.0]])  # (n, heads)
-    series = {"all": scores, "some": scores / 2, "random": 0 * scores}
-    (ax,) = nbD.scores_by_distance(series, 1).axes
-    found = named(ax)
-    assert found["all"] == [2, -0.5, 2] and found["some"] == [1, -0.25, 1]
-    assert found["random"] == [0, 0, 0]
-    marked = [line for line in ax.lines if list(line.get_xdata()) == [1, 1]]
-    assert len(marked) == 1 and "trained length: 1" in texts(ax.texts)[0]
-    (ax,) = nbD.scores_by_distance(series, 3).axes  # not among 0 to 2
-    assert not ax.texts and len(ax.lines) == 3
+def test_a_needles_cell_has_its_count_and_colour():
+    parts = {256: (80, {"a": [8, 80]}), 512: (4, {"a": [0, 1], "b": [2, 4]})}
+    left, right = nbD.needle_maps(parts, ["start", "end"]).axes
+    assert texts(left.texts) == ["8", "80"]
+    assert texts(right.texts) == ["0", "2", "1", "4"]
+    assert left.images[0].get_clim() == (0, 80)
+    assert "of 4 texts of 512" in right.get_title(loc="left")
 
 
 # -- E ----------------------------------------------------------------------

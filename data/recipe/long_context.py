@@ -82,7 +82,8 @@ def losses_of(llama, ids, freqs=lambda f: f, **seen) -> list[float]:
     plain = 1.0 / c.rope_theta ** (two_k / c.head_dim)  # (hd/2,)
     cache = Cache(c, len(ids) - 1, freqs(plain), **seen)
     found = []
-    for part, target in zip(ids[:-1].split(PIECE), ids[1:].split(PIECE)):
+    pieces = ids[:-1].split(PIECE), ids[1:].split(PIECE)
+    for part, target in zip(*pieces, strict=True):
         logits = llama(part[None], cache)[0]  # (PIECE, V)
         found.append(round(F.cross_entropy(logits, target).item(), 4))
     return found
