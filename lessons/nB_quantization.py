@@ -1,53 +1,33 @@
 """Pictures, widgets and checks of notebook B."""
 
-import json
-import re
-
 import ipywidgets as ipw
 import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.ticker import NullLocator
 
-from llamalib.load import ROOT
-
-from .charts import add_legend, finish, histograms, lines, log_axis, note
-from .judge import agree, draws, exercise, vary
+from .charts import (
+    add_legend,
+    finish,
+    heatmap,
+    histograms,
+    lines,
+    log_axis,
+    note,
+)
+from .judge import alike, draws, exercise, vary
+from .needs import smollm2_file  # noqa: F401
 from .play import Play
 from .pocket import strip  # noqa: F401
-from .texts import SENTENCES, held_out_texts
 from .theme import COLOURS, array, canvas, panels
 
 
-def tokens_of_new_sentences(llama) -> list[torch.Tensor]:
-    """Return for each held-out text which tokens are of new sentences.
-
-    New is what data/recipe/seen_sentences.json does not have; a token of a
-    text is one that is predicted, (T - 1,) booleans.
-    """
-    file = ROOT / "data" / "recipe" / "seen_sentences.json"
-    seen, found = set(json.loads(file.read_text(encoding="utf-8"))), []
-    for text in held_out_texts(llama):
-        flags = []
-        for sentence in re.split(SENTENCES, text):
-            ids = llama.tokenizer.encode(sentence, bos=False, eos=False)
-            flags += [sentence.strip() not in seen] * len(ids)
-        found.append(torch.tensor(flags))
-    return found
-
-
-def mean_of_tokens(texts, draws=1000) -> tuple[float, float]:
-    """Return the mean over all tokens, and its standard error over texts.
-
-    texts: a tensor of numbers for each text. The error is the standard
-    deviation over as many texts drawn again, with replacement.
-    """
-    sums = torch.tensor([[each.sum(), len(each)] for each in texts])
-    generator, shape = torch.Generator().manual_seed(0), (draws, len(sums))
-    drawn = torch.randint(len(sums), shape, generator=generator)
-    again = sums[drawn].sum(1)  # (draws, 2)
-    total, count = sums.sum(0)
-    return (total / count).item(), (again[:, 0] / again[:, 1]).std().item()
+def keys_by_channel(keys, name):
+    """Draw keys (T, hd): a row for each token, a column for each channel."""
+    fig, ax = canvas(2.8)
+    image = heatmap(ax, keys, signed=True)
+    fig.colorbar(image, ax=ax)
+    return finish(ax, name, "channel", "token")
 
 
 def _kept(ax, numbers, kept, size):
@@ -187,25 +167,7 @@ def check_1(answer):
     tie = ((w - a) / (b - a) * 255 % 1 - 0.5).abs() < 1e-3  # nearly
     w = torch.where(tie, w + (b - a) / 2550, w)  # rounds in one way
 
-    def kept(a, b, steps=255, to=torch.round):
-        s = (b - a) / steps
-        return a + s * to((w - a) / s)
-
-    s, m = (b - a) / 255, w.abs().amax(1, keepdim=True)
-    first, last = w.aminmax(dim=0, keepdim=True)  # (1, K)
-    numbers, half = ((w - a) / s).round(), m / 127
-    mistakes = [
-        ("each row has its own a and b", kept(w.min(), w.max())),
-        ("a row is along the last dimension", kept(first, last)),
-        ("0 to 255 are 255 steps, not 256", kept(a, b, 256)),
-        ("these are the whole numbers q: return a + s q", numbers),
-        ("a is rounded to a step", s * (numbers + (a / s).round())),
-        ("a is missing: return a + s q", s * numbers),
-        ("this is symmetric", half * (w / half).round()),
-        ("this is rounded down, not to nearest", kept(a, b, 255, torch.floor)),
-        ("nothing is rounded", w),
-    ]  # fmt: skip
-    agree(answer(w), kept(a, b), mistakes)
+    alike(answer, "B_quantization", 1, [(w,)])
 
 
 @exercise(2, expects="a whole number of 16 bits")
@@ -217,26 +179,5 @@ def check_2(answer):
     bits = bits[(bits >> 23 & 255) < 255].tolist()  # finite
     bits += [0, 2**31, 0x3FFFFFFF, 0x3F808000, 0x3F818000, 0x7F7FFFFF]
     bits += [0x7F7F0001, 0x7F7F7FFF, 0x7F7F8000]  # near the largest
-    right = [nearest(p) for p in bits]
-    beyond = [(p & 0x7FFFFFFF) > 0x7F7F0000 for p in bits]
-    infinite = [p >> 16 & 0x8000 | 0x7F80 for p in bits]
-    columns = zip(infinite, beyond, right, strict=True)
-    early = [i if b else r for i, b, r in columns]
-    mistakes = [
-        ("the bits are cut off, not rounded", [p >> 16 for p in bits]),
-        ("less than half a step beyond the largest: expected the largest",
-         early),
-        ("all ties go up: expected even", [p + 2**15 >> 16 for p in bits]),
-        ("all ties go down: expected even", [p + 32767 >> 16 for p in bits]),
-        ("these are 32 bits: return the upper 16", [r << 16 for r in right]),
-        ("the mantissa must carry into the exponent",
-         [p >> 23 << 7 | r & 127 for p, r in zip(bits, right, strict=True)]),
-    ]  # fmt: skip
-    agree([answer(p) for p in bits], right, mistakes, tolerance=0)
-
-
-def nearest(bits: int) -> int:
-    """Return the bfloat16 that PyTorch rounds a float32's bits to."""
-    signed = torch.tensor(bits - 2**32 if bits >= 2**31 else bits).int()
-    rounded = signed.view(torch.float32).bfloat16()
-    return rounded.view(torch.int16).item() % 2**16
+    cases = {f"the result for 0x{p:08X}": (p,) for p in bits}
+    alike(answer, "B_quantization", 2, cases, tolerance=0)

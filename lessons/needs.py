@@ -1,5 +1,19 @@
 """What a few notebooks need of a checkpoint that others do without."""
 
+from pathlib import Path
+
+from llamalib.load import ROOT, SMOL
+
+
+def smollm2_file() -> Path:
+    """Return SmolLM2's GGUF file; FileNotFoundError says how to get it."""
+    for file in sorted((ROOT / SMOL).glob("*.gguf")):
+        return file
+    raise FileNotFoundError(
+        "this notebook also reads SmolLM2's own file: "
+        f"`python -m llamalib fetch {SMOL.name}` brings it"
+    )
+
 
 def require_ranks(llama) -> None:
     """Raise ValueError unless a model's tokenizer is Llama 3's."""

@@ -12,6 +12,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import llamalib
+from tests.conftest import fetched
 from tests.helpers import (
     code_cells,
     random_llama,
@@ -19,7 +20,7 @@ from tests.helpers import (
     write_checkpoint,
 )
 from tools import quote
-from tools.notebooks import all_notebooks
+from tools.notebooks import all_notebooks, models_of
 
 NOTEBOOKS = all_notebooks()
 # Names that a notebook's cells find in a kernel.
@@ -88,6 +89,8 @@ def test_runs_on_a_checkpoint_of_other_proportions(
     both = path.stem[:2] in ("00", "01", "09")  # they read the files
     if not both and (NOTEBOOKS.index(path) % 2 == 0) == tied:
         pytest.skip("one of the two checkpoints is enough")
+    for folder in models_of(path)[1:]:  # B reads SmolLM2's own file
+        fetched(folder.name)
     config = small_config(
         dim=48, n_layers=3, n_heads=6, n_kv_heads=3, use_scaled_rope=True
     )

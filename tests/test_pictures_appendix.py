@@ -244,6 +244,16 @@ def test_each_code_has_a_dash_for_each_value():
     assert texts(ax.get_yticklabels()) == list(CODES)
 
 
+def test_a_key_is_a_row_and_a_channel_a_column():
+    keys = torch.tensor([[1.0, -4, 2], [0, -5, 1]])  # (T, hd)
+    ax, bar = nbB.keys_by_channel(keys, "Keys").axes
+    (image,) = ax.images
+    assert torch.equal(torch.tensor(image.get_array()), keys)
+    assert image.get_clim() == (-5, 5)  # white is 0
+    labels = ax.get_title("left"), ax.get_xlabel(), ax.get_ylabel()
+    assert labels == ("Keys", "channel", "token")
+
+
 # -- C ----------------------------------------------------------------------
 
 

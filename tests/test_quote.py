@@ -15,7 +15,6 @@ from tools.notebooks import ROOT, all_notebooks
 
 # modules whose every definition is in a cell; model.py is one Llama
 WHOLE = "model", "sampling", "cache", "generate", "batch", "compiled"
-WHOLE += ("quantize",)
 
 
 def cells(path):

@@ -23,6 +23,14 @@ def llama_of(notebook: Path) -> Path:
     return ROOT / "data" / "pocket-llama"
 
 
+def models_of(notebook: Path) -> list[Path]:
+    """Return the folders of all models whose files a notebook opens."""
+    lesson, found = ROOT / "lessons" / f"n{notebook.stem}.py", []
+    if lesson.is_file() and "smollm2_file" in lesson.read_text("utf-8"):
+        found.append(ROOT / "data" / "SmolLM2-135M-Instruct")
+    return [llama_of(notebook), *found]
+
+
 def write(file: Path, content: bytes) -> None:
     """Write a file at once: a run that is killed leaves no half of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
