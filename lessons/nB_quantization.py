@@ -1,10 +1,14 @@
 """Pictures, widgets and checks of notebook B."""
 
+from functools import partial
+
 import ipywidgets as ipw
 import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.ticker import NullLocator
+
+from llamalib import paired_difference
 
 from .charts import (
     add_legend,
@@ -28,6 +32,45 @@ def keys_by_channel(keys, name):
     image = heatmap(ax, keys, signed=True)
     fig.colorbar(image, ax=ax)
     return finish(ax, name, "channel", "token")
+
+
+@torch.inference_mode()
+def inputs_of(llama, texts) -> dict[str, torch.Tensor]:
+    """Return the inputs (tokens, K) of each matrix of a block, by its name.
+
+    texts: of token ids (T,). All their tokens are rows of one tensor.
+    """
+    found, hooks = {}, []
+
+    def note(module, args, name):
+        found.setdefault(name, []).append(args[0].flatten(0, -2))
+
+    for name, module in llama.layers.named_modules(prefix="layers"):
+        if isinstance(module, torch.nn.Linear):
+            hook = partial(note, name=f"{name}.weight")
+            hooks.append(module.register_forward_pre_hook(hook))
+    try:
+        for ids in texts:
+            llama(ids)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return {name: torch.cat(some) for name, some in found.items()}
+
+
+def losses(log_p, texts) -> list[float]:
+    """Return the loss of each text; log_p: (tokens of all texts, V)."""
+    rows = log_p.split([len(t) for t in texts])
+    pairs = zip(rows, texts, strict=True)  # row t predicts token t + 1
+    return [F.nll_loss(r[:-1], t[1:]).item() for r, t in pairs]
+
+
+def compare(log_p, log_q, texts) -> tuple[float, float, float]:
+    """Return the loss that q adds, its standard error, the divergence."""
+    added = paired_difference(losses(log_q, texts), losses(log_p, texts))
+    each = (log_p.exp() * (log_p - log_q)).sum(-1)  # (tokens,)
+    far = [d.mean().item() for d in each.split([len(t) for t in texts])]
+    return *added, sum(far) / len(far)
 
 
 def _kept(ax, numbers, kept, size):

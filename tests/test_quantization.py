@@ -413,6 +413,48 @@ def test_on_the_pocket_eight_bits_change_nothing(pocket, pocket_folder):
 # -- what notebook B says ----------------------------------------------------
 
 
+def test_inputs_are_those_that_record_sees():
+    llama, texts = random_llama(), [torch.arange(5), torch.tensor([3, 1])]
+    found = lesson.inputs_of(llama, iter(texts))
+    matrices = dict(llama.layers.named_parameters(prefix="layers"))
+    assert set(found) == {n for n, w in matrices.items() if w.dim() == 2}
+    for name, inputs in found.items():
+        assert inputs.shape == (7, matrices[name].shape[1]), name
+    seen = [llamalib.record(llama, ids) for ids in texts]
+    for part, names in {
+        "attention": "wq wk wv",
+        "feed_forward": "w1 w3",
+    }.items():
+        expected = torch.cat([each[f"layers.1.{part}.in"] for each in seen])
+        for name in names.split():
+            inputs = found[f"layers.1.{part}.{name}.weight"]
+            assert torch.allclose(inputs, expected), name
+    for part, name in {"attention": "wo", "feed_forward": "w2"}.items():
+        name = f"layers.1.{part}.{name}.weight"
+        expected = torch.cat([each[f"layers.1.{part}.out"] for each in seen])
+        found_out = found[name] @ matrices[name].T
+        assert torch.allclose(found_out, expected, atol=1e-5), name
+    llama(texts[0])  # no hook is left
+    assert len(found[name]) == 7
+
+
+def test_a_comparison_weighs_all_texts_alike():
+    texts = [torch.tensor([0, 1, 0]), torch.tensor([1, 1])]
+    p = torch.tensor([[0.5, 0.5], [0.25, 0.75], [0.5, 0.5]])
+    p = torch.cat((p, torch.tensor([[0.5, 0.5], [0.5, 0.5]])))
+    q = p.clone()
+    q[3] = torch.tensor([0.25, 0.75])  # the second text's first token
+    found = lesson.losses(p.log(), texts)
+    expected = [(math.log(2) + math.log(4)) / 2, math.log(2)]
+    assert found == pytest.approx(expected)
+    added, error, far = lesson.compare(p.log(), q.log(), texts)
+    change = math.log(2) - math.log(4 / 3)  # q gives it 3/4, not 1/2
+    assert added == pytest.approx(-change / 2)
+    assert error == pytest.approx(change / 2)  # of 0 and -change
+    divergence = (math.log(2) + math.log(2 / 3)) / 2  # of that token
+    assert far == pytest.approx(divergence / 2 / 2)
+
+
 def test_the_file_that_b_reads(smollm2_file, monkeypatch, tmp_path):
     assert lesson.smollm2_file().samefile(smollm2_file)
     monkeypatch.setattr(needs, "ROOT", tmp_path)

@@ -27,7 +27,7 @@ def to_bfloat16(bits):
 # %% exercise 2: by PyTorch, whose int16 has a sign
 def to_bfloat16(bits):
     signed = torch.tensor(bits).to(torch.uint32).view(torch.float32)
-    return signed.bfloat16().view(torch.int16) & 0xFFFF
+    return signed.bfloat16().view(torch.int16).item() & 0xFFFF
 
 
 # %% exercise 2: exponent and mantissa apart, with the carry
