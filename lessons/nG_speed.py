@@ -8,8 +8,8 @@ from llamalib.model import LLAMA_1B, ModelArgs
 from . import charts
 from .bandwidth import bytes_per_step
 from .judge import alike, exercise, vary
+from .map import strip  # noqa: F401
 from .play import Play
-from .pocket import strip  # noqa: F401
 from .theme import COLOURS, canvas
 
 STEM = "G_speed"
@@ -43,7 +43,7 @@ def roofline(counts, measured, memory, arithmetic):
     charts.log_axis(ax, "y", text="{:,.0f}".format, subs=(1, 2, 5))
     low, high = min(*memory, *measured), max(arithmetic, *measured)
     ax.set_ylim(low / 1.5, 2 * high)
-    title = "one block of the 1B"
+    title = "Tokens per second, and the roof"
     x, y = "tokens in a pass", "tokens per second"
     return charts.finish(ax, title, x, y, legend="lower right")
 
