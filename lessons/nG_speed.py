@@ -37,7 +37,7 @@ def roofline(counts, measured, memory, arithmetic):
     charts.lines(ax, shape, [("other", "-", wide)])
     looks = ("residual", "-"), ("token", "--"), ("plain", "o-", dict(lw=1))
     charts.lines(ax, limits | {"measured": measured}, looks, counts)
-    text = f"both limits, at {crossing:.1f} tokens"
+    text = f"they meet at {crossing:.1f} tokens"
     charts.note(ax, crossing, arithmetic, text, dx=-4, dy=8, ha="right")
     charts.log_axis(ax, "x", counts, base=2)
     charts.log_axis(ax, "y", text="{:,.0f}".format, subs=(1, 2, 5))

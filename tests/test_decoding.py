@@ -234,29 +234,6 @@ def test_guesses_change_the_passes_and_not_the_text(passes):
         assert noted == [(right + wrong, right)] * ((n - 1) // (right + 1))
 
 
-def test_a_draft_runs_no_position_twice(passes):
-    """After wrong guesses its cache goes back, after right ones it stays."""
-    speculative, drafter = taught("G_speed", "speculative", "drafter")
-    llama, prompt = random_llama(), random_ids(6).tolist()
-    expected = list(llamalib.generate(llama, prompt, max_new_tokens=26))
-    own = drafter(llama)
-    del passes[:]
-    found, noted = speculative(llama, own, prompt, 26, 4)
-    assert found == expected and noted == 5 * [(4, 4)]
-    ones = 3 * [(1, 1)]
-    rest = [(1, 2), *ones, (1, 5)]  # its last guess and the model's token
-    assert passes == [(1, 6), (1, 7), *ones, (1, 5)] + 4 * rest
-    for other in (random_llama(seed=1), random_llama(tied=False)):
-        propose = drafter(other)
-        for start in (prompt, prompt[:3], prompt):  # texts one after another
-            n = 20
-            expected = llamalib.generate(llama, start, max_new_tokens=n)
-            found, _ = speculative(llama, propose, start, n, 3)
-            assert found == list(expected)
-            alone = llamalib.generate(other, start, max_new_tokens=3)
-            assert propose(start, 3) == list(alone)
-
-
 def test_a_look_up_finds_the_last_place():
     (lookup,) = taught("G_speed", "lookup")
     text = [1, 2, 3, 4, 1, 2, 5, 6, 7, 1, 2]

@@ -14,7 +14,7 @@ from tools import frame, quote
 from tools.notebooks import ROOT, all_notebooks
 
 # modules whose every definition is in a cell; model.py is one Llama
-WHOLE = "model", "sampling", "cache", "generate", "batch", "compiled"
+WHOLE = "model", "sampling", "cache", "generate"
 
 
 def cells(path):
