@@ -99,9 +99,8 @@ LINEAR = 1e-3  # nats: below it the axis of `loss_by_bits` is linear
 def loss_by_bits(points):
     """Draw losses added: how to {name: (bits, nats, standard error)}.
 
-    A name is written once: at its first point, or left of its last one if
-    another code is near on the right; below it if a bar is in the way on
-    the left. Points of one name have the same bits: a dotted line joins
+    A name is written once, at its first point: left of it if another code
+    is near on the right; below it if a bar is in the way on the left. Points of one name have the same bits: a dotted line joins
     them.
     """
     _, ax = canvas(4.6)
@@ -121,23 +120,23 @@ def loss_by_bits(points):
         ax.vlines(x, min(ys), max(ys), **style)
         crowded = any(x < other < 1.1 * x for other, _ in places.values())
         barred = crowded and any(
-            x / 1.2 < other < x and abs(y - ys[-1]) < error
+            x / 1.2 < other < x and abs(y - ys[0]) < error
             for other, y, error in bars
         )
         left, below = crowded and not barred, barred or x in named_at
-        y, dx, ha = (ys[-1], -9, "right") if left else (ys[0], 7, "left")
+        dx, ha = (-9, "right") if left else (7, "left")
         dy, va = (-2, "top") if below else (1, "bottom")
-        note(ax, x, y, name, dx, dy, ha=ha, va=va, size=9)
+        note(ax, x, ys[0], name, dx, dy, ha=ha, va=va, size=9)
         named_at.add(x)
     ax.set_yscale("symlog", linthresh=LINEAR)
     ticks = 0, LINEAR, 0.01, 0.1, 1
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.yaxis.set_minor_locator(NullLocator())
-    log_axis(ax, "x", (2, 3, 4, 6, 8), base=2)
+    log_axis(ax, "x", (2, 3, 4, 5), base=2)
     ax.axhline(0, color=COLOURS["plain"], lw=0.8)
     labels = "true bits per weight", "loss added, nats per token"
     heading = "All matrices of the blocks rounded: loss added ± standard error"
-    finish(ax, heading, *labels, xlim=(1.5, 10))
+    finish(ax, heading, *labels, xlim=(1.5, 6))
     return add_legend(ax)
 
 

@@ -17,7 +17,7 @@ from .judge import alike, draws, exercise, vary
 from .play import Play, token_texts
 from .pocket import strip  # noqa: F401
 from .texts import load_corpus
-from .theme import GROUPS, array, panels, plain
+from .theme import GROUPS, array, colour, panels, plain
 
 # -- a part of a network at each token --
 
@@ -41,6 +41,14 @@ def some_groups(n: int, k: int, score):
     return forward
 
 
+def asked_countries(llama) -> list[dict]:
+    """Return the countries that a model is asked about."""
+    countries = load_corpus().COUNTRIES
+    if sum(w.numel() for w in llama.parameters()) > 10**8:  # it takes seconds
+        return [each for each in countries if each["country"][0] == "F"]
+    return countries
+
+
 @torch.inference_mode()
 def known_capitals(llama, countries) -> int:
     """Return how many capitals a model knows."""
@@ -60,9 +68,7 @@ def known_capitals(llama, countries) -> int:
 
 def print_capitals(llama, n: int, k: int) -> None:
     """Print how many capitals a model knows with k of n groups of neurons."""
-    countries = load_corpus().COUNTRIES
-    if sum(w.numel() for w in llama.parameters()) > 10**8:  # it takes seconds
-        countries = [c for c in countries if c["country"][0] == "F"]
+    countries = asked_countries(llama)
     rng = torch.Generator().manual_seed(0)
 
     def at_random(outs):
@@ -79,6 +85,47 @@ def print_capitals(llama, n: int, k: int) -> None:
             right = known_capitals(llama, countries)
             said = continuation(llama, "The capital of France is", 1)
         print(f"{name:13} {right:3} of {len(countries)}  {said!r}")
+
+
+@torch.inference_mode()
+def fit_lengths(llama, rows, n: int) -> dict:
+    """Return for each network a matrix (D, n), fitted by least squares.
+
+    From what the network reads at a token of rows (B, T) it guesses how long
+    the results of its n groups of neurons are.
+    """
+    names = [f"layers.{i}.feed_forward.in" for i in range(len(llama.layers))]
+    seen = [record(llama, part) for part in rows.split(4)]
+    seen = {
+        name: [each[name].flatten(0, 1) for each in seen] for name in names
+    }
+    fits, lengths = {}, []
+
+    def note(outs):  # (tokens, n, D)
+        lengths.append(torch.linalg.vector_norm(outs, dim=-1))
+        return lengths[-1]
+
+    for name, block in zip(names, llama.layers, strict=True):
+        u, network = torch.cat(seen[name]), block.feed_forward
+        some_groups(n, n, note)(network, u)
+        fits[network] = torch.linalg.lstsq(u, lengths[-1]).solution
+    return fits
+
+
+def print_guessed(llama, rows, n: int, k: int) -> None:
+    """Print how many capitals a model knows if least squares choose groups.
+
+    rows: (B, T), the texts that the choice is fitted to.
+    """
+    fits, countries = fit_lengths(llama, rows, n), asked_countries(llama)
+
+    def forward(self, x):
+        guess = x @ fits[self]  # (..., n)
+        return some_groups(n, k, lambda outs: guess)(self, x)
+
+    with replaced(**{"FeedForward.forward": forward}):
+        right = known_capitals(llama, countries)
+    print(f"{k} by least squares {right:3} of {len(countries)}")
 
 
 # -- the recorded runs --
@@ -152,11 +199,14 @@ def shares_of_runs():
 
 
 def draw_shares(ax, shares) -> None:
-    """Draw (runs, E) shares as bands of a bar for each run, first below."""
-    bottom = shares.cumsum(axis=1) - shares
-    style = dict(edgecolor="white", lw=0.8, width=0.9)
-    for rank, tone in enumerate(expert_colours(range(shares.shape[1]))):
-        style |= dict(bottom=bottom[:, rank], color=tone)
+    """Draw (runs, E) shares as bands of a bar for each run, first below.
+
+    The bands are shades of one colour: they are ranks, not experts.
+    """
+    bottom, E = shares.cumsum(axis=1) - shares, shares.shape[1]
+    style = dict(edgecolor="white", lw=0.8, width=0.9, color=colour("query"))
+    for rank in range(E):
+        style |= dict(bottom=bottom[:, rank], alpha=1 - 0.85 * rank / E)
         ax.bar(range(len(shares)), shares[:, rank], **style)
 
 
