@@ -1,6 +1,7 @@
 """Pictures, widgets and checks of notebook H."""
 
 import json
+import os
 from pathlib import Path
 
 import ipywidgets as ipw
@@ -9,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from IPython.display import Markdown
 
-from llamalib import apply_rotary_emb, precompute_freqs_cis
+from llamalib import Tokenizer, apply_rotary_emb, precompute_freqs_cis
+from llamalib.load import ROOT
 
 from .charts import finish, lines
 from .judge import agree, exercise, vary
@@ -128,17 +130,36 @@ SLIPS = {  # what `llamalib.replaced` takes
 # -- the rows of H, and the checks of its exercises --
 
 
+def printed_ids(prompt: str) -> str:
+    """Return whether the published tokenizers give the documents' ids."""
+    words = {None: "not checked", True: "the same ids", False: "other ids"}
+    llama_2 = llama_3 = None
+    if path := os.environ.get("LLAMA2_TOKENIZER"):
+        import sentencepiece
+
+        pieces = sentencepiece.SentencePieceProcessor(model_file=path)
+        ids = [1, *pieces.encode("Hello, this is a test sentence."), 2]
+        found = [1, 15043, 29892, 445, 338, 263, 1243, 10541, 29889, 2]
+        llama_2 = ids == found
+    path = ROOT / "data" / "Llama-3-tokenizer" / "tokenizer.model"
+    if path.is_file():
+        ids = Tokenizer.from_file(path).encode(prompt, bos=True, eos=False)
+        llama_3 = ids == [128000, 791, 6864, 315, 9822, 374]
+    return f"000: {words[llama_2]}; 003: {words[llama_3]}"
+
+
 FILE = Path(__file__).with_name("documents.json")
-# places of claims; tables: the names of their rows, by section and number;
-# slips, settled by a cell's number; stated: by arithmetic or a source; linked:
-# by another notebook; labels: which item of a row a verdict is about
+# places of claims; tables: the names of their rows, by section and number, or
+# by section and title where no cell settles them; slips, settled by a cell's
+# number; stated: by arithmetic or a source; linked: by another notebook;
+# labels: which item of a row a verdict is about
 DOCUMENTS = json.loads(FILE.read_text("utf-8"))
 
 
 def verdicts(names: str) -> str:
     """Return what H finds, and in which sections; for names of its rows."""
     section = {
-        name: number.split(".")[0]
+        name: number[0]
         for number, those in DOCUMENTS["tables"].items()
         for name in those.split()
     }
@@ -171,9 +192,13 @@ def verdicts(names: str) -> str:
 
 
 def show(head: tuple[str, ...], rows, title: str = "") -> Markdown:
-    """Return a table under its head, and a title."""
+    """Return a table under its head; with a title it is folded."""
+    rows = [*rows]
     text = table([head, ("---",) * len(head), *rows])
-    return Markdown(f"**{title}**\n\n{text}" if title else text)
+    if title:
+        title = f"<summary>{title}: {len(rows)} rows</summary>"
+        text = f"<details>{title}\n\n{text}\n\n</details>"
+    return Markdown(text)
 
 
 def link(stem: str) -> str:
@@ -198,6 +223,7 @@ HEAD = "document", "it says", "verdict", "what is right", "settled by"
 
 def settle(place: str, **numbers) -> Markdown:
     """Return a table of H, such as 3.1; numbers: by row, what cells found."""
+    title = place[1:].strip() if " " in place else ""
 
     def row(name):
         if name in numbers:
@@ -208,18 +234,18 @@ def settle(place: str, **numbers) -> Markdown:
         section = heading.split(" · ")[0]
         return *words, f"{found} ({link(stem)}, section {section})"
 
-    return show(HEAD, map(row, DOCUMENTS["tables"][place].split()))
+    return show(HEAD, map(row, DOCUMENTS["tables"][place].split()), title)
 
 
-def smaller_slips() -> Markdown:
-    """Return the rows that no number settles."""
-    return show(HEAD[:4], DOCUMENTS["without"].values())
-
-
-def misprints() -> Markdown:
-    """Return the wrong letters, numbers and words."""
-    head = HEAD[0], HEAD[1], HEAD[3]
-    return show(head, DOCUMENTS["misprints"].values(), "Misprints and letters")
+def other_rows() -> list[Markdown]:
+    """Return the rows that no cell of H settles, by subject."""
+    tables = [settle(p) for p in DOCUMENTS["tables"] if " " in p]
+    for kind, head, title in (
+        ("without", HEAD[:4], "Not settled by a number"),
+        ("misprints", (*HEAD[:2], HEAD[3]), "Misprints and letters"),
+    ):
+        tables.append(show(head, DOCUMENTS[kind].values(), title))
+    return tables
 
 
 def changes() -> Markdown:
