@@ -149,10 +149,10 @@ def printed_ids(prompt: str) -> str:
 
 
 FILE = Path(__file__).with_name("documents.json")
-# places of claims; tables: the names of their rows, by section and number, or
-# by section and title where no cell settles them; slips, settled by a cell's
-# number; stated: by arithmetic or a source; linked: by another notebook;
-# labels: which item of a row a verdict is about
+# letters; places of claims; tables: the names of their rows, by section and
+# number, or by section and title where no cell settles them; slips, settled by
+# a cell's number; stated: by arithmetic or a source; linked: by another
+# notebook; labels: which item of a row a verdict is about
 DOCUMENTS = json.loads(FILE.read_text("utf-8"))
 
 
@@ -206,6 +206,12 @@ def link(stem: str) -> str:
     folder, _, name = stem.rpartition("/")
     up = "" if folder else "../"
     return f"[{name.split('_')[0]}]({up}{name}.ipynb)"
+
+
+def letters() -> Markdown:
+    """Return what the documents call the things of this series."""
+    head = "here", "meaning", "1B", "003", "004", "000, 001"
+    return show(head, DOCUMENTS["letters"], "Letters")
 
 
 def places(document: str) -> Markdown:
