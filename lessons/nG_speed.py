@@ -89,13 +89,18 @@ def bound(llama):
 
 @exercise(1, expects="a number")
 def check_1(answer):
-    """Judge my_limit: two memory-bound batches, two others, a small model."""
+    """Judge my_limit: two memory-bound batches, two others, a small model.
+
+    In the last call even one text's operations take longer than reading.
+    """
     up, KV, more = vary((1, 8, 0), (2, 4, 1), (3, 2, 5))
     c = ModelArgs(**vars(LLAMA_1B) | dict(n_layers=16 * up, n_kv_heads=KV))
     rows = (1, 1000, 2), (8 + more, 50_000, 1), (4000, 0, 2), (1000, 10, 4)
     cases = [(10**9 + more, c, *row) for row in rows]
     cases += [(10**6, c, 1, 3, 2)]  # where one position more or less counts
-    alike(answer, STEM, 1, [(up * 10**12, 10**14, *each) for each in cases])
+    calls = [(up * 10**12, 10**14, *each) for each in cases]
+    calls += [(10**16, 10**14, 10**9, c, 1, 1, 2)]  # operations take longer
+    alike(answer, STEM, 1, calls)
 
 
 @exercise(2, expects="True and False, (B, T, T)")
