@@ -295,13 +295,24 @@ def longest(word, ranks):  # first
     return 1 + longest(word[next(found) :], ranks) if word else 0
 
 
+def anywhere(word, ranks, side):  # the longest, then what is beside it
+    if not word:
+        return 0
+    inside = (token for token in ranks if token in word)
+    token = max(inside, key=lambda t: (len(t), side * word.find(t)))
+    return 1 + sum(anywhere(w, ranks, side) for w in word.split(token, 1))
+
+
 @exercise(2, expects="a whole number")
 def check_2(fewest):
     tokens = "a b c d e f u v w x y z bc ab cd cdef abcd wx yz uvwx wxyz"
+    tokens = (tokens + " g h i j k l ghi jkl hijk").split()
     up, *times = vary((0, 1, 5, 0), (5, 2, 3, 0), (-32, 0, 4, 1), (2, 3, 0, 6))
-    more = ["abcdef" * n for n in times] + ["uvwxyz", "abcdefuvwxyz"]
-    words = [bytes(ord(c) + up for c in w) for w in tokens.split() + more]
-    words, ranks = words[21:], {t: i for i, t in enumerate(words[:21])}
+    more = ["abcdef" * n for n in times]
+    more += ["uvwxyz", "abcdefuvwxyz", "ghijkl"]
+    words = [bytes(ord(c) + up for c in w) for w in tokens + more]
+    ranks = {t: i for i, t in enumerate(words[: len(tokens)])}
+    words = words[len(tokens) :]
     first = [longest(word, ranks) for word in words]
     last = [longest(w[::-1], {t[::-1] for t in ranks}) for w in words]
     right = [shortest(word, ranks) for word in words]
@@ -309,9 +320,16 @@ def check_2(fewest):
         ("the longest token first is not always best", first),
         ("the longest token last is not always best", last),
         ("neither end is always best", [*map(min, first, last)]),
+        *(
+            (
+                "the longest token anywhere is not always best",
+                [anywhere(word, ranks, side) for word in words],
+            )
+            for side in (0, -1, 1)  # of two: the first in ranks, left, right
+        ),
         (
             "you count what BPE takes; expected the fewest",
-            [*(5 * n for n in times), 3, 8],
+            [*(5 * n for n in times), 3, 8, 6],
         ),
         ("you count the bytes; expected tokens", [*map(len, words)]),
         ("your count is one too many", [n + 1 for n in right]),
