@@ -465,7 +465,14 @@ def check_1(same_text_mask):
             *[("a query sees only its last few tokens: it sees all of its "
                "own text up to itself", cut) for cut in windows],
         ]  # fmt: skip
-        agree(same_text_mask(row, begin), right, mistakes)
+        answer = same_text_mask(row, begin)
+        agree(answer, right, mistakes)
+        rows = answer if isinstance(answer, (list, tuple)) else [answer]
+        if any(torch.as_tensor(each).dtype != torch.bool for each in rows):
+            raise Wrong(
+                "these are numbers: return booleans, because a mask of "
+                "numbers is added to the scores"
+            )
 
 
 class Small(torch.nn.Module):
@@ -491,18 +498,22 @@ class Small(torch.nn.Module):
 def check_2(backward_in_parts):
     g, (V, more) = draws(3), vary((50, 0), (40, 2), (60, 1), (45, 3))
     model, counts = Small(V, g), [30, 9, 0, 22]
-    parts, sums, slopes = [], [], []
+    parts, usual, again = [], [], []
+
+    def backward(logits, y):  # the sum of a part's losses, and its slopes
+        model.zero_grad()
+        flat = logits.flatten(0, 1), y.flatten()
+        loss = F.cross_entropy(*flat, reduction="sum")
+        loss.backward()
+        return loss.item(), model.slopes()
+
     for B, n in zip((4, 3, 2, 3), counts, strict=True):
         shape = B, 12 + more
         tokens, y = torch.randint(V, (2, *shape), generator=g)
         y.view(-1)[torch.randperm(y.numel(), generator=g)[n:]] = NONE
         parts.append((tokens, y))
-        model.zero_grad()
-        flat = model(tokens).flatten(0, 1), y.flatten()
-        loss = F.cross_entropy(*flat, reduction="sum")
-        loss.backward()
-        sums.append(loss.item())
-        slopes.append(model.slopes())
+        usual.append(backward(model(tokens), y))
+        again.append(backward(model(tokens)[:, :-1], y[:, 1:]))
     found = []
 
     def keep(*some):
@@ -520,7 +531,14 @@ def check_2(backward_in_parts):
         full = [i for i in some if counts[i]]
         alone = max(keep(i) for i in full)
         kept = keep(*some)
-        for each, what in ((sums, None), (slopes, "the gradient")):
+        shifted = sum(int((parts[i][1][:, 1:] != NONE).sum()) for i in some)
+        whats = None, "the gradient"
+        for each, moved, what in zip(
+            zip(*usual, strict=True),
+            zip(*again, strict=True),
+            whats,
+            strict=True,
+        ):
             total = sum(each[i] for i in some)
             means = sum(each[i] / counts[i] for i in full)
             mistakes = [
@@ -534,6 +552,9 @@ def check_2(backward_in_parts):
                 ("you divide by each part's own number of labels", means),
                 ("you divide by the number of parts: divide by the labels of "
                  "the whole batch", total / len(some)),
+                *[("the labels are shifted already: logits t and label t "
+                   "belong together", sum(moved[i] for i in some) / count)
+                  for count in (n, shifted)],
                 ("nan: a part without a label has no mean", total * torch.nan),
             ]  # fmt: skip
             result = found[-1]

@@ -100,8 +100,8 @@ def loss_by_bits(points):
     """Draw losses added: how to {name: (bits, nats, standard error)}.
 
     A name is written once, at its first point: left of it if another code
-    is near on the right; below it if a bar is in the way on the left. Points of one name have the same bits: a dotted line joins
-    them.
+    is near on the right; below it if a bar is in the way on the left. Points
+    of one name have the same bits: a dotted line joins them.
     """
     _, ax = canvas(4.6)
     looks = [("plain", "o"), ("query", "s"), ("key", "D")][: len(points)]

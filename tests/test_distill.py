@@ -66,6 +66,22 @@ def test_a_run_comes_nearer_to_the_teacher(teacher):
     assert student.config.n_layers == 3
 
 
+def test_a_run_on_labels_has_no_teacher(teacher):
+    """It starts at the loss of the pruned model, not at its divergence."""
+    threads = torch.get_num_threads()
+    try:
+        student, losses = distill.distill(teacher, until=12, labels=True)
+    finally:
+        torch.set_num_threads(threads)
+    assert losses[0] > 2 and losses[-1] < losses[0] - 0.5
+    assert student.config.n_layers == 3
+    pruned, batch = distill.prune(teacher), TOKENS.view(2, -1)
+    log_p = pruned(batch[:, :-1]).log_softmax(-1)
+    by_hand = -log_p.gather(-1, batch[:, 1:, None]).mean()
+    found = distill.loss_on_labels(pruned, batch)
+    assert found.item() == pytest.approx(by_hand.item(), rel=1e-5)
+
+
 def test_the_recipe_writes_a_draft(tmp_path, teacher):
     threads = torch.get_num_threads()
     try:

@@ -187,7 +187,7 @@ def test_the_widget_rounds_any_matrix_by_rows_or_groups(pocket, plays):
 
 def test_the_chart_has_a_point_and_an_error_for_each_rule():
     points = {
-        "largest": {"a": (2.5, 0.06, 0.01), "b": (8, -0.0002, 0.0003)},
+        "largest": {"a": (2.5, 0.06, 0.01), "b": (5, -0.0002, 0.0003)},
         "searched": {"a": (2.5, 0.03, 0.006)},
     }
     fig = nbB.loss_by_bits(points)
@@ -204,6 +204,7 @@ def test_the_chart_has_a_point_and_an_error_for_each_rule():
     assert texts(ax.texts) == ["a", "b"]  # the first of two is named
     assert [text.xy[1] for text in ax.texts] == [0.06, -0.0002]
     assert [bars.get_label() for bars in ax.containers] == list(points)
+    assert ax.get_xlim() == (1.5, 6)
 
 
 def test_the_chart_s_names_do_not_cross():
@@ -219,7 +220,7 @@ def test_the_chart_s_names_do_not_cross():
     (ax,) = nbB.loss_by_bits(points).axes
     places = [(text.get_ha(), text.get_va(), text.xy[1]) for text in ax.texts]
     assert texts(ax.texts) == list("abcd")
-    assert places[:2] == [("right", "bottom", 0.06), ("left", "bottom", 0.3)]
+    assert places[:2] == [("right", "bottom", 0.5), ("left", "bottom", 0.3)]
     assert places[2:] == [("left", "bottom", 0.002), ("left", "top", 0.001)]
 
 

@@ -1,10 +1,11 @@
 """Distill the pocket Llama into three of its layers: data/pocket-draft.
 
     python data/recipe/distill.py
+    python data/recipe/distill.py --labels --draft FOLDER
 
 Three of the pocket's six layers are trained on texts of its generator. Their
-targets are the pocket's probabilities. It takes about four minutes on a
-thread, and writes Meta's format.
+targets are the pocket's probabilities, or with --labels the next tokens. It
+takes about four minutes on a thread, and writes Meta's format.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 import train
 
 import llamalib
-from lessons.texts import own_documents, pack_rows
+from lessons.texts import held_out_texts, own_documents, pack_rows
 from llamalib.load import ROOT
 
 POCKET = ROOT / "data" / "pocket-llama"
@@ -52,13 +53,19 @@ def divergence(teacher, student, tokens):
     return gap.sum(-1).mean()
 
 
-def distill(teacher, steps: int = STEPS, until: int | None = None):
+def loss_on_labels(student, batch):
+    """Return the mean loss of the next tokens, in nats."""
+    return F.cross_entropy(student(batch[:, :-1]).mT, batch[:, 1:])
+
+
+def distill(teacher, steps=STEPS, until: int | None = None, labels=False):
     """Train a student on one thread.
 
     until: stop after this many of the steps; None: after all.
+    labels: learn from the next tokens, not from the teacher.
 
     Returns:
-        the student, and its divergence in each step.
+        the student, and what it minimizes, in each step.
     """
     torch.set_num_threads(1)
     n = (until or steps) * BATCH
@@ -68,7 +75,10 @@ def distill(teacher, steps: int = STEPS, until: int | None = None):
     optimizer = train.make_optimizer(student)
     losses = []
     for step, batch in enumerate(rows.split(BATCH)):
-        loss = divergence(teacher, student, batch[:, :-1])
+        if labels:
+            loss = loss_on_labels(student, batch)
+        else:
+            loss = divergence(teacher, student, batch[:, :-1])
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
@@ -88,18 +98,26 @@ def measure(teacher, student, rows) -> tuple[float, float]:
     return alternatives.held_out_loss(student, rows), gap.item() / n
 
 
+def loss_of_texts(student) -> float:
+    """Return the mean loss of the fifty texts that A and B measure on."""
+    losses = [llamalib.text_loss(student, t) for t in held_out_texts(student)]
+    return sum(losses) / len(losses)
+
+
 def main(argv=None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--steps", type=int, default=STEPS)
     add("--draft", type=Path, default=DRAFT)
+    add("--labels", action="store_true", help="learn without a teacher")
     options = parser.parse_args(argv)
     teacher = llamalib.load(POCKET, device="cpu", dtype=torch.float32)
-    student, _ = distill(teacher, options.steps)
+    student, _ = distill(teacher, options.steps, labels=options.labels)
     rows = alternatives.held_out_rows(teacher.tokenizer)
     for name, each in {"teacher": teacher, "student": student}.items():
         loss, gap = measure(teacher, each, rows)
         print(f"{name}: held-out loss {loss:.3f}, divergence {gap:.3f}")
+    print(f"{loss_of_texts(student):.3f} nats a token on the fifty texts of A")
     llamalib.save(student.to(torch.bfloat16), options.draft)
 
 
