@@ -17,7 +17,7 @@ from .charts import (
     mark_y,
     note,
 )
-from .judge import agree, exercise, vary
+from .judge import agree, close, exercise, vary
 from .play import Play
 from .pocket import strip  # noqa: F401
 from .theme import COLOURS, array, heading, panels, spaced
@@ -200,6 +200,7 @@ def check_1(interpolated):
             "divide the positions, do not multiply them": at * s,
             "a text that is not longer needs factor 1": at * original / n,
             "nothing is divided: a longer text needs a factor": at,
+            "positions count from 0": (at + 1) / s,
             "m/s need not be a whole number": at // s,
             "long positions are cut off": at.clamp(max=n / s),
             "length / original need not be a whole number": at / math.ceil(s),
@@ -227,25 +228,38 @@ def check_2(factor_for):
     one_b, wide, narrow = (64, 5e5), (128, 5e5), (8, vary(1e2, 90.0, 120.0))
     cases = [(one_b, 8192, 131072), (wide, 8192, 16384), (narrow, 1000, 5000)]
     cases += [(one_b, 8192, 4096), (wide, 256, 1400), (narrow, 300, 1200)]
-    cases += [(narrow, 100, 1000), (narrow, 100, 150)]
+    cases += [(narrow, 130, 1000), (narrow, 100, 150), (narrow, 60, 300)]
     up = vary(0, 10, 5, 7)
     cases = [(frequencies(*f).float(), c + up, n + up) for f, c, n in cases]
 
-    def values(full=math.tau, least=1.0, rule=lambda x: x, far=False):
-        pairs = [((n if far else c) * f, rule(n / c)) for f, c, n in cases]
-        return [max(least, s) if (x < full).any() else 1.0 for x, s in pairs]
+    def divided(n, c):
+        return n / c
+
+    def values(full=math.tau, rule=divided, least=1.0, far=False, which=any):
+        pairs = [((n if far else c) * f, rule(n, c)) for f, c, n in cases]
+        return [max(least, s) if which(x < full) else 1.0 for x, s in pairs]
 
     mistakes = [
         ("if every pair has rotated once, it is 1", values(math.inf)),
         ("one rotation shows every angle, not 4", values(4 * math.tau)),
+        ("half a rotation shows half of the angles", values(math.pi)),
         ("2π is missing: a full rotation is 2π radians", values(1)),
+        (
+            "one pair that is too slow is enough for a factor",
+            values(which=all),
+        ),
         ("count rotations in `original`, not `length`", values(far=True)),
         ("the factor is at least 1", values(least=0.0)),
         (
             "the factor is upside down: it is length / original",
-            values(rule=lambda x: 1 / x),
+            values(rule=lambda n, c: c / n),
         ),
-        ("a whole number is more than needed", values(rule=math.ceil)),
-        ("2π has no place here", values(rule=lambda x: x / math.tau)),
+        (
+            "a whole number is more than needed",
+            values(rule=lambda n, c: math.ceil(n / c)),
+        ),
+        ("2π has no place here", values(rule=lambda n, c: n / c / math.tau)),
     ]
-    agree([factor_for(*case) for case in cases], values(), mistakes)
+    found = [factor_for(*case) for case in cases]
+    exact = values(rule=lambda n, c: (n - 1) / (c - 1))
+    agree(found, exact if close(found, exact, 1e-4) else values(), mistakes)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lessons import nC_mixture_of_experts as lesson_C
-from llamalib import ModelArgs, replaced
+from llamalib import FeedForward, ModelArgs, record, replaced
 from llamalib.load import ROOT
 from tests.helpers import random_llama
 from tests.taught import namespace, taught
@@ -348,3 +348,83 @@ def test_all_groups_of_neurons_are_the_network():
     alone = feed_forward(x, *(each[0] for each in pieces))
     found = lesson_C.some_groups(8, 1, first)(network, x)
     assert torch.allclose(found, alone, atol=1e-4)
+
+
+# -- groups of neurons that a matrix chooses ----------------------------------
+
+
+def lengths_of(network, x, n):
+    """Return the lengths of what n groups compute for x (T, D), (T, n)."""
+    matrices = network.w1.weight, network.w2.weight, network.w3.weight
+    pieces = split_experts(*matrices, n)
+    outs = [feed_forward(x, *each) for each in zip(*pieces)]
+    return torch.stack([out.norm(dim=-1) for out in outs], dim=-1)
+
+
+def test_lengths_are_fitted_by_least_squares():
+    """No other matrix has smaller errors: they are orthogonal to inputs."""
+    llama = random_llama()
+    rows = torch.randint(llama.config.vocab_size, (6, 40))
+    fits, seen = lesson_C.fit_lengths(llama, rows, 4), record(llama, rows)
+    assert list(fits) == [layer.feed_forward for layer in llama.layers]
+    for i, (network, (matrix, means)) in enumerate(fits.items()):
+        x = seen[f"layers.{i}.feed_forward.in"].flatten(0, 1)  # (240, D)
+        lengths = lengths_of(network, x, 4)  # (240, 4)
+        left = x.T @ (x @ matrix - lengths)  # (D, 4)
+        assert left.norm() < 1e-3 * (x.T @ lengths).norm()
+        assert torch.allclose(means, lengths.mean(0), rtol=1e-3)
+
+
+def test_a_guess_of_all_groups_is_the_model(pocket, monkeypatch, capsys):
+    """Then with two groups each way chooses what its name says."""
+    some = lesson_C.asked_countries(pocket)[:12]
+    monkeypatch.setattr(lesson_C, "asked_countries", lambda llama: some)
+    rows = torch.randint(pocket.config.vocab_size, (4, 16))
+    lesson_C.print_guessed(pocket, rows, 8, 8)
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[-3:] for line in said] == 2 * [["12", "of", "12"]]
+
+    n, fits = 8, {}
+    for layer in pocket.layers:  # the matrix takes 0 and 1, the means 6 and 7
+        matrix = torch.zeros(pocket.config.dim, n)
+        matrix[0, 0], matrix[0, 1] = 1, 1
+        fits[layer.feed_forward] = matrix, torch.arange(n).float()
+    seen = []
+
+    def noting(n, k, score):
+        def forward(self, x):
+            seen.append(score(torch.zeros(*x.shape[:-1], n, 1)).topk(k)[1])
+            return x
+
+        return forward
+
+    monkeypatch.setattr(lesson_C, "fit_lengths", lambda *_: fits)
+    monkeypatch.setattr(lesson_C, "some_groups", noting)
+    lesson_C.print_guessed(pocket, rows, n, 2)
+    guessed, same = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    assert all(set(each.unique().tolist()) <= {6, 7} for each in same)
+    assert not any(set(each.unique().tolist()) <= {6, 7} for each in guessed)
+
+
+def test_two_groups_of_one_block_lose_no_capital(pocket):
+    """The middle block alone does not show in the answers."""
+    rng = torch.Generator().manual_seed(0)
+    before = FeedForward.forward
+    middle = pocket.layers[len(pocket.layers) // 2].feed_forward
+    two = lesson_C.some_groups(
+        8, 2, lambda outs: torch.rand(outs.shape[:-1], generator=rng)
+    )
+
+    def forward(self, x):
+        return two(self, x) if self is middle else before(self, x)
+
+    countries = lesson_C.asked_countries(pocket)
+    assert len(countries) == 172
+    with replaced(**{"FeedForward.forward": forward}):
+        assert lesson_C.known_capitals(pocket, countries) == 172
+
+
+def test_a_large_model_is_asked_about_few_countries():
+    large = torch.nn.Linear(10**4, 10**4 + 1, device="meta")
+    assert {c["country"][0] for c in lesson_C.asked_countries(large)} == {"F"}
+    assert len(lesson_C.asked_countries(torch.nn.Linear(2, 2))) == 172

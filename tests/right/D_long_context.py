@@ -33,3 +33,10 @@ def factor_for(freqs, original, length):
     if wavelength <= original or length <= original:
         return 1
     return length / original
+
+
+# %% exercise 2: the exact bound of the largest distances
+def factor_for(freqs, original, length):
+    if torch.all(original * freqs >= 2 * torch.pi):
+        return 1
+    return max((length - 1) / (original - 1), 1)
