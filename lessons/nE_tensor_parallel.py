@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import ipywidgets as ipw
-import torch.nn.functional as F
 from matplotlib.patches import Rectangle
 from torch import arange, as_tensor, randn
 from torch.func import functional_call
@@ -45,9 +44,9 @@ MATRICES += [f"feed_forward.w{i}" for i in (1, 3, 2)]
 def in_parts(llama, tokens, n, ranks=None):
     """Return the logits (T, V) that parts of a model compute together.
 
-    Each has a process's part of the weights, as `llamalib.parallel` cuts them
-    for n processes. Only the parts in `ranks` work, None: all. Where no
-    working part has a token's row, its logits are -inf.
+    Each has a process's part of each block's matrices, as
+    `llamalib.parallel` cuts them for n processes; the vocabulary is whole.
+    Only the parts in `ranks` work, None: all.
     """
     c, w, T = llama.config, llama.state_dict(), len(tokens)
     angles = c.head_dim, T, c.rope_theta, c.scaling_factor
@@ -66,22 +65,12 @@ def in_parts(llama, tokens, n, ranks=None):
             total = total + functional_call(module, mine, args)
         return total
 
-    rows = {rank: parallel.split(c.vocab_size, rank, n) for rank in ranks}
-    x = 0
-    for rank, (start, stop) in rows.items():
-        here = (tokens >= start) & (tokens < stop)
-        table = own("tok_embeddings.weight", rank)
-        found = F.embedding((tokens - start).where(here, 0), table)
-        x = x + found.where(here[:, None], 0)  # (T, D)
+    x = llama.tok_embeddings(tokens)  # (T, D)
     for i, block in enumerate(llama.layers):
         u = block.attention_norm(x)
         x = x + add(f"layers.{i}.attention", u, *given)
         x = x + add(f"layers.{i}.feed_forward", block.ffn_norm(x))
-    logits = x.new_full((T, c.vocab_size), float("-inf"))
-    for rank, (start, stop) in rows.items():
-        table = own("output.weight", rank)
-        logits[:, start:stop] = F.linear(llama.norm(x), table)
-    return logits
+    return llama.output(llama.norm(x))
 
 
 # A script that begins with it notes the bytes of each tensor that is sent.
@@ -196,10 +185,10 @@ def check_1(partial_result):
     h, W = randn(T, F, generator=g), randn(D, F, generator=g)
     b, y, other = randn(D, generator=g), h @ W.T, h + (arange(F) < F // 2)
     every = {}
-    for n in (1, 3, 2):
-        every[n] = parts = [partial_result(h, W, b, r, n) for r in range(n)]
+    for n in (3, 2, 1):
+        parts = every[n] = [partial_result(h, W, b, r, n) for r in range(n)]
         mistakes = [
-            ("b is missing", y),
+            ("b is missing" if n > 1 else "with n = 1 b is missing", y),
             ("the sum has b n times: each process adds it", y + n * b),
             ("each process computes all of y", n * (y + b)),
             ("each process computes the whole product", n * y + b),
@@ -217,7 +206,7 @@ def check_1(partial_result):
     if moves.any() and not moves.all():
         raise Wrong("W is cut by rows, into outputs: cut its columns")
     what = "with other numbers in process 0's columns, process 1's result"
-    agree(new, parts[1], mistakes, what=what)
+    agree(new, every[2][1], mistakes, what=what)
     for n, parts in every.items():
         pairs = zip(h.chunk(n, 1), W.chunk(n, 1), strict=True)
         for r, (part, (x, w)) in enumerate(zip(parts, pairs, strict=True)):
@@ -263,6 +252,10 @@ def check_3(bytes_sent):
             ("the output needs no sum: 2L + 1 sums, not 2L + 2", right + one),
             ("two sums a block", ring * (a + a / sums + b)),
             ("the logits' gather is missing", ring * 2 * a),
+            (
+                "the output needs a gather, not a sum",
+                ring * 2 * (a + a / sums),
+            ),
             ("a ring's sum goes around twice: 2(n - 1)/n", ring * (a + b)),
             ("the gather goes around once: (n - 1)/n", ring * 2 * (a + b)),
             (factor, size * (2 * a + b)),
@@ -270,7 +263,10 @@ def check_3(bytes_sent):
             (piece, ring * (2 * a + b / n)),
             (piece, ring * 2 * a + size * b / n),
             ("these are numbers: multiply by size", right / size),
-            ("this is the sum over all processes", right * n),
+            (
+                "n times too many: a step sends a piece, 1/n of the tensor",
+                right * n,
+            ),
             (
                 "you gather the logits of one position: take all T",
                 ring * (2 * a + 128256),
