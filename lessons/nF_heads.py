@@ -18,17 +18,29 @@ def head_maps(tables, label="attention weight"):
 
     tables: title to (L, H).
     """
+    fig, axes, (*_, image) = maps_of(tables)
+    fig.colorbar(image, ax=axes, label=label, pad=0.02)
+    return fig
+
+
+def maps_of(tables, signed=()):
+    """Draw a map of heads for each table; return figure, axes and images.
+
+    tables: title to (L, H). signed: titles of those with numbers around 0.
+    """
     n_blocks, n_heads = next(iter(tables.values())).shape
     height = 0.9 + 0.55 + min(0.13 * n_heads, 2.0)
     fig, axes = panels(height * len(tables), rows=len(tables), sharex=True)
+    images = []
     for ax, (name, values) in zip(axes, tables.items(), strict=True):
-        image = charts.heatmap(ax, values.T, limit=1.0)
+        around = name in signed
+        style = dict(signed=around, limit=None if around else 1.0)
+        images.append(charts.heatmap(ax, values.T, **style))
         charts.finish(ax, name, "", "head")
         ax.set_xticks(spaced(n_blocks, 30))
         ax.set_yticks(spaced(n_heads, 9))
     axes[-1].set_xlabel("block")
-    fig.colorbar(image, ax=axes, label=label, pad=0.02)
-    return fig
+    return fig, axes, images
 
 
 def losses_by_token(series, again):
@@ -55,15 +67,19 @@ def moved_by_block(series):
     return charts.finish(ax, "", label, "moved", legend="center left")
 
 
-def look_and_carry(heads, look, carry):
-    """Draw two bars for each head: its weight, and what its patch moves."""
-    _, ax = canvas(1.0 + 0.3 * len(heads))
-    series = {"weight on the country": look, "moved by its patch": carry}
-    charts.grouped_bars(ax, series, ["other", "attention"], across=True)
-    names = [f"({block}, {head})" for block, head in heads]
-    ax.set_yticks(range(len(heads))[::-1], names)
-    ax.axvline(0, color="#444444", lw=0.8)
-    return charts.finish(ax, "", "", "head", legend="lower right")
+def look_and_carry(look, carry):
+    """Draw two maps: a head's weight, and how far its patch moves.
+
+    look, carry: (L, H).
+    """
+    looks = "“ is” looks at the country"
+    moves = "the head's patch moves the answer"
+    tables = {looks: look, moves: carry}
+    fig, axes, images = maps_of(tables, signed=[moves])
+    labels = "attention weight", "moved"
+    for ax, image, label in zip(axes, images, labels, strict=True):
+        fig.colorbar(image, ax=ax, label=label, pad=0.02)
+    return fig
 
 
 # -- the checks of the exercises --
@@ -154,20 +170,25 @@ def check_2(answer):
     agree([answer(*case) for case in cases], right, mistakes)
 
 
-def patched(llama, base, donor, block, at=-1, part="out"):
+NETWORK = "feed_forward"
+
+
+def patched(llama, base, donor, block, at=-1, part="out", of=NETWORK):
     """Return the last logits, with a network's output from another run.
 
     at: the positions that are patched. part: what is put there.
+    of: the module whose output it is, None: the block.
     """
-    given = record(llama, donor)[f"layers.{block}.feed_forward.{part}"]
+    layer = f"layers.{block}"
+    name = layer if of is None else f"{layer}.{of}"
+    given = record(llama, donor)[f"{name}.{part}"]
 
     def put(module, args, out):
         out = out.clone()
         out[..., at, :] = given[at]
         return out
 
-    ffn = llama.layers[block].feed_forward
-    hook = ffn.register_forward_hook(put)
+    hook = llama.get_submodule(name).register_forward_hook(put)
     try:
         with torch.no_grad():
             return llama(base)[-1]
@@ -220,6 +241,10 @@ def check_3(answer, llama):
             ("patch the last position, not the first", (*case, block, 0)),
             ("patch the output, not the input", (*case, block, -1, "in")),
             ("this is another block", (*case, other)),
+            (
+                "patch the network's output, not the block's",
+                (*case, block, -1, "out", None),
+            ),
         ]
         right, usual = patched(llama, *case, block), llama(base)
         restore = unchanged(llama, llama.layers[block].feed_forward)

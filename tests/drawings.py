@@ -380,8 +380,8 @@ def moved_by_block():
 
 @picture
 def look_and_carry():
-    heads = [(2, 5), (0, 1), (1, 1)]
-    return nbF.look_and_carry(heads, [0.9, 0.8, 0.4], [0.6, 0, -0.1])
+    look = torch.tensor([[0.1, 0.9], [0, 0.4], [1, 0.2]])  # (L, H)
+    return nbF.look_and_carry(look, look - 0.4)
 
 
 # -- shared charts ----------------------------------------------------------

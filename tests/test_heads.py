@@ -94,9 +94,13 @@ def test_a_patch_before_block_0_exchanges_a_token(runs):
     assert expected(names, z) == pytest.approx([1, 1], abs=1e-4)
 
 
-@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    "at",
+    [slice(None), slice(-1, None), slice(3)],
+    ids=["all", "last", "three"],
+)
 @pytest.mark.parametrize("kind", ["zeros", "mean", "donor"])
-def test_put_changes_the_columns_of_its_heads(runs, kind, last):
+def test_put_changes_the_columns_of_its_heads(runs, kind, at):
     llama, asked, names = runs
     put, head_outputs = notebook_of(llama, "put", "head_outputs", **names)
     own, theirs = head_outputs(asked), head_outputs(names["donors"])
@@ -104,9 +108,9 @@ def test_put_changes_the_columns_of_its_heads(runs, kind, last):
     new = (new | dict(donor=theirs))[kind]
     heads, hd = [(0, 3), (1, 0), (1, 7)], llama.config.head_dim
     usual = llama(asked)
-    with put([], new, last):
+    with put([], new, at):
         assert torch.equal(llama(asked), usual)
-    with put(heads, new, last):
+    with put(heads, new, at):
         found = llama(asked)
     assert torch.equal(llama(asked), usual)  # it ends with the `with`
 
@@ -115,7 +119,6 @@ def test_put_changes_the_columns_of_its_heads(runs, kind, last):
         for block, h in heads:
             if block == layer:
                 value = new[layer].expand(2, asked.shape[1], -1, -1)[:, :, h]
-                at = slice(-1, None) if last else slice(None)
                 x[:, at, h * hd : (h + 1) * hd] = value[:, at]
         return (x,)
 

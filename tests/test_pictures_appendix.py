@@ -376,16 +376,23 @@ def test_each_head_has_its_block_from_left_to_right():
     assert [ax.get_ylabel() for ax in (first, second)] == ["head", "head"]
 
 
-def test_two_bars_of_a_head_stand_side_by_side():
-    fig = nbF.look_and_carry([(2, 5), (0, 1)], [0.9, 0.4], [0.1, -0.2])
-    (ax,) = fig.axes
-    names = dict(zip(texts(ax.get_yticklabels()), ax.get_yticks()))
-    look, carry = ax.containers
-    for bars, widths in ((look, [0.9, 0.4]), (carry, [0.1, -0.2])):
-        assert [bar.get_width() for bar in bars] == pytest.approx(widths)
-        for bar, name in zip(bars, ("(2, 5)", "(0, 1)")):
-            middle = bar.get_y() + bar.get_height() / 2
-            assert abs(middle - names[name]) < 0.5
+def test_what_a_head_moves_has_a_scale_around_0():
+    look = torch.zeros(6, 4)  # (L, H)
+    look[0, 3], look[5, 1] = 1, 0.2
+    carry = 0.5 * look.roll(1, 0)
+    carry[2, 2] = -0.6
+    fig = nbF.look_and_carry(look, carry)
+    pairs = zip(fig.axes[:2], (look, carry), strict=True)
+    for ax, values in pairs:  # a head stands at the same place in both
+        shown = torch.tensor(ax.images[0].get_array())
+        assert torch.equal(shown, values.T)
+    first, second = (ax.images[0] for ax in fig.axes[:2])
+    assert first.get_clim() == (0, 1)
+    assert second.get_clim() == pytest.approx((-0.6, 0.6))
+    assert [ax.get_ylabel() for ax in fig.axes[2:]] == [
+        "attention weight",
+        "moved",
+    ]
 
 
 def test_losses_stand_at_their_token():
