@@ -22,7 +22,7 @@ from llamalib.cache import KVCache, LayerCache
 from llamalib.load import ROOT, SMOL
 
 FILE = ROOT / "data" / "long_context.json"
-STRETCHES, LENGTH, PIECE = 1, 12288, 512  # texts, their tokens, of a pass
+STRETCHES, LENGTH, PIECE = 2, 12288, 512  # texts, their tokens, of a pass
 WINDOW = 2048  # keys that a window shows
 
 
@@ -90,9 +90,12 @@ def losses_of(llama, ids, freqs=lambda f: f, **seen) -> list[float]:
 
 
 def stretches(ids, n: int, length: int):
-    """Return n stretches of `length` + 1 ids, spread over the text."""
+    """Return up to 3 stretches of `length` + 1 ids.
+
+    They are at the text's start, in its middle, and at its end.
+    """
     last = len(ids) - length - 1
-    starts = [i * last // max(n - 1, 1) for i in range(n)]
+    starts = [0, last // 2, last][:n]
     return [torch.tensor(ids[at : at + length + 1]) for at in starts]
 
 
@@ -103,7 +106,7 @@ def main(argv=None) -> None:
     add("--file", type=Path, default=FILE)
     add("--only", nargs="+", choices=WAYS, default=list(WAYS))
     add("--length", type=int, default=LENGTH)
-    add("--stretches", type=int, default=STRETCHES)
+    add("--stretches", type=int, choices=(1, 2, 3), default=STRETCHES)
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     llama = llamalib.load(SMOL, device="cpu", dtype=torch.float32)
