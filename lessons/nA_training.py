@@ -33,6 +33,7 @@ from .charts import (
     write,
 )
 from .judge import Wrong, agree, draws, exercise, vary
+from .needs import is_large
 from .play import Play, token_texts
 from .pocket import strip  # noqa: F401
 from .texts import SENTENCES
@@ -169,11 +170,6 @@ def look(model, step, loss, held, beginning):
 
 
 # -- chats -------------------------------------------------------------------
-
-
-def is_large(llama) -> bool:
-    """Return whether it is too large to train all of it here."""
-    return sum(p.numel() for p in llama.parameters()) > 10**8
 
 
 def countries(llama) -> tuple[list, list]:

@@ -14,6 +14,7 @@ from llamalib.probe import continuation, record, replaced
 
 from .charts import boxes, finish, page, text_flow, write
 from .judge import alike, draws, exercise, vary
+from .needs import is_large
 from .play import Play, token_texts
 from .pocket import strip  # noqa: F401
 from .texts import load_corpus
@@ -44,7 +45,7 @@ def some_groups(n: int, k: int, score):
 def asked_countries(llama) -> list[dict]:
     """Return the countries that a model is asked about."""
     countries = load_corpus().COUNTRIES
-    if sum(w.numel() for w in llama.parameters()) > 10**8:  # it takes seconds
+    if is_large(llama):
         return [each for each in countries if each["country"][0] == "F"]
     return countries
 

@@ -18,6 +18,7 @@ from .charts import (
     note,
 )
 from .judge import agree, close, exercise, vary
+from .needs import is_large
 from .play import Play
 from .pocket import strip  # noqa: F401
 from .theme import COLOURS, array, heading, panels, spaced
@@ -43,8 +44,7 @@ WAYS = {
 
 def sizes(llama) -> tuple[int, int, int, int]:
     """Return positions, rows, texts with needles, steps: few if it is large."""
-    large = sum(w.numel() for w in llama.parameters()) > 10**8
-    return (512, 1, 1, 0) if large else (1024, 4, 40, 4)
+    return (512, 1, 1, 0) if is_large(llama) else (1024, 4, 40, 4)
 
 
 def _ways(ax, series):

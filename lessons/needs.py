@@ -5,6 +5,11 @@ from pathlib import Path
 from llamalib.load import ROOT, SMOL
 
 
+def is_large(llama) -> bool:
+    """Return whether a model takes seconds where the pocket takes none."""
+    return sum(weight.numel() for weight in llama.parameters()) > 10**8
+
+
 def smollm2_file() -> Path:
     """Return SmolLM2's GGUF file; FileNotFoundError says how to get it."""
     for file in sorted((ROOT / SMOL).glob("*.gguf")):

@@ -15,6 +15,8 @@ from llamalib.checks import read_start, reject_lookalikes
 from llamalib.load import ROOT
 from llamalib.model import Llama
 
+from .needs import is_large
+
 TEXTS = ("TinyStories-train.txt", "tinyshakespeare.txt")
 END_OF_TEXT = "<|endoftext|>"  # separates the stories of TinyStories
 MIN_TEXTS = 20  # enough to learn from some and to hold out others
@@ -96,8 +98,7 @@ def held_out_texts(llama: Llama) -> list[str]:
     """
     file = ROOT / "data" / "recipe" / "held_out.json"
     texts = json.loads(file.read_text(encoding="utf-8"))
-    large = sum(w.numel() for w in llama.parameters()) > 10**8
-    return texts[:8] if large else texts
+    return texts[:8] if is_large(llama) else texts
 
 
 def load_corpus() -> ModuleType:
