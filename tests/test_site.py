@@ -340,8 +340,8 @@ def test_every_link_within_the_site_answers(folder, address):
 def test_names_lead_to_where_they_are_taught(folder):
     found = " ".join(links_of(folder / "05_attention.html"))
     assert re.search(r"\b04_rope\.html#c\d+", found)
-    training = links_of(folder / "appendix" / "A_training.html")
-    assert "../names.html#attention_maps" in training
+    heads = links_of(folder / "appendix" / "F_heads.html")
+    assert "../names.html#attention_maps" in heads
 
 
 def search(driver, address, words, found):
