@@ -20,6 +20,7 @@ import linecache
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from functools import partial
 
 import numpy as np
 import torch
@@ -250,6 +251,7 @@ def alike(
     number: int,
     cases: Iterable[tuple] | dict[str, tuple],
     tolerance: float = 1e-4,
+    observe: Callable = lambda function, *case: function(*case),
 ) -> None:
     r"""Raise Wrong unless an answer agrees with the project's solution.
 
@@ -259,6 +261,8 @@ def alike(
     stem: of the notebook, as in "04_rope".  number: of the exercise.
     cases: the arguments of each call; in a dict, by what the result is called.
     tolerance: as in `agree`.
+    observe: called with a function and a case, returns what is compared: the
+    function's result, or what it left behind.
     """
     if isinstance(cases, dict):
         pairs = cases.items()
@@ -268,20 +272,21 @@ def alike(
     answered, wrong = [], None
     for what, case in pairs:
         try:
-            found = answer(*case)
+            found = observe(answer, *case)
         except Wrong:
             if wrong is None:
                 raise
             break  # the calls before this one name the mistake
         answered.append((case, found))
         try:
-            agree(found, solution(*copies(case)), (), tolerance, what)
+            expected = observe(solution, *copies(case))
+            agree(found, expected, (), tolerance, what)
         except Wrong as difference:
             wrong = wrong or difference
     if wrong is None:
         return
     for words, mistake in mistakes:
-        if gives(mistake, answered, tolerance):
+        if gives(partial(observe, mistake), answered, tolerance):
             raise Wrong(words)
     raise wrong
 

@@ -21,6 +21,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from llamalib import attention_maps, generate, generate_batch
 from llamalib.load import ROOT
 
+from . import judge
 from .charts import (
     add_legend,
     finish,
@@ -32,7 +33,7 @@ from .charts import (
     token_ticks,
     write,
 )
-from .judge import Wrong, agree, draws, exercise, vary
+from .judge import Wrong, draws, exercise, vary
 from .needs import is_large
 from .play import Play, token_texts
 from .pocket import strip  # noqa: F401
@@ -429,46 +430,19 @@ def training(llama, snapshots, ids, head) -> Play:
 def check_1(same_text_mask):
     up, more = vary((0, []), (1, [1, 9]), (3, [4, 1, 1, 6]), (2, [5, 1, 3]))
     long = [1, 5, 6, 7, 5, 8, 9, 6, 7, 1, 5, 5]  # nine of one text
-    for row, begin in (
-        ([1, 5, 6, 1, 7, 1], 1),
-        ([5, 6, 3, 3, 1], 3),
-        (long, 1),
-    ):
-        row, begin = torch.tensor([i + up for i in row] + more), begin + up
-        starts = row == begin
-        text = starts.cumsum(0)  # (T,)
-        before = text - starts.long()  # each begin is in the text before it
-        same = text[:, None] == text  # (T, T)
-        causal = torch.ones_like(same).tril()
-        right = same & causal
-        late = (before[:, None] == before) & causal
-        windows = [right.triu(1 - most) for most in range(2, len(row))]
-        additive = torch.zeros(right.shape).masked_fill(~right, -torch.inf)
-        mistakes = [
-            ("the other way round: True is where a query may look", ~right),
-            ("a query sees later tokens of its text", same),
-            ("a query sees the texts before its own", causal),
-            ("rows and columns are exchanged: a row is a query", right.T),
-            ("a query may see itself too", right.tril(-1)),
-            ("text before the first begin is a text too", right & (text > 0)),
-            ("expected booleans, not a mask to add to scores", additive),
-            ("a begin is the first token of its text, not the last of the "
-             "text before", late),
-            ("only equal tokens see each other: compare the numbers of the "
-             "texts", (row[:, None] == row) & causal),
-            ("a query sees other texts only: True is for its own",
-             ~same & causal),
-            *[("a query sees only its last few tokens: it sees all of its "
-               "own text up to itself", cut) for cut in windows],
-        ]  # fmt: skip
-        answer = same_text_mask(row, begin)
-        agree(answer, right, mistakes)
-        rows = answer if isinstance(answer, (list, tuple)) else [answer]
-        if any(torch.as_tensor(each).dtype != torch.bool for each in rows):
-            raise Wrong(
-                "these are numbers: return booleans, because a mask of "
-                "numbers is added to the scores"
-            )
+    rows = ([1, 5, 6, 1, 7, 1], 1), ([5, 6, 3, 3, 1], 3), (long, 1)
+    cases = [
+        (torch.tensor([i + up for i in row] + more), begin + up)
+        for row, begin in rows
+    ]
+    judge.alike(same_text_mask, "A_training", 1, cases)
+    mask = same_text_mask(*cases[0])
+    parts = mask if isinstance(mask, (list, tuple)) else [mask]
+    if any(torch.as_tensor(each).dtype != torch.bool for each in parts):
+        raise Wrong(
+            "these are numbers: return booleans, because a mask of numbers "
+            "is added to the scores"
+        )
 
 
 class Small(torch.nn.Module):
@@ -490,83 +464,38 @@ class Small(torch.nn.Module):
         return torch.cat([grad.flatten() for grad in each])
 
 
+def slopes_left(backward, model, parts):
+    """Return the gradients that a function leaves in a model."""
+    model.zero_grad()
+    backward(model, parts)
+    return model.slopes()
+
+
 @exercise(2, expects="a number")
 def check_2(backward_in_parts):
     g, (V, more) = draws(3), vary((50, 0), (40, 2), (60, 1), (45, 3))
-    model, counts = Small(V, g), [30, 9, 0, 22]
-    parts, usual, again = [], [], []
-
-    def backward(logits, y):  # the sum of a part's losses, and its slopes
-        model.zero_grad()
-        flat = logits.flatten(0, 1), y.flatten()
-        loss = F.cross_entropy(*flat, reduction="sum")
-        loss.backward()
-        return loss.item(), model.slopes()
-
-    for B, n in zip((4, 3, 2, 3), counts, strict=True):
+    model, parts = Small(V, g), []
+    for B, n in zip((4, 3, 2, 3), (30, 9, 0, 22), strict=True):
         shape = B, 12 + more
         tokens, y = torch.randint(V, (2, *shape), generator=g)
         y.view(-1)[torch.randperm(y.numel(), generator=g)[n:]] = NONE
-        parts.append((tokens, y))
-        usual.append(backward(model(tokens), y))
-        again.append(backward(model(tokens)[:, :-1], y[:, 1:]))
-    found = []
+        parts.append((tokens, y))  # the third part has no label
+    a, b, _, c = parts
+    cases = [(model, [a, b]), (model, parts[2:])]
+    which = backward_in_parts, "A_training", 2
+    judge.alike(*which, cases)
+    whats = "the gradient", "the gradient, where a part has no label,"
+    cases = dict(zip(whats, cases, strict=True))
+    judge.alike(*which, cases, observe=slopes_left)
 
-    def keep(*some):
+    def kept(*some):
         model.zero_grad()
-        some = [parts[i] for i in some]
+        return most_kept(lambda: backward_in_parts(model, [*some]), model)
 
-        def run():
-            found.append(backward_in_parts(model, some))
-
-        return most_kept(run, model)
-
-    for some in ([0, 1], [3, 2], [0, 1, 2, 3]):
-        n = sum(counts[i] for i in some)
-        positions = sum(parts[i][1].numel() for i in some)
-        full = [i for i in some if counts[i]]
-        alone = max(keep(i) for i in full)
-        kept = keep(*some)
-        shifted = sum(int((parts[i][1][:, 1:] != NONE).sum()) for i in some)
-        whats = None, "the gradient"
-        for each, moved, what in zip(
-            zip(*usual, strict=True),
-            zip(*again, strict=True),
-            whats,
-            strict=True,
-        ):
-            total = sum(each[i] for i in some)
-            means = sum(each[i] / counts[i] for i in full)
-            mistakes = [
-                ("each part has its own mean: few labels count too much",
-                 means / len(full)),
-                ("each part has its own mean, one of them 0",
-                 means / len(some)),
-                ("you divide by all positions: only labels count",
-                 total / positions),
-                ("you never divide by the number of labels", total),
-                ("you divide by each part's own number of labels", means),
-                ("you divide by the number of parts: divide by the labels of "
-                 "the whole batch", total / len(some)),
-                *[("the labels are shifted already: logits t and label t "
-                   "belong together", sum(moved[i] for i in some) / count)
-                  for count in (n, shifted)],
-                ("nan: a part without a label has no mean", total * torch.nan),
-            ]  # fmt: skip
-            result = found[-1]
-            if what:
-                result = model.slopes()
-                last = each[some[-1]] / n
-                mistakes += [
-                    ("no parameter has a gradient", 0 * total),
-                    ("only the last part's gradient is left: they add up",
-                     last),
-                ]  # fmt: skip
-            agree(result, total / n, mistakes, what=what or "the result")
-        if kept > 1.4 * alone:
-            raise Wrong(
-                "loss and gradients are right, but all parts are kept at "
-                "once: call backward after each part"
-            )
-        if getattr(found[-1], "requires_grad", False):
-            raise Wrong("it returns a tensor with a graph: use item()")
+    if kept(a, b, c) > 1.4 * max(map(kept, (a, b, c))):
+        raise Wrong(
+            "loss and gradients are right, but all parts are kept at once: "
+            "call backward after each part"
+        )
+    if getattr(backward_in_parts.last, "requires_grad", False):
+        raise Wrong("it returns a tensor with a graph: use item()")

@@ -17,7 +17,7 @@ from .charts import (
     mark_y,
     note,
 )
-from .judge import agree, close, exercise, vary
+from .judge import alike, close, exercise, vary
 from .needs import is_large
 from .play import Play
 from .pocket import strip  # noqa: F401
@@ -192,34 +192,18 @@ def frequencies(hd: int, theta: float) -> torch.Tensor:
 def check_1(interpolated):
     """Two longer texts, then a shorter one."""
     more = vary((0,) * 4, (4, 3, 50.0, 1), (8, 1, 900.0, 2))
-    for case in ((8, 12, 100.0, 4), (16, 40, 5e5, 16), (8, 5, 100.0, 8)):
-        case = hd, n, theta, original = [*map(add, case, more)]
-        at, freqs, s = torch.arange(n), frequencies(hd, theta), n / original
-        at, s = at.double(), max(s, 1)
-        kinds = {
-            "divide the positions, do not multiply them": at * s,
-            "a text that is not longer needs factor 1": at * original / n,
-            "nothing is divided: a longer text needs a factor": at,
-            "positions count from 0": (at + 1) / s,
-            "m/s need not be a whole number": at // s,
-            "long positions are cut off": at.clamp(max=n / s),
-            "length / original need not be a whole number": at / math.ceil(s),
-            "position length, not length - 1, gets the angles of original": (
-                at * (n / s - 1) / (n - 1)
-            ),
-        }
-        mistakes = [(k, torch.outer(v, freqs)) for k, v in kinds.items()]
-        right, raised = torch.outer(at / s, freqs), frequencies(hd, theta * s)
-        words = "you raised the base: it slows the pairs unequally"
-        mistakes += [(words, torch.outer(at, raised))]
-        words = "the exponent is 2k/hd: a pair has two numbers"
-        mistakes += [
-            (words, torch.outer(at / s, frequencies(2 * hd, theta)[: hd // 2]))
-        ]
-        mistakes += [("positions are rows, pairs are columns", right.T)]
-        rotations = torch.stack((right.cos(), right.sin()), dim=-1)
-        mistakes += [("cosines and sines: return the angles", rotations)]
-        agree(interpolated(*case), right, mistakes)
+    cases = (8, 12, 100.0, 4), (16, 40, 5e5, 16), (8, 5, 100.0, 8)
+    cases = [tuple(map(add, case, more)) for case in cases]
+    alike(interpolated, "D_long_context", 1, cases)
+
+
+def as_ratio(answer, freqs, original, length):
+    """Return a factor, where (n - 1)/(C - 1) counts as n/C: both are right."""
+    found = answer(freqs, original, length)
+    between = (length - 1) / (original - 1)  # the first position to the last
+    if length > original and close(found, between, 1e-4):
+        return length / original
+    return found
 
 
 @exercise(2, expects="a number")
@@ -231,35 +215,4 @@ def check_2(factor_for):
     cases += [(narrow, 130, 1000), (narrow, 100, 150), (narrow, 60, 300)]
     up = vary(0, 10, 5, 7)
     cases = [(frequencies(*f).float(), c + up, n + up) for f, c, n in cases]
-
-    def divided(n, c):
-        return n / c
-
-    def values(full=math.tau, rule=divided, least=1.0, far=False, which=any):
-        pairs = [((n if far else c) * f, rule(n, c)) for f, c, n in cases]
-        return [max(least, s) if which(x < full) else 1.0 for x, s in pairs]
-
-    mistakes = [
-        ("if every pair has rotated once, it is 1", values(math.inf)),
-        ("one rotation shows every angle, not 4", values(4 * math.tau)),
-        ("half a rotation shows half of the angles", values(math.pi)),
-        ("2π is missing: a full rotation is 2π radians", values(1)),
-        (
-            "one pair that is too slow is enough for a factor",
-            values(which=all),
-        ),
-        ("count rotations in `original`, not `length`", values(far=True)),
-        ("the factor is at least 1", values(least=0.0)),
-        (
-            "the factor is upside down: it is length / original",
-            values(rule=lambda n, c: c / n),
-        ),
-        (
-            "a whole number is more than needed",
-            values(rule=lambda n, c: math.ceil(n / c)),
-        ),
-        ("2π has no place here", values(rule=lambda n, c: n / c / math.tau)),
-    ]
-    found = [factor_for(*case) for case in cases]
-    exact = values(rule=lambda n, c: (n - 1) / (c - 1))
-    agree(found, exact if close(found, exact, 1e-4) else values(), mistakes)
+    alike(factor_for, "D_long_context", 2, cases, observe=as_ratio)

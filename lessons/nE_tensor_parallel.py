@@ -17,7 +17,7 @@ from llamalib import causal_mask, parallel, precompute_freqs_cis
 from llamalib.model import LLAMA_1B, ModelArgs
 from llamalib.tensors import tensor_shapes
 
-from . import charts
+from . import charts, judge
 from .judge import Wrong, agree, close, draws, exercise, vary
 from .play import Play
 from .pocket import strip  # noqa: F401
@@ -218,58 +218,17 @@ def check_1(partial_result):
 
 @exercise(2, expects="a list of whole numbers")
 def check_2(held_kv_heads):
-    cases = (8, 32, 8), (2, 8, 4), (8, 8, 2), (2, 6, 3), (4, 12, 6)
-    for n, H, KV in cases:
-        n, H, KV = (vary(1, 3, 2, 5) * each for each in (n, H, KV))
+    cases, more = {}, vary(1, 3, 2, 5)
+    for sizes in ((8, 32, 8), (2, 8, 4), (8, 8, 2), (2, 6, 3), (4, 12, 6)):
+        n, H, KV = (more * each for each in sizes)
         for r in reversed(range(n)):
-            own, even = range(r * H // n, (r + 1) * H // n), r * KV // n
-            read, some = [q * KV // H for q in own], max(1, KV // n)
-            dealt = sorted({q * KV // H for q in range(r, H, n)})
-            mistakes = [
-                ("these are query heads", [*own]),
-                ("a process holds query heads in a row", dealt),
-                ("q // (H // KV), not q % KV", sorted({q % KV for q in own})),
-                ("each KV head once", read),
-                ("KV // n may be 0: each process needs a KV head", []),
-                ("a cut group's head is missing", [*range(even, even + some)]),
-                ("a process holds heads in a row", [*range(r, KV, n)]),
-            ]
-            right, what = sorted({*read}), f"({r}, {n}, {H}, {KV}): the result"
-            agree(held_kv_heads(r, n, H, KV), right, mistakes, 0, what)
+            cases[f"({r}, {n}, {H}, {KV}): the result"] = r, n, H, KV
+    judge.alike(held_kv_heads, "E_tensor_parallel", 2, cases, tolerance=0)
 
 
 @exercise(3, expects="a number of bytes")
 def check_3(bytes_sent):
     sums, D = vary((33, 2048), (39, 1024), (21, 4096))
     c = ModelArgs(**vars(LLAMA_1B) | dict(n_layers=sums // 2, dim=D))
-    for T, n, size in ((1, 8, 2), (5, 2, 4), (3, 1, 2)):
-        a, b, ring = sums * T * D, T * 128256, (n - 1) / n * size
-        right, one = ring * (2 * a + b), 2 * ring * a / sums
-        factor = "the ring's factor (n - 1)/n is missing"
-        piece = "a process sends n - 1 pieces of T · V/n logits"
-        mistakes = [
-            ("the embedding's sum is missing", right - one),
-            ("the output needs no sum: 2L + 1 sums, not 2L + 2", right + one),
-            ("two sums a block", ring * (a + a / sums + b)),
-            ("the logits' gather is missing", ring * 2 * a),
-            (
-                "the output needs a gather, not a sum",
-                ring * 2 * (a + a / sums),
-            ),
-            ("a ring's sum goes around twice: 2(n - 1)/n", ring * (a + b)),
-            ("the gather goes around once: (n - 1)/n", ring * 2 * (a + b)),
-            (factor, size * (2 * a + b)),
-            (factor, size * (a + b)),
-            (piece, ring * (2 * a + b / n)),
-            (piece, ring * 2 * a + size * b / n),
-            ("these are numbers: multiply by size", right / size),
-            (
-                "n times too many: a step sends a piece, 1/n of the tensor",
-                right * n,
-            ),
-            (
-                "you gather the logits of one position: take all T",
-                ring * (2 * a + 128256),
-            ),
-        ]
-        agree(bytes_sent(c, T, n, size), right, mistakes, 1e-6)
+    cases = [(c, *sizes) for sizes in ((1, 8, 2), (5, 2, 4), (3, 1, 2))]
+    judge.alike(bytes_sent, "E_tensor_parallel", 3, cases, tolerance=1e-6)

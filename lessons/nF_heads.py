@@ -4,10 +4,9 @@ from copy import copy
 
 import torch
 
-from llamalib.model import rms_norm
 from llamalib.probe import record
 
-from . import charts
+from . import charts, judge
 from .judge import Wrong, agree, close, draws, exercise, vary
 from .map import strip  # noqa: F401
 from .theme import canvas, panels, spaced
@@ -85,68 +84,15 @@ def look_and_carry(look, carry):
 # -- the checks of the exercises --
 
 
-def score(
-    weights,
-    ids,
-    step=1,
-    which=slice(None),
-    mean_of="position",
-    add=sum,
-    itself=True,
-):
-    """Return a head's weight on what followed the same token earlier.
-
-    itself: False: the position t - 1 is no earlier one.
-    """
-    found = []  # for each position, a weight for each earlier one
-    for t, token in enumerate(ids):
-        before = range(t if itself else max(t - 1, 0))
-        earlier = [s for s in before if ids[s] == token][which]
-        found.append([weights[t, s + step].item() for s in earlier])
-    counts = dict(position=sum(map(bool, found)), text=len(ids), sum=1)
-    if mean_of == "repeated":  # also those that only `itself` leaves out
-        repeated = [token in ids[:t] for t, token in enumerate(ids)]
-        counts["repeated"] = sum(repeated)
-    return sum(add(each) for each in found if each) / max(counts[mean_of], 1)
-
-
 @exercise(1, expects="a number")
 def check_1(answer):
-    itself = "a position after an earlier one may be t itself: add it, too"
-    flaws = [
-        ("this is the weight on the same token: take the next", dict(step=0)),
-        ("this is the token before the earlier one", dict(step=-1)),
-        ("only the latest earlier one: add all", dict(which=slice(-1, None))),
-        ("only the first earlier one: add all", dict(which=slice(1))),
-        ("divide by the positions that repeat", dict(mean_of="text")),
-        ("this is the sum over positions: take the mean", dict(mean_of="sum")),
-        ("add the weights of a position: this is their mean", dict(add=mean)),
-        ("add the weights of a position: this is the largest", dict(add=max)),
-        (itself, dict(itself=False)),
-        (itself, dict(itself=False, mean_of="repeated")),
-    ]
     g, more = draws(), vary([], [6, 4, 2], [3, 1], [4, 1, 3, 2])
+    cases = []
     for ids in ([1, 2, 3, 1, 2], [5, 5, 7, 6, 5, 7, 5], [7, 8, 9]):
         ids = ids + more
         rows = torch.rand(len(ids), len(ids), generator=g).tril()
-        weights = rows / rows.sum(-1, keepdim=True)
-        wrong = [(words, score(weights, ids, **f)) for words, f in flaws]
-        wrong += [("rows are queries: weights[t, s]", score(weights.T, ids))]
-        found = answer(weights, ids)
-        if len(set(ids)) == len(ids) and found != found:
-            raise Wrong("it is NaN if no token comes again: return 0")
-        agree(found, score(weights, ids), wrong)
-
-
-def mean(values):
-    return sum(values) / len(values)
-
-
-def settled(hidden, weight, output, eps, t=-1, first=False):
-    """Return after how many blocks the last token is on top to the end."""
-    top = (rms_norm(hidden[:, t], weight, eps) @ output.T).argmax(-1).tolist()
-    others = [k + 1 for k, i in enumerate(top) if i != top[-1]]
-    return top.index(top[-1]) if first else max(others, default=0)
+        cases.append((rows / rows.sum(-1, keepdim=True), ids))
+    judge.alike(answer, "F_heads", 1, cases)
 
 
 @exercise(2, expects="a whole number, k")
@@ -155,19 +101,7 @@ def check_2(answer):
     shapes = (n, T, D), (D,), (V, D)  # n is L+1
     cases = [[torch.randn(s, generator=g) for s in shapes] for _ in range(20)]
     cases = [(x.cumsum(0), w, u, vary(1e-5, 1e-6)) for x, w, u in cases]
-    right = [settled(*case) for case in cases]
-    plain = [(x, 0 * w + 1, *more) for x, w, *more in cases]
-    mistakes = [
-        (
-            "it leads there for the first time, but not to the end",
-            [settled(*c, -1, 1) for c in cases],
-        ),
-        ("one too many: hidden[0] is k = 0", [k + 1 for k in right]),
-        ("after k blocks another still leads", [max(k - 1, 0) for k in right]),
-        ("the final norm's weight is left out", [settled(*c) for c in plain]),
-        ("expected the last position", [settled(*c, t=0) for c in cases]),
-    ]
-    agree([answer(*case) for case in cases], right, mistakes)
+    judge.alike(answer, "F_heads", 2, cases)
 
 
 NETWORK = "feed_forward"

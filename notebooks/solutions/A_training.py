@@ -1,4 +1,8 @@
 # ruff: noqa
+import torch
+import torch.nn.functional as F
+
+
 # %% exercise 1
 def same_text_mask(ids, begin_id):
     text = (ids == begin_id).cumsum(0)  # (T,): the number of each one's text

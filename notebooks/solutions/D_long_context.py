@@ -1,5 +1,8 @@
 """Answers to the exercises of D_long_context: each replaces the stub."""
 # ruff: noqa: F821
+import math
+
+import torch
 
 
 # %% exercise 1

@@ -1,4 +1,9 @@
 # ruff: noqa
+import torch
+
+from llamalib import record, rms_norm
+
+
 # %% exercise 1
 def induction_score(weights, ids):
     sums = []
