@@ -1,5 +1,14 @@
 """Answers to the exercises of H_documents: each stands in the stub's place."""
-# ruff: noqa: F821
+
+import torch
+import torch.nn.functional as F
+
+formulas = {
+    "right": lambda gate, up: F.silu(gate) * up,
+    "003": lambda gate, up: gate * F.silu(up),
+    "sigmoid": lambda gate, up: gate * up.sigmoid(),
+    "004": lambda gate, up: F.silu(gate) * gate.sigmoid() * up,
+}
 
 
 # %% exercise 1
@@ -17,13 +26,10 @@ def name_of(network):
 
 
 # %% exercise 2
-def fewest(word, ranks):
-    # for the first n bytes: one more than for those before the last token,
-    # wherever that token begins
-    best = [0]
-    for n in range(1, len(word) + 1):
-        options = [
-            best[start] + 1 for start in range(n) if word[start:n] in ranks
-        ]
-        best.append(min(options))
-    return best[-1]
+def labels(rows, T, end):
+    result = torch.full((len(rows), T), -100)
+    for b, row in enumerate(rows):
+        if row:  # an empty text has no last token
+            after = (row[1:] + [end])[:T]
+            result[b, : len(after)] = torch.tensor(after)
+    return result
