@@ -119,7 +119,7 @@ def test_a_used_port_is_said():
     assert said in done.stderr
 
 
-# -- in training, without processes: appendix E, section 5 -------------------
+# -- in training, without processes: appendix E, section 7 -------------------
 
 
 class Copies(torch.autograd.Function):

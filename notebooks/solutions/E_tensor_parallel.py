@@ -15,10 +15,3 @@ def held_kv_heads(rank, n, H, KV):
     group = H // KV  # query heads that share a KV head
     own = range(rank * H // n, (rank + 1) * H // n)
     return sorted({q // group for q in own})
-
-
-# %% exercise 3
-def bytes_sent(config, T, n, size):
-    sums = (2 * config.n_layers + 1) * T * config.dim  # numbers
-    gathered = T * config.vocab_size
-    return (n - 1) / n * (2 * sums + gathered) * size

@@ -34,20 +34,3 @@ def held_kv_heads(rank, n, H, KV):
 def held_kv_heads(rank, n, H, KV):
     kv = torch.arange(KV).repeat_interleave(H // KV)  # of each query head
     return kv.chunk(n)[rank].unique()
-
-
-# %% exercise 3: step by step around the ring
-def bytes_sent(config, T, n, size):
-    total = 0
-    for _ in range(2 * config.n_layers + 1):
-        for step in range(2 * (n - 1)):
-            total += T * config.dim * size / n
-    for step in range(n - 1):
-        total += T * config.vocab_size * size / n
-    return total
-
-
-# %% exercise 3: a whole number
-def bytes_sent(config, T, n, size):
-    b = (2 * config.n_layers + 1) * 2 * T * config.dim + T * config.vocab_size
-    return (n - 1) * b * size // n
