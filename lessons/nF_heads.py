@@ -1,15 +1,64 @@
-"""Pictures and checks of notebook F."""
+"""Texts, pictures and checks of notebook F."""
 
-from copy import copy
+from contextlib import ExitStack
+from copy import deepcopy
 
 import torch
 
-from llamalib.probe import record
+from llamalib import FeedForward, Llama
 
 from . import charts, judge
-from .judge import Wrong, agree, close, draws, exercise, vary
+from .judge import Wrong, close, draws, exercise, vary
 from .map import strip  # noqa: F401
+from .n07_lm_head import SMALL
+from .texts import page
 from .theme import canvas, panels, spaced
+
+
+def said_twice(llama, n, count=3):
+    """Return texts of n words in random order, said twice: (count, T).
+
+    And where the words come again: after n, and a start token if there is one.
+    """
+    tokenizer, texts = llama.tokenizer, []
+    ids = tokenizer.encode(page(), bos=False, eos=False)
+    ids = list(dict.fromkeys(ids))  # each one once
+    words = {i: tokenizer.decode([i]) for i in ids}
+    whole = [i for i in ids if words[i][:1] == " " and words[i][1:].isalpha()]
+    ids = torch.tensor(whole if len(whole) >= n else ids)
+    start = torch.tensor(tokenizer.encode("", bos=True, eos=False)).long()
+    for seed in range(count):
+        g = torch.Generator().manual_seed(seed)
+        order = ids[torch.randperm(len(ids), generator=g)[:n]]
+        texts.append(torch.cat([start, order, order]))
+    return torch.stack(texts), len(start) + n
+
+
+def head_outputs(llama, tokens):
+    """Return what each head gives to `wo`, (L, B, T, H, hd)."""
+    kept, heads = [], (llama.config.n_heads, llama.config.head_dim)
+
+    def keep(wo, args):
+        kept.append(args[0].unflatten(-1, heads))
+
+    with ExitStack() as hooks:
+        for block in llama.layers:
+            wo = block.attention.wo
+            hooks.enter_context(wo.register_forward_pre_hook(keep))
+        llama(tokens, last_only=True)
+    return torch.stack(kept)
+
+
+def others(heads, n_heads):
+    """Return as many other heads of the same blocks, drawn at random."""
+    g, found = torch.Generator().manual_seed(0), []
+    for block in sorted({block for block, _ in heads}):
+        every = [(block, h) for h in range(n_heads)]
+        rest = [head for head in every if head not in heads]
+        count = n_heads - len(rest)
+        chosen = torch.randperm(len(rest), generator=g)[:count]
+        found += [rest[i] for i in chosen.tolist()]
+    return found
 
 
 def head_maps(tables, label="attention weight"):
@@ -104,94 +153,33 @@ def check_2(answer):
     judge.alike(answer, "F_heads", 2, cases)
 
 
-NETWORK = "feed_forward"
-
-
-def patched(llama, base, donor, block, at=-1, part="out", of=NETWORK):
-    """Return the last logits, with a network's output from another run.
-
-    at: the positions that are patched. part: what is put there.
-    of: the module whose output it is, None: the block.
-    """
-    layer = f"layers.{block}"
-    name = layer if of is None else f"{layer}.{of}"
-    given = record(llama, donor)[f"{name}.{part}"]
-
-    def put(module, args, out):
-        out = out.clone()
-        out[..., at, :] = given[at]
-        return out
-
-    hook = llama.get_submodule(name).register_forward_hook(put)
-    try:
-        with torch.no_grad():
-            return llama(base)[-1]
-    finally:
-        hook.remove()
-
-
-def unchanged(llama, network):
-    """Return a function that undoes a reader's changes of a model.
-
-    It returns whether a hook was left. network: its weights are restored, too.
-    """
-    weights = [(w, w.clone()) for w in network.parameters()]
-    kept, forward = [], type(network).forward
-    for module in llama.modules():
-        inside = {k: copy(v) for k, v in vars(module).items()}
-        kept.append((module, dict(vars(module)), inside))
-
-    def restore():
-        type(network).forward, hooks = forward, False
-        for module, values, inside in kept:
-            for name, value in values.items():
-                if isinstance(value, dict):
-                    hooks |= "_hooks" in name and len(value) > len(
-                        inside[name]
-                    )
-                    value.clear()
-                    value.update(inside[name])
-            vars(module).clear()
-            vars(module).update(values)
-        for weight, before in weights:
-            weight.copy_(before)
-        return hooks
-
-    return restore
-
-
 @exercise(3, expects="the logits, (V,)")
 @torch.no_grad()
-def check_3(answer, llama):
-    g, T, c = draws(2), vary(6, 9, 7), llama.config
-    for block in sorted({0, c.n_layers - 1}):
-        base, donor = torch.randint(c.vocab_size, (2, T), generator=g)
-        case, other = (base, donor), (block + 1) % c.n_layers
-        whole = slice(None)
-        mistakes = [
-            ("base and donor are exchanged", (donor, base, block)),
-            ("nothing is patched", (base, base, block)),
-            ("patch the last position only", (*case, block, whole)),
-            ("patch the last position, not the first", (*case, block, 0)),
-            ("patch the output, not the input", (*case, block, -1, "in")),
-            ("this is another block", (*case, other)),
-            (
-                "patch the network's output, not the block's",
-                (*case, block, -1, "out", None),
-            ),
-        ]
-        right, usual = patched(llama, *case, block), llama(base)
-        restore = unchanged(llama, llama.layers[block].feed_forward)
+def check_3(answer):
+    """Patch copies of a small random Llama, which must stay as they were."""
+    g, T = draws(2), vary(6, 9, 7)
+    small = Llama(SMALL)
+    for weight in small.parameters():
+        noise = torch.randn(weight.shape, generator=g)
+        weight.copy_(noise / 2 if weight.dim() == 2 else 1 + noise / 4)
+
+    def observe(patch, base, donor, block):
+        llama, forward = deepcopy(small), FeedForward.forward
         try:
-            found = answer(llama, *case, block)
-            changed = not close(llama(base), usual, 1e-3)
+            found, after = patch(llama, base, donor, block), llama(base)
         finally:
-            hooked = restore()
-        if hooked:
+            FeedForward.forward = forward
+        hooks = (
+            m._forward_hooks | m._forward_pre_hooks for m in llama.modules()
+        )
+        if any(hooks):
             raise Wrong("remove your hook: the model stays changed")
-        if changed:
+        if not close(after, small(base), 1e-3):
             raise Wrong("the model stays changed: put back what you replaced")
-        # each mistake runs the model, but only if the answer is wrong
-        wrong = ((words, patched(llama, *how)) for words, how in mistakes)
-        agree(found, right, wrong, 1e-3)
-    return "right, in the first and the last block"
+        return found
+
+    V = SMALL.vocab_size
+    base = torch.randint(V, (T,), generator=g)
+    donor = (base + torch.randint(1, V, (T,), generator=g)) % V  # all others
+    cases = [(base, donor, block) for block in (SMALL.n_layers - 1, 0)]
+    judge.alike(answer, "F_heads", 3, cases, 1e-3, observe)

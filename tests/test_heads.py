@@ -66,7 +66,7 @@ def expected(names, patched):
 
 
 def test_moved_as_on_the_page():
-    """The example of section 5: -8, 8, and -4 after the patch; question 1."""
+    """The example of section 4: -8, 8, and -4 after the patch; question 1."""
     z_base = torch.tensor([[9.0, 1, 0], [1.0, 9, 0]])
     names = dict(z_base=z_base, right=torch.tensor([0, 1]))
     names |= dict(wanted=torch.tensor([1, 0]))
@@ -102,8 +102,9 @@ def test_a_patch_before_block_0_exchanges_a_token(runs):
 @pytest.mark.parametrize("kind", ["zeros", "mean", "donor"])
 def test_put_changes_the_columns_of_its_heads(runs, kind, at):
     llama, asked, names = runs
-    put, head_outputs = notebook_of(llama, "put", "head_outputs", **names)
-    own, theirs = head_outputs(asked), head_outputs(names["donors"])
+    (put,) = notebook_of(llama, "put", **names)
+    own = lesson.head_outputs(llama, asked)
+    theirs = lesson.head_outputs(llama, names["donors"])
     new = dict(zeros=0 * own[:, :1, :1], mean=own.mean(1, keepdim=True))
     new = (new | dict(donor=theirs))[kind]
     heads, hd = [(0, 3), (1, 0), (1, 7)], llama.config.head_dim
@@ -159,14 +160,6 @@ def test_order_needs_two_blocks_that_attend(pocket):
     assert min(change(0, i) for i in range(1, L)) > 1e-3
 
 
-def test_a_probe_fits_any_hundred_vectors():
-    """Question 6: 256 inputs, 100 vectors, targets drawn at random."""
-    g = torch.Generator().manual_seed(0)
-    x, y = torch.randn(2, 100, 256, generator=g).double()
-    weights = torch.linalg.lstsq(x, y).solution
-    assert torch.allclose(x @ weights, y)
-
-
 # -- the check of exercise 3 --------------------------------------------------
 
 
@@ -209,16 +202,13 @@ LEFT = left_forward, left_weights, left_module, left_class, left_hook, raises
 
 
 @pytest.mark.parametrize("answer", LEFT)
-def test_the_check_refuses_a_changed_model_and_puts_it_back(answer):
+def test_the_check_refuses_a_changed_model(answer):
     llama, ids = random_llama(tied=False), random_ids(7)
     before = llama(ids)
-    hook = llama.layers[0].register_forward_hook(lambda *args: None)
-    is_right, words = lesson.check_3.verdict(answer, llama)
-    hook.remove()
+    is_right, words = lesson.check_3.verdict(answer)
     assert is_right is False
     if answer is left_hook:
         assert words == "remove your hook: the model stays changed"
     elif answer is not raises:
         assert words.startswith("the model stays changed")
     assert torch.equal(llama(ids), before)
-    assert not any(module._forward_hooks for module in llama.modules())
