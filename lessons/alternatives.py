@@ -16,16 +16,9 @@ NAMES = (
     "no sum",
     "no norm",
     "no norm, embeddings × 50",
-    "norm after the sum, no warm-up",
-    "no warm-up",
     "no position",
-    "learned positions",
-    "norm after the sum",
-    "LayerNorm",
-    "no division by √hd",
-    "ReLU",
-    "no gate",
-    "untied",
+    "no warm-up",
+    "norm after the sum, no warm-up",
 )  # appendix A shows these
 
 

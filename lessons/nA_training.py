@@ -4,10 +4,8 @@ import copy
 import csv
 import math
 import random
-import re
 import textwrap
 import weakref
-from collections import Counter
 from types import SimpleNamespace
 
 import ipywidgets as ipw
@@ -37,7 +35,6 @@ from .judge import Wrong, draws, exercise, vary
 from .needs import is_large
 from .play import Play, token_texts
 from .pocket import strip  # noqa: F401
-from .texts import SENTENCES
 from .theme import (
     COLOURS,
     alt_text,
@@ -71,55 +68,6 @@ class LivePicture:
         alt = alt_text(fig)
         show(HTML(image_tag(sharp_png(fig), alt), metadata={"alt": alt}))
         self._shown = True
-
-
-# -- texts -------------------------------------------------------------------
-
-
-class SmallVocabulary:
-    """The tokens that occur in some texts, with the ids 0, 1, 2, ….
-
-    They keep the order of the tokenizer's ids.
-    """
-
-    def __init__(self, tokenizer, texts):
-        self.tokenizer = tokenizer
-        special = tokenizer.bos_id, tokenizer.eos_id
-        rows = [tokenizer.encode(t, bos=False, eos=False) for t in texts]
-        self.old = sorted(set(special).union(*rows))
-        self.new = {old: new for new, old in enumerate(self.old)}
-        self.bos_id, self.eos_id = (self.new[i] for i in special)
-        self.n_words, self.stop_tokens = len(self.old), {self.eos_id}
-
-    def encode(self, text: str, *, bos: bool) -> list[int]:
-        """Return a text's ids."""
-        ids = self.tokenizer.encode(text, bos=bos, eos=False)
-        return [self.new[i] for i in ids]
-
-    def decode(self, ids) -> str:
-        """Return the text of ids."""
-        return self.tokenizer.decode([self.old[i] for i in ids])
-
-
-def find_repeated(texts, learned, vocabulary, T: int):
-    """Find labels in sentences that a learned text has, word for word.
-
-    The label of position t of a text is its token t + 1.
-
-    Returns:
-        (B, T) booleans, True for a label in such a sentence; the share of
-        such sentences among all of the texts.
-    """
-    known = {s for text in learned for s in re.split(SENTENCES, text)}
-    found, n = torch.zeros(len(texts), T, dtype=torch.bool), Counter()
-    for row, text in zip(found, texts, strict=True):
-        start = 0
-        for sentence in re.split(SENTENCES, text):
-            end = start + len(vocabulary.encode(sentence, bos=False))
-            row[start:end] = sentence in known
-            n[sentence in known] += 1
-            start = end
-    return found, n[True] / n.total()
 
 
 def watch(model, training, steps, held_loss, every=50, beginning=None):
@@ -337,47 +285,6 @@ def overfitting(runs):
     return fig
 
 
-# -- memory ------------------------------------------------------------------
-
-
-class Kept:
-    """A tensor that autograd keeps; it can be watched as it is freed."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-
-def most_kept(run, model) -> int:
-    """Return the most bytes that autograd keeps at once while run() runs.
-
-    Memory that several tensors share counts once, the weights not at all.
-    """
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    users, now, most = Counter(), 0, 0
-
-    def free(place, size):
-        nonlocal now
-        users[place] -= 1
-        if not users[place]:
-            now -= size
-
-    def pack(tensor):
-        nonlocal now, most
-        storage = tensor.untyped_storage()
-        place, kept = storage.data_ptr(), Kept(tensor)
-        if place not in weights:
-            if not users[place]:
-                now += storage.nbytes()
-            users[place] += 1
-            most = max(most, now)
-            weakref.finalize(kept, free, place, storage.nbytes())
-        return kept
-
-    with saved_tensors_hooks(pack, lambda kept: kept.tensor):
-        run()
-    return most
-
-
 # -- the widget --------------------------------------------------------------
 
 
@@ -429,8 +336,9 @@ def training(llama, snapshots, ids, head) -> Play:
 @exercise(1, expects="a tensor (T, T) of booleans")
 def check_1(same_text_mask):
     up, more = vary((0, []), (1, [1, 9]), (3, [4, 1, 1, 6]), (2, [5, 1, 3]))
-    long = [1, 5, 6, 7, 5, 8, 9, 6, 7, 1, 5, 5]  # nine of one text
+    long = [1, *[5, 6, 7] * 8, 1, 5, 5]  # 25 of one text
     rows = ([1, 5, 6, 1, 7, 1], 1), ([5, 6, 3, 3, 1], 3), (long, 1)
+    rows += (([5, 6, 7], 1),)  # without a begin
     cases = [
         (torch.tensor([i + up for i in row] + more), begin + up)
         for row, begin in rows
@@ -445,17 +353,39 @@ def check_1(same_text_mask):
         )
 
 
+class Kept:
+    """A tensor in a box, so that a set of weak references can hold it."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
 class Small(torch.nn.Module):
-    """Logits (B, T, V) of tokens, from each token alone."""
+    """Logits (B, T, V) of tokens, from each token alone.
+
+    most: the most activations, of the middle layer, that it kept at once.
+    """
 
     def __init__(self, V, g):
         super().__init__()
+        self.alive, self.most = weakref.WeakSet(), 0
         self.table = torch.nn.Parameter(torch.randn(V, 16, generator=g))
         self.middle = torch.nn.Parameter(torch.randn(64, 16, generator=g))
         self.out = torch.nn.Parameter(torch.randn(V, 64, generator=g) / 8)
 
     def forward(self, tokens):
-        return torch.tanh(self.table[tokens] @ self.middle.T) @ self.out.T
+        before = self.table[tokens] @ self.middle.T  # (B, T, 64)
+        with saved_tensors_hooks(self.keep, lambda kept: kept.tensor):
+            after = torch.tanh(before)
+        return after @ self.out.T
+
+    def keep(self, tensor):
+        """Note what autograd keeps for `backward`, until it is freed."""
+        kept = Kept(tensor.detach())  # no graph: it must not keep itself
+        self.alive.add(kept)
+        now = sum(each.tensor.numel() for each in self.alive)
+        self.most = max(self.most, now)
+        return kept
 
     def slopes(self):
         """Return all gradients in a row, 0 where there is none."""
@@ -488,11 +418,10 @@ def check_2(backward_in_parts):
     cases = dict(zip(whats, cases, strict=True))
     judge.alike(*which, cases, observe=slopes_left)
 
-    def kept(*some):
-        model.zero_grad()
-        return most_kept(lambda: backward_in_parts(model, [*some]), model)
-
-    if kept(a, b, c) > 1.4 * max(map(kept, (a, b, c))):
+    model.zero_grad()
+    model.most = 0
+    backward_in_parts(model, [a, b, c])
+    if model.most > 64 * max(tokens.numel() for tokens, _ in (a, b, c)):
         raise Wrong(
             "loss and gradients are right, but all parts are kept at once: "
             "call backward after each part"

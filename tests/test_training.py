@@ -108,59 +108,6 @@ def test_document_004s_mask_leaves_nothing_to_padding_at_the_left():
         assert weights.isnan().all(-1).sum() == n_nan
 
 
-# -- texts -------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def pocket():
-    return llamalib.load(ROOT / POCKET, device="cpu", dtype=torch.float32)
-
-
-def test_a_small_vocabulary_has_the_tokens_of_its_texts(pocket):
-    texts = ["The sky is blue.", "The sun is hot."]
-    small = lesson.SmallVocabulary(pocket.tokenizer, texts)
-    for text in texts:
-        ids = small.encode(text, bos=True)
-        assert ids[0] == small.bos_id and small.decode(ids[1:]) == text
-    used = {i for text in texts for i in small.encode(text, bos=False)}
-    assert used | {small.bos_id, small.eos_id} == set(range(small.n_words))
-    assert small.old == sorted(small.old)
-    with pytest.raises(KeyError):
-        small.encode("green", bos=False)
-
-
-def test_repeated_labels_are_those_of_repeated_sentences(pocket):
-    learned = ["I see a cat. It is red.", "We go."]
-    texts = ["I see a dog. It is red. We go home.", "I see a cat."]
-    small = lesson.SmallVocabulary(pocket.tokenizer, learned + texts)
-    rows = [small.encode(text, bos=True) for text in texts]
-    tokens, lengths = pad_rows(rows, most=99)  # (B, T)
-    labels = next_token_labels(tokens, lengths, small.eos_id)
-    T = tokens.shape[1]
-    found, share = lesson.find_repeated(texts, learned, small, T)
-    said = (
-        [small.decode(row[at]) for row, at in zip(labels.tolist(), found)]
-        if False
-        else [small.decode(row[at].tolist()) for row, at in zip(labels, found)]
-    )
-    assert said == [" It is red.", "I see a cat."] and share == 0.5
-    assert not found[labels == small.eos_id].any()
-    cut, _ = lesson.find_repeated(texts, learned, small, T - 3)
-    assert torch.equal(cut, found[:, :-3])
-
-
-# -- the loss ----------------------------------------------------------------
-
-
-def test_bfloat16_rounds_a_likely_label_to_no_loss():
-    """Appendix A says so: the slope p - 1 is 0 too."""
-    for dtype, stops in ((torch.float32, False), (torch.bfloat16, True)):
-        z = torch.tensor([7.0, 0.0], dtype=dtype).requires_grad_()
-        loss = z.logsumexp(-1) - z[0]
-        loss.backward()
-        assert (loss == 0) == (z.grad[0] == 0) == stops
-
-
 # -- a run -------------------------------------------------------------------
 
 
@@ -274,30 +221,12 @@ def test_narrow_models_without_norms_explode_only_with_large_matrices():
             assert power.min() > 3
 
 
-# -- memory ------------------------------------------------------------------
-
-
-def test_bytes_that_autograd_keeps():
-    """Shared memory counts once, weights not at all, freed memory no more."""
-    w = torch.nn.Linear(8, 8, bias=False)
-    x = torch.randn(100, 8).requires_grad_()  # so the weight is kept too
-
-    def layer():
-        return (w(x) * torch.ones(100, 8).requires_grad_()).sum()
-
-    one = 100 * 8 * 4
-    assert lesson.most_kept(layer, w) == 3 * one  # x, w(x), the ones
-    assert lesson.most_kept(lambda: w(x).sum() + w(x).sum(), w) == one
-
-    def twice(backward):
-        kept = [layer() for _ in range(2) if not backward]
-        return kept or [layer().backward() for _ in range(2)]
-
-    assert lesson.most_kept(lambda: twice(False), w) == 5 * one
-    assert lesson.most_kept(lambda: twice(True), w) == 3 * one
-
-
 # -- after pre-training ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pocket():
+    return llamalib.load(ROOT / POCKET, device="cpu", dtype=torch.float32)
 
 
 @pytest.mark.parametrize("large", [False, True])

@@ -46,3 +46,15 @@ def backward_in_parts(model, parts):
         z.backward((p - one_hot) / n)
         loss -= (p * one_hot).sum(-1).log().sum() / n
     return loss
+
+
+# %% exercise 2: each part once more, without backward, for the loss
+def backward_in_parts(model, parts):
+    n, total = sum(int((y != -100).sum()) for _, y in parts), 0.0
+    for tokens, y in parts:
+        def loss():
+            z = model(tokens).flatten(0, 1)
+            return F.cross_entropy(z, y.flatten(), reduction="sum") / n
+        loss().backward()
+        total += loss().item()
+    return total
