@@ -16,8 +16,6 @@ from .charts import (
     heatmap,
     histograms,
     lines,
-    log_axis,
-    note,
 )
 from .judge import alike, draws, exercise, vary
 from .needs import smollm2_file  # noqa: F401
@@ -93,51 +91,32 @@ def values_of(codes):
     return finish(ax, "The values of each code", "weight ÷ a", "")
 
 
-LINEAR = 1e-3  # nats: below it the axis of `loss_by_bits` is linear
+LINEAR = 1e-3  # nats: below it the axis of `loss_by_code` is linear
 
 
-def loss_by_bits(points):
-    """Draw losses added: how to {name: (bits, nats, standard error)}.
-
-    A name is written once, at its first point: left of it if another code
-    is near on the right; below it if a bar is in the way on the left. Points
-    of one name have the same bits: a dotted line joins them.
-    """
-    _, ax = canvas(4.6)
+def loss_by_code(points):
+    """Draw losses added: how to {name of a code: (nats, standard error)}."""
+    names = list(dict.fromkeys(n for named in points.values() for n in named))
+    _, ax = canvas(1.2 + 0.32 * len(names))
     looks = [("plain", "o"), ("query", "s"), ("key", "D")][: len(points)]
-    places, named_at, bars = {}, set(), []
     for (how, named), (tone, mark) in zip(points.items(), looks, strict=True):
-        bits, losses, errors = zip(*named.values(), strict=True)
+        losses, errors = zip(*named.values(), strict=True)
         style = dict(fmt=mark, color=COLOURS[tone], capsize=3, label=how)
         if mark == "D":  # hollow: it covers no other mark
             style |= dict(mfc="none", ms=8, mew=1.5)
-        ax.errorbar(bits, losses, errors, **style)
-        for name, (x, y, _) in named.items():
-            places.setdefault(name, (x, []))[1].append(y)
-        bars += named.values()
-    for name, (x, ys) in places.items():
-        style = dict(color=COLOURS["other"], ls=":", zorder=0)
-        ax.vlines(x, min(ys), max(ys), **style)
-        crowded = any(x < other < 1.1 * x for other, _ in places.values())
-        barred = crowded and any(
-            x / 1.2 < other < x and abs(y - ys[0]) < error
-            for other, y, error in bars
-        )
-        left, below = crowded and not barred, barred or x in named_at
-        dx, ha = (-9, "right") if left else (7, "left")
-        dy, va = (-2, "top") if below else (1, "bottom")
-        note(ax, x, ys[0], name, dx, dy, ha=ha, va=va, size=9)
-        named_at.add(x)
-    ax.set_yscale("symlog", linthresh=LINEAR)
+        rows = [names.index(name) for name in named]
+        ax.errorbar(losses, rows, xerr=errors, **style)
+    ax.set_xscale("symlog", linthresh=LINEAR)
     ticks = 0, LINEAR, 0.01, 0.1, 1
-    ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.yaxis.set_minor_locator(NullLocator())
-    log_axis(ax, "x", (2, 3, 4, 5), base=2)
-    ax.axhline(0, color=COLOURS["plain"], lw=0.8)
-    labels = "true bits per weight", "loss added, nats per token"
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.axvline(0, color=COLOURS["plain"], lw=0.8)
+    ax.set_yticks(range(len(names)), names)
+    ax.grid(axis="y", alpha=0.3)
     heading = "All matrices of the blocks rounded: loss added ± standard error"
-    finish(ax, heading, *labels, xlim=(1.5, 6))
-    return add_legend(ax)
+    limits = dict(ylim=(len(names) - 0.5, -0.5))
+    finish(ax, heading, "loss added, nats per token", **limits)
+    return add_legend(ax, "lower right")
 
 
 def quantized_row(numbers, kept, values, errors, name):
@@ -168,9 +147,8 @@ def quantization(llama, codes) -> Play:
         kept = kept_by(w, codes[code], g or w.shape[1])  # (M, K)
         lost = ((kept - w).norm() / w.norm()).item()
         sharing = f"groups of {g}" if g else "rows"
-        heading = (
-            f"{code} in {sharing}: error {100 * lost:.2g} % of the matrix"
-        )
+        which = name.removesuffix(".weight")
+        heading = f"{which}, {code} in {sharing}: error {100 * lost:.2g} %"
         row = w[0, :48], kept[0, :48]
         return quantized_row(*row, w.flatten(), (kept - w).flatten(), heading)
 
