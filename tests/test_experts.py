@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lessons import nC_mixture_of_experts as lesson_C
-from llamalib import FeedForward, ModelArgs, record, replaced
+from llamalib import ModelArgs, record, replaced
 from llamalib.load import ROOT
 from tests.helpers import random_llama
 from tests.taught import namespace, taught
@@ -228,6 +228,10 @@ def lesson():
 
 
 def test_each_longer_run_is_there_once():
+    for student, rate in recipe.BEST.items():
+        found = lesson_C.runs_of(f"{student} in every block")
+        assert list(found) == [rate]
+        assert [run["seed"] for run in found[rate]] == list(recipe.SEEDS)
     for student, (rates, seeds) in recipe.PLAN.items():
         found = lesson_C.runs_of(student)
         assert list(found) == list(rates)
@@ -299,12 +303,39 @@ def test_the_recipe_adds_what_is_missing(tmp_path, monkeypatch):
     for students in (("mixture",), ("mixture", "fixed router")):
         plan = dict.fromkeys(students, ((0.04,), (0,)))
         monkeypatch.setattr(recipe, "PLAN", plan)
+        monkeypatch.setattr(recipe, "BEST", {})
         recipe.main(how)
         found.append(json.loads(file.read_text(encoding="utf-8")))
     first, both = found
     assert first["about"] == both["about"] == dict(steps=2)
     assert both["runs"][0] == first["runs"][0]  # not a second time
     assert [run["student"] for run in both["runs"]] == list(students)
+
+
+def test_students_in_every_block(lesson, monkeypatch):
+    """Each block's student imitates its own network, and is in its place."""
+    names = "ffn", "pieces", "inputs", "targets", "spread"
+    before, seen = {name: lesson[name] for name in names}, []
+    pocket = lesson["llama"]
+
+    def exact(c, student, rate, seed, steps):  # w2 undoes the weights 1/8
+        seen.append((c["ffn"], c["targets"], c["inputs"]))
+        w1, w2, w3 = c["pieces"]
+        return [torch.zeros(8, w1.shape[-1]), w1, 8 * w2, w3], 0.0
+
+    monkeypatch.setattr(recipe, "trained", exact)
+    monkeypatch.setitem(lesson, "k", 8)
+    some = lesson_C.asked_countries(pocket)[:12]
+    monkeypatch.setattr(lesson_C, "asked_countries", lambda llama: some)
+    found = recipe.run_everywhere(lesson, "mixture", 0)
+    assert found["student"] == "mixture in every block"
+    assert found["capitals"] == 12
+    for i, (name, targets, inputs) in enumerate(seen):
+        assert name == f"layers.{i}.feed_forward"
+        found = pocket.layers[i].feed_forward(inputs)
+        assert torch.equal(found, targets)
+    assert len(seen) == len(pocket.layers)
+    assert all(lesson[name] is before[name] for name in names)
 
 
 def test_a_balanced_student_is_trained_with_the_loss(lesson, monkeypatch):
@@ -348,6 +379,8 @@ def test_all_groups_of_neurons_are_the_network():
     alone = feed_forward(x, *(each[0] for each in pieces))
     found = lesson_C.some_groups(8, 1, first)(network, x)
     assert torch.allclose(found, alone, atol=1e-4)
+    found = lesson_C.some_groups(8, 1, first, 4)(network, x)
+    assert torch.allclose(found, 4 * alone, atol=1e-4)
 
 
 # -- groups of neurons that a matrix chooses ----------------------------------
@@ -380,6 +413,7 @@ def test_a_guess_of_all_groups_is_the_model(pocket, monkeypatch, capsys):
     some = lesson_C.asked_countries(pocket)[:12]
     monkeypatch.setattr(lesson_C, "asked_countries", lambda llama: some)
     rows = torch.randint(pocket.config.vocab_size, (4, 16))
+    monkeypatch.setattr(lesson_C, "TIMES", dict.fromkeys(lesson_C.TIMES, 1))
     lesson_C.print_guessed(pocket, rows, 8, 8)
     said = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [line[-3:] for line in said] == 2 * [["12", "of", "12"]]
@@ -391,7 +425,7 @@ def test_a_guess_of_all_groups_is_the_model(pocket, monkeypatch, capsys):
         fits[layer.feed_forward] = matrix, torch.arange(n).float()
     seen = []
 
-    def noting(n, k, score):
+    def noting(n, k, score, times):
         def forward(self, x):
             seen.append(score(torch.zeros(*x.shape[:-1], n, 1)).topk(k)[1])
             return x
@@ -404,24 +438,6 @@ def test_a_guess_of_all_groups_is_the_model(pocket, monkeypatch, capsys):
     guessed, same = seen[: len(seen) // 2], seen[len(seen) // 2 :]
     assert all(set(each.unique().tolist()) <= {6, 7} for each in same)
     assert not any(set(each.unique().tolist()) <= {6, 7} for each in guessed)
-
-
-def test_two_groups_of_one_block_lose_no_capital(pocket):
-    """The middle block alone does not show in the answers."""
-    rng = torch.Generator().manual_seed(0)
-    before = FeedForward.forward
-    middle = pocket.layers[len(pocket.layers) // 2].feed_forward
-    two = lesson_C.some_groups(
-        8, 2, lambda outs: torch.rand(outs.shape[:-1], generator=rng)
-    )
-
-    def forward(self, x):
-        return two(self, x) if self is middle else before(self, x)
-
-    countries = lesson_C.asked_countries(pocket)
-    assert len(countries) == 172
-    with replaced(**{"FeedForward.forward": forward}):
-        assert lesson_C.known_capitals(pocket, countries) == 172
 
 
 def test_a_large_model_is_asked_about_few_countries():

@@ -3,6 +3,9 @@
 
 
 # %% exercise 1: counted from the shapes of tensors
+import math
+
+
 def expert_sizes(D, F, L, E, k, shared):
     shapes = [(F, D), (D, F), (F, D)]
     expert = sum(math.prod(shape) for shape in shapes)
