@@ -42,9 +42,9 @@ WAYS = {
 }
 
 
-def sizes(llama) -> tuple[int, int, int, int]:
-    """Return positions, rows, texts with needles, steps: few if it is large."""
-    return (512, 1, 1, 0) if is_large(llama) else (1024, 4, 40, 4)
+def sizes(llama) -> tuple[int, int, int]:
+    """Return positions, rows, texts with needles: few if it is large."""
+    return (512, 1, 1) if is_large(llama) else (1024, 4, 40)
 
 
 def _ways(ax, series):
@@ -73,18 +73,15 @@ def losses_along(parts, marks, height=3.4):
     return figure_legend(fig, "outside lower center")
 
 
-def loss_by_gap(gaps, means, errors, waves, alone):
+def loss_by_gap(gaps, means, waves, alone):
     """Draw the second half's n losses by the gap of positions before it.
 
-    errors: standard errors or None. waves: pair to its wavelength, for a mark
-    at each full rotation. alone: the loss if the first half is not seen.
+    waves: pair to its wavelength, for a mark at each full rotation. alone: the
+    loss if the first half is not seen.
     """
     options = dict(sharex=True, height_ratios=[3, 0.4 * len(waves)])
     _, (upper, lower) = panels(4.2, 1, 2, **options)
     means, tone = array(means), COLOURS["plain"]
-    if errors is not None:
-        band = means - array(errors), means + array(errors)
-        upper.fill_between(gaps, *band, color=tone, alpha=0.2, lw=0)
     unseen = dict(ls="--", lw=1.4, label="first half not seen")
     upper.axhline(float(alone), color=COLOURS["key"], **unseen)
     upper.plot(gaps, means, "o-", color=tone, ms=3, lw=1.4)
