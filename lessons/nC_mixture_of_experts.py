@@ -102,10 +102,11 @@ def fit_lengths(llama, rows, n: int) -> dict:
     network reads at a token it guesses these lengths.
     """
     names = [f"layers.{i}.feed_forward.in" for i in range(len(llama.layers))]
-    seen = [record(llama, part) for part in rows.split(4)]
-    seen = {
-        name: [each[name].flatten(0, 1) for each in seen] for name in names
-    }
+    seen = {name: [] for name in names}
+    for part in rows.split(4):
+        found = record(llama, part)
+        for name in names:
+            seen[name].append(found[name].flatten(0, 1))
     fits, lengths = {}, []
 
     def note(outs):  # (tokens, n, D)
