@@ -37,13 +37,14 @@ from tools.notebooks import all_notebooks, models_of
 dequantize_rows, dequantize_groups = taught(
     "B_quantization", "dequantize_rows", "dequantize_groups"
 )
-symmetric, largest, round_to, best_scale, nf4, gptq = taught(
+symmetric, largest, round_to, best_scale, nf4, ratios_of, gptq = taught(
     "B_quantization",
     "symmetric",
     "largest",
     "round_to",
     "best_scale",
     "nf4",
+    "ratios_of",
     "gptq",
 )
 FLOATS = torch.float32, torch.bfloat16, torch.float16
@@ -166,7 +167,8 @@ class TestGPTQ:
     def test_errs_less_than_the_nearest_values(self, name):
         w, x, code = some(20, 32), mixed(200, 32), CODES[name]
         scale = largest(w, 8)
-        kept, nearest = gptq(w, code, scale, x.T @ x), round_to(w, code, scale)
+        kept = gptq(w, code, scale, ratios_of(x.T @ x))
+        nearest = round_to(w, code, scale)
         errors = [((each - w) @ x.T).norm() for each in (kept, nearest)]
         assert errors[0] < 0.9 * errors[1]
         values = (code * scale[..., None] - kept[..., None]).abs().amin(-1)
@@ -176,7 +178,9 @@ class TestGPTQ:
         w, code = some(20, 32), CODES[name]
         scale, H = largest(w, 8), torch.linspace(1, 9, 32).diag()
         nearest = round_to(w, code, scale)
-        assert torch.allclose(gptq(w, code, scale, H), nearest, atol=1e-6)
+        assert torch.allclose(
+            gptq(w, code, scale, ratios_of(H)), nearest, atol=1e-6
+        )
 
     def test_changes_the_rest_as_the_formula_says(self, name):
         """Without Cholesky: the inverse for the columns that remain."""
@@ -189,7 +193,7 @@ class TestGPTQ:
             value = round_to(left[:, k].float(), code, scale[:, k]).double()
             change = value - left[:, k]
             left[:, k:] += change[:, None] * inverse[0] / inverse[0, 0]
-        found = gptq(w, code, scale, H.float())
+        found = gptq(w, code, scale, ratios_of(H.float()))
         assert torch.allclose(found, left.float(), atol=1e-4)
 
 
@@ -197,7 +201,7 @@ def test_gptq_moves_an_error_to_an_input_that_is_always_equal():
     """The two weights of the notebook's example, with whole numbers."""
     w, scale = torch.tensor([[0.4, 0.4]]), torch.full((1, 2), 2.0)
     code, H = torch.tensor([-1, -0.5, 0, 0.5, 1]), torch.ones(2, 2)
-    assert gptq(w, code, scale, H, damp=0.001).tolist() == [[0, 1]]
+    assert gptq(w, code, scale, ratios_of(H, damp=0.001)).tolist() == [[0, 1]]
 
 
 def test_nibbles_come_back():
