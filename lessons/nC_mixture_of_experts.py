@@ -243,8 +243,9 @@ def draw_shares(ax, shares) -> None:
 
 
 def expert_colours(experts) -> list[str]:
-    """Return the colour of each expert, by its number."""
-    return [GROUPS[int(expert) % len(GROUPS)] for expert in experts]
+    """Return the colour of each expert, by its number; none is black."""
+    tones = *GROUPS[:6], colour("feed-forward"), GROUPS[7]
+    return [tones[int(expert) % len(tones)] for expert in experts]
 
 
 def routing_picture(labels, weights, heading):
