@@ -1,10 +1,13 @@
-"""Pictures, widgets and checks of notebook D."""
+"""Pictures, widgets, needles and checks of notebook D."""
 
 import math
+import random
 from operator import add
 
 import ipywidgets as ipw
 import torch
+
+from llamalib import replaced
 
 from .charts import (
     add_legend,
@@ -21,6 +24,7 @@ from .judge import alike, close, exercise, vary
 from .needs import is_large
 from .play import Play
 from .pocket import strip  # noqa: F401
+from .texts import load_corpus
 from .theme import COLOURS, array, heading, panels, spaced
 
 LOSS = "loss (nats per token)"
@@ -175,6 +179,93 @@ def longer(freqs, trained: int, choices, as_it_is, known) -> Play:
         way=ipw.Dropdown(options=ways, value=ways[-1], description="way"),
         factor=ipw.SelectionSlider(description="factor", **steps),
     )
+
+
+# -- the needles of section 4 --
+
+
+def insert_needles(needles, filler, room: int) -> list[int]:
+    """Return ids: the needles, evenly spread over sentences of filler."""
+    free, sentences = room - sum(map(len, needles)), []
+    for sentence in filler:
+        free -= len(sentence)
+        if free < 0:
+            break
+        sentences.append(sentence)
+    gaps, ids = len(needles) - 1, []
+    for i, needle in enumerate(needles):
+        start, end = (j * len(sentences) // gaps for j in (i, i + 1))
+        ids += needle + sum(sentences[start:end], [])
+    return ids
+
+
+def telephone_text(llama, r, length, n=5):
+    """Return ids of a text, and of n questions with their numbers.
+
+    r: a random.Random. length: the most tokens of the text and a question.
+    """
+    corpus = load_corpus()
+
+    def ids_of(text):
+        return llama.tokenizer.encode(text, bos=False, eos=False)
+
+    def story_sentences():
+        while True:
+            for sentence in corpus.story_doc(r).split(". "):
+                yield ids_of(f" {sentence.rstrip('.')}.")
+
+    begin = llama.tokenizer.encode("", bos=True, eos=False)
+    people = corpus.people(r, n)
+    numbers = [f" {r.randint(10, 99)} {r.randint(10, 99)}" for _ in people]
+    pairs = list(zip(people, numbers, strict=True))
+    given = [ids_of(f" {p}'s number is{x}.") for p, x in pairs]
+    asked = [(ids_of(f" To call {p}, dial"), ids_of(x)) for p, x in pairs]
+    room = length - len(begin) - max(len(a) + len(x) for a, x in asked)
+    return begin + insert_needles(given, story_sentences(), room), asked
+
+
+def answers(llama, freqs, text, asked, visible=10**9):
+    """Return the most likely tokens in place of each number, as ids.
+
+    freqs: (hd/2,), radians per position. visible: how many keys a token sees.
+    All questions are read in one pass: each follows the text, and sees the
+    text and itself.
+    """
+    T = len(text)
+    ids, at, part = [*text], [*range(T)], [-1] * T
+    for i, (question, number) in enumerate(asked):
+        new = question + number
+        ids += new
+        at += range(T, T + len(new))  # each question follows the text
+        part += [i] * len(new)
+    ids, at, part = map(torch.tensor, (ids, at, part))  # (S,) each
+    distance = at[:, None] - at  # (S, S)
+    # a row for each token that looks, a column for each that is seen
+    seen = (part == -1) | (part == part[:, None])  # the text, its own part
+    seen &= (distance >= 0) & (distance < visible)
+    mask = torch.zeros(seen.shape).masked_fill(~seen, float("-inf"))
+    angles = torch.outer(at.float(), freqs)  # (S, hd/2)
+    rotations = torch.stack((angles.cos(), angles.sin()), dim=-1)
+    functions = dict(precompute_freqs_cis=lambda *_: rotations)
+    functions["causal_mask"] = lambda *_, **__: mask
+    with replaced(**functions):
+        found = llama(ids).argmax(-1)  # (S,)
+    # a token's logits predict the next one, so each answer is one to the left
+    return [
+        found[part == i][len(question) - 1 : -1].tolist()
+        for i, (question, _) in enumerate(asked)
+    ]
+
+
+def recalled(llama, freqs, length, texts, visible=10**9):
+    """Return how many answers are right at each depth, (5,)."""
+    r, right = random.Random(f"telephone {length}"), [0] * 5
+    for _ in range(texts):
+        text, asked = telephone_text(llama, r, length)
+        found = answers(llama, freqs, text, asked, visible)
+        for depth, (_, number) in enumerate(asked):
+            right[depth] += found[depth] == number
+    return right
 
 
 # -- the checks of the exercises --

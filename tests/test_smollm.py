@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from matplotlib import pyplot as plt
 
 import llamalib
+from lessons import nD_long_context as lesson_D
 from lessons.texts import page
 from llamalib.hugging_face import HuggingFaceTokenizer
 from llamalib.load import describe
@@ -250,11 +251,11 @@ def test_08_numbers_the_sentences_and_the_stop_tokens(opened, capsys):
 
 
 def test_d_begins_a_text_with_its_first_needle(opened):
-    names = run_cells("D", "def insert", "import random")
-    text, asked = names["telephone_text"](random.Random(0), 200)
+    llama = run_cells("D")["llama"]
+    text, asked = lesson_D.telephone_text(llama, random.Random(0), 200)
     longest = max(len(question + number) for question, number in asked)
     assert 150 < len(text) <= 200 - longest
-    decoded = names["llama"].tokenizer.decode(text)
+    decoded = llama.tokenizer.decode(text)
     assert re.match(r" \w+'s number is \d\d \d\d\. ", decoded)
 
 
