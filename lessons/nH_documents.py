@@ -114,14 +114,14 @@ def printed_last_pair(xq, xk, freqs_cis):
 
 SLIPS = {  # what `llamalib.replaced` takes
     "as Meta's code": {},
-    "003: ε outside the root": {"rms_norm": outside_the_root},
-    "003: gate at W3": {"FeedForward.forward": gate_at_w3},
-    "003: plain frequencies": {"precompute_freqs_cis": plain},
-    "004: two gates": {"FeedForward.forward": two_gates},
-    "004: squared frequencies": {"precompute_freqs_cis": squared},
-    "004: base 10,000": {"precompute_freqs_cis": base_10_000},
-    "004: the other sign": {"apply_rotary_emb": other_sign},
-    "000: the last pair": {"apply_rotary_emb": printed_last_pair},
+    "ε outside the root": {"rms_norm": outside_the_root},
+    "gate at W3": {"FeedForward.forward": gate_at_w3},
+    "plain frequencies": {"precompute_freqs_cis": plain},
+    "two gates": {"FeedForward.forward": two_gates},
+    "squared frequencies": {"precompute_freqs_cis": squared},
+    "base 10,000": {"precompute_freqs_cis": base_10_000},
+    "the other sign": {"apply_rotary_emb": other_sign},
+    "the last pair": {"apply_rotary_emb": printed_last_pair},
 }
 
 

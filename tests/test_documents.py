@@ -425,7 +425,7 @@ def test_the_class_of_004_squares_frequencies_and_returns_float32():
     rope = names["RoPE"]
     theirs = rope.compute_freq(32, 9, 10_000)
     ours = torch.view_as_complex(
-        SLIPS["004: squared frequencies"]["precompute_freqs_cis"](
+        SLIPS["squared frequencies"]["precompute_freqs_cis"](
             32, 9, 10_000.0, None
         )
     )
@@ -462,23 +462,23 @@ def test_a_formula_of_the_documents_is_the_one_that_they_print(pocket):
     """The pair 000 prints; 003's ε and gate; the sign of 004."""
     cis = precompute_freqs_cis(4, 3, 10.0)  # (3, 2, 2)
     x = torch.arange(1.0, 13).view(3, 1, 4)
-    change = SLIPS["000: the last pair"]["apply_rotary_emb"]
+    change = SLIPS["the last pair"]["apply_rotary_emb"]
     theirs, _ = change(x, x, cis)
     ours, _ = apply_rotary_emb(x, x, cis)
     degrees = math.degrees(math.atan2(*cis[2, 1].flip(0).tolist()))
     assert torch.equal(theirs[..., :2], ours[..., :2])
     printed = rotated(x[2, 0, 2:].tolist(), degrees, False)
     assert np.allclose(theirs[2, 0, 2:], printed)
-    back, _ = SLIPS["004: the other sign"]["apply_rotary_emb"](x, x, cis)
+    back, _ = SLIPS["the other sign"]["apply_rotary_emb"](x, x, cis)
     assert torch.allclose(apply_rotary_emb(back, back, cis)[0], x, atol=1e-5)
     small = 1e-3 * torch.tensor([1.0, -1.0])
-    outside = SLIPS["003: ε outside the root"]["rms_norm"]
+    outside = SLIPS["ε outside the root"]["rms_norm"]
     assert abs(outside(small, torch.ones(2), 1e-5)[0] - 0.99) < 0.01
     network, u = pocket.layers[0].feed_forward, torch.randn(4, 256)
     gate, up = network.w1(u), network.w3(u)
     for name, middle in {
-        "003: gate at W3": gate * F.silu(up),
-        "004: two gates": F.silu(gate) * gate.sigmoid() * up,
+        "gate at W3": gate * F.silu(up),
+        "two gates": F.silu(gate) * gate.sigmoid() * up,
     }.items():
         changed = SLIPS[name]["FeedForward.forward"](network, u)
         assert torch.allclose(changed, network.w2(middle), atol=1e-5)

@@ -5,9 +5,9 @@ import torch.nn.functional as F
 
 formulas = {
     "right": lambda gate, up: F.silu(gate) * up,
-    "003": lambda gate, up: gate * F.silu(up),
+    "gate at W3": lambda gate, up: gate * F.silu(up),
     "sigmoid": lambda gate, up: gate * up.sigmoid(),
-    "004": lambda gate, up: F.silu(gate) * gate.sigmoid() * up,
+    "two gates": lambda gate, up: F.silu(gate) * gate.sigmoid() * up,
 }
 
 
