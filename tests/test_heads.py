@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lessons import nF_heads as lesson
-from llamalib import record, replaced
+from llamalib import causal_mask, precompute_freqs_cis, record, replaced
 from llamalib.load import ROOT
 from tests.helpers import code_cells, random_ids, random_llama
 
@@ -81,7 +81,11 @@ def test_moved_as_on_the_page():
 
 def test_a_patch_before_block_0_exchanges_a_token(runs):
     llama, asked, names = runs
-    names = names | dict(streams=record(llama, names["donors"]))
+    given = record(llama, names["donors"])
+    names = names | dict(streams=record(llama, asked), donor_streams=given)
+    c, T = llama.config, asked.shape[1]
+    rope = c.head_dim, T, c.rope_theta, c.scaling_factor
+    names |= dict(freqs_cis=precompute_freqs_cis(*rope), mask=causal_mask(T))
     patch_stream, _ = notebook_of(llama, "patch_stream", "moved", **names)
     # the two texts differ there only, so the answer is the donor's
     assert patch_stream(0, [2]).tolist() == pytest.approx([1, 1], abs=1e-4)
