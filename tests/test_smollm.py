@@ -261,12 +261,12 @@ def test_d_begins_a_text_with_its_first_needle(opened):
 
 def test_f_copies_words_where_nothing_is_before(opened):
     names = run_cells("F", "from lessons.texts", "def mean_diagonal")
-    n, rows = names["n"], names["rows"]
+    n, rows = names["n"], names["texts"]
     assert names["again"] == n  # no begin token stands before
     assert torch.equal(rows[:, :n], rows[:, n:]) and rows.shape == (3, 2 * n)
     assert all(len(set(row[:n].tolist())) == n for row in rows)
     maps = torch.zeros(1, 1, 2 * n, 2 * n)
-    t = torch.arange(n, 2 * n - 1)  # the token after the one at t - n
+    t = torch.arange(n, 2 * n)  # the token after the one at t - n
     maps[..., t, t - n + 1] = 1
     assert names["induction"](maps) == 1
     assert names["mean_diagonal"](maps, 1, 2) == 0
@@ -276,10 +276,11 @@ def test_f_draws_a_map_where_no_answer_can_move(opened):
     """The small model's weights are random: each prompt has one answer."""
     names = run_cells(
         "F",
+        "QUESTION",
         "places =",
         "from contextlib",
         "donors =",
-        "def head_outputs",
+        "def run(",
         "cache =",
     )
     assert len(set(names["right"].tolist())) == 1
