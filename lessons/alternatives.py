@@ -16,6 +16,7 @@ NAMES = (
     "no sum",
     "no norm",
     "no norm, embeddings × 50",
+    "embeddings × 50",
     "no position",
     "no warm-up",
     "norm after the sum, no warm-up",

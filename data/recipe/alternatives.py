@@ -160,6 +160,7 @@ VARIANTS = {
     "no norm, embeddings × 50": Variant(
         functions=NO_NORM, prepare=enlarge_embeddings
     ),
+    "embeddings × 50": Variant(prepare=enlarge_embeddings),
     "norm after the sum": Variant(functions=AFTER),
     "norm after the sum, no warm-up": Variant(functions=AFTER, warm_up=0),
     "no warm-up": Variant(warm_up=0),
