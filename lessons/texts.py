@@ -21,7 +21,6 @@ TEXTS = ("TinyStories-train.txt", "tinyshakespeare.txt")
 END_OF_TEXT = "<|endoftext|>"  # separates the stories of TinyStories
 MIN_TEXTS = 20  # enough to learn from some and to hold out others
 ADVICE = "data/README.md says where to get a text"
-SENTENCES = r"(?<=[.!?])(?= )|(?<=\n)"  # cut before a space, after a newline
 # A plain short story to look at.
 STORY = (
     "One summer day, Mira went to the market. Mira had a round key and took "
