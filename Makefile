@@ -25,7 +25,7 @@ unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
 
 .DEFAULT_GOAL := help
 .PHONY: help run chat lab course site picture test test-slow test-browser notebooks \
-  scripts pocket bench bench-gpu weights verify format clean
+  scripts pocket bench bench-gpu weights verify format lock clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
@@ -88,6 +88,18 @@ weights: $(VENV)/base.done ## download the real Llama 3.2-1B
 verify: $(VENV)/base.done ## compare a checkpoint with what was published: make verify FOLDER=…
 	$(PY) -m llamalib verify $(if $(FOLDER),'$(FOLDER)')
 
+# Versions stay as long as they fit; UPGRADE=--upgrade takes the newest.
+UPGRADE ?=
+UV = uv pip compile -q --universal --python-version 3.11 --no-annotate \
+  --custom-compile-command 'make lock' $(UPGRADE)
+HASHED = $(UV) -c constraints.txt --generate-hashes
+lock: $(VENV)/lock.done ## write the versions and hashes of what is installed: make lock UPGRADE=--upgrade
+	$(PY) -m $(UV) --all-extras pyproject.toml -o constraints.txt
+	@echo torch | $(PY:@%=%) -m $(HASHED) - -o locked-torch.txt
+	$(PY) -m $(HASHED) pyproject.toml -o locked.txt $$(grep -oE \
+	  '^(torch|triton|cuda-|nvidia-)[^= ]*' locked-torch.txt \
+	  | sed 's/^/--no-emit-package /')
+
 clean: ## remove .venv and what was built, but not work/ or build/course
 	rm -rf .venv data/build build/site
 
@@ -115,30 +127,42 @@ another: ;
 # never emptied.
 KEEP = [ -z '$(ANOTHER)' ] && '$(VENV)/bin/python' -c 'import pip; $(FITS)' \
   2>/dev/null
-INSTALL = $(PY) -m pip install -c constraints.txt -e
-CPU = PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
-$(VENV)/base.done: pyproject.toml constraints.txt $(ANOTHER)
+PIP = $(PY) -m pip install
+# What is in base comes from PyPI by the hashes of `make lock`; torch, too, but
+# if pip is told of another build, whose version has a plus, such as +cpu.
+TORCH ?=
+CPU = --no-deps --index-url https://download.pytorch.org/whl/cpu
+PYPIS_TORCH = $(PIP:@%=%) -q -c constraints.txt --no-deps --dry-run --report - \
+  torch | grep -q '"version": "[0-9]*\.[0-9.]*"'
+LOCKED = locked.txt locked-torch.txt
+$(VENV)/base.done: pyproject.toml constraints.txt $(LOCKED) $(ANOTHER)
 	@$(KEEP) || $(PYTHON) -c '$(FITS)' 2>/dev/null || { \
 	  found=$$($(PYTHON) -c '$(VERSION)' 2>/dev/null); \
 	  echo "Python 3.11 or newer is needed, $(PYTHON) is $${found:-not there}:" \
 	    "name another, as in make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@echo 'installing into $(VENV), once: torch, JupyterLab and others, 300 MB'
-	@[ "$$(uname)" != Linux ] || [ "$$PIP_EXTRA_INDEX_URL" ] || echo 'on Linux' \
-	  "with NVIDIA's libraries, 2.8 GB; without: $(CPU) make $(MAKECMDGOALS)"
+	@[ "$$(uname)" != Linux ] || [ '$(TORCH)' ] || echo "on Linux with NVIDIA's" \
+	  'libraries, 2.8 GB; without: make $(MAKECMDGOALS) TORCH=cpu'
 	@$(KEEP) || $(PYTHON) -m venv $(if $(filter .venv,$(VENV)),--clear) '$(VENV)'
 	@'$(VENV)/bin/python' -c '$(FITS)' || { \
 	  echo '$(VENV) is of an older Python: name another folder' >&2; exit 1; }
-	$(INSTALL) .
+	$(if $(filter cpu,$(TORCH)),$(PIP) -c constraints.txt $(CPU) torch)
+	$(PIP) -r locked.txt
+	@if $(PYPIS_TORCH); then $(PIP:@%=%) -r locked-torch.txt; \
+	  else $(PIP:@%=%) -c constraints.txt torch; fi
+	$(PIP) --no-deps --no-build-isolation -e .
 	@touch '$@'
 
-$(VENV)/dev.done $(VENV)/browser.done $(VENV)/site.done: $(VENV)/base.done
+EXTRA = $(PIP) -c constraints.txt -e
+$(VENV)/dev.done $(VENV)/browser.done $(VENV)/site.done $(VENV)/lock.done: \
+  $(VENV)/base.done
 	@echo 'installing into $(VENV) what $(@F:.done=) needs, once'
-	$(INSTALL) '.[$(@F:.done=)]'
+	$(EXTRA) '.[$(@F:.done=)]'
 	@touch '$@'
 
 # Without llama.cpp the others are measured, and the next run tries again.
 $(VENV)/bench.done: $(VENV)/dev.done
 	@echo 'installing llama.cpp into $(VENV), which compiles for minutes'
-	$(INSTALL) '.[bench]' && touch '$@' || echo 'llama.cpp is not measured'
+	$(EXTRA) '.[bench]' && touch '$@' || echo 'llama.cpp is not measured'
 
 $(VENV)/browser.done: | $(VENV)/dev.done

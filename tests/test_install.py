@@ -40,6 +40,7 @@ def make(*arguments, cwd=ROOT, **how):
 
 # A Python of any version: it makes an environment with itself, or prints its
 # words. `pip` is what `import pip` finds, None if the environment lacks it.
+# $TAKEN is the version of torch that its pip would take.
 PYTHON = """#!/bin/sh
 case "$1 $2" in
 "-c "*) exec '{real}' -c '
@@ -48,7 +49,11 @@ sys.version_info, sys.modules["pip"] = {version}, {pip}
 exec(sys.argv[1])' "$2";;
 "-m venv") [ "$3" = --clear ] && rm -rf "$4" && shift
   mkdir -p "$3/bin" && cp -n "$0" "$3/bin/python";;
-*) printf "%s\\n" "$@";;
+*) case "$*" in
+  *--dry-run*) printf '{{"version": "1", "install": [{{"version": "%s"}}]}}' \
+    "$TAKEN";;
+  *) printf "%s\\n" "$@";;
+  esac;;
 esac
 """
 
@@ -68,19 +73,20 @@ def makes(tmp_path):
     """Return a folder for make, with an environment that only talks."""
     folder = tmp_path.joinpath(*PLACE)
     fake(folder / ".venv" / "bin" / "python", 3, 11, 7)
-    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+    lists = "constraints.txt", "locked.txt", "locked-torch.txt"
+    for name in ("Makefile", "pyproject.toml", *lists):
         shutil.copy(ROOT / name, folder / name)
     return folder
 
 
 @needs_make
 @pytest.mark.parametrize(
-    "task", sorted({*TASKS} - {"help", "clean", "scripts"})
+    "task", sorted({*TASKS} - {"help", "clean", "scripts", "lock"})
 )
 def test_make_installs_once(makes, task):
     """Each target installs what it needs, then runs its command.
 
-    `scripts` needs Node and npm's registry: CI runs it.
+    `scripts` needs Node and npm's registry: CI runs it. `lock` is no reader's.
     """
     done = make(task, cwd=makes)
     assert done.returncode == 0, done.stderr
@@ -132,7 +138,7 @@ def pythons(tmp_path, makes):
     old = fake(tmp_path / "python3", 3, 9, 18)
     new = fake(tmp_path / "python3.12", 3, 12, 1)
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-    env = {k: v for k, v in os.environ.items() if k != "PIP_EXTRA_INDEX_URL"}
+    env = {k: v for k, v in os.environ.items() if k not in ("TORCH", "TAKEN")}
 
     def make_run(*arguments, ends=0, **more):
         how = dict(cwd=makes, env=env | dict(PATH=path) | more)
@@ -216,8 +222,28 @@ def test_an_installation_says_what_and_how_much(makes, pythons):
     assert "quiet" not in said and "\n-q" not in said
     assert ("2.8 GB" in said) == (sys.platform == "linux")
     (makes / ".venv" / "base.done").unlink()
-    address = "https://download.pytorch.org/whl/cpu"
-    assert "2.8 GB" not in make_run(PIP_EXTRA_INDEX_URL=address)
+    assert "2.8 GB" not in make_run("TORCH=cpu")
+
+
+@needs_make
+@pytest.mark.parametrize("taken", ["2.13.0", "2.13.0+cpu", "", "TORCH=cpu"])
+def test_what_comes_from_where(makes, pythons, taken):
+    """By hashes; torch too, but another build than that of PyPI."""
+    _, _, make_run = pythons
+    cpu = [taken] if "=" in taken else []
+    said = make_run(*cpu, TAKEN="" if cpu else taken)
+    calls = [each.split() for each in said.split("pip\ninstall\n")[1:]]
+    by_version = ["-c", "constraints.txt", "torch"]
+    if cpu:
+        first = [*by_version[:2], "--no-deps", "--index-url"]
+        first += ["https://download.pytorch.org/whl/cpu", "torch", "-m"]
+        assert calls.pop(0) == first
+    by_hash = ["-r", "locked-torch.txt"]
+    torch = by_hash if taken == "2.13.0" else by_version
+    last = ["--no-deps", "--no-build-isolation", "-e", "."]
+    expected = [["-r", "locked.txt"], torch, last]
+    for call, wanted in zip(calls, expected, strict=True):
+        assert call[: len(wanted)] == wanted
 
 
 @needs_make

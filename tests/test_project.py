@@ -81,13 +81,36 @@ def names(requirements):
     }
 
 
+PINS = re.findall(r"^[^#\n].*", read("constraints.txt"), re.M)
+
+
 def test_constraints_pin_what_pyproject_lists():
-    lines = re.findall(r"^[^#\n].*", read("constraints.txt"), re.M)
-    # no local version, such as +cpu
-    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", line) for line in lines)
+    # no local version, such as +cpu; a marker may follow
+    assert all(re.match(r"[\w.-]+==[\w.]+( ;|$)", line) for line in PINS)
     extras = PYPROJECT["optional-dependencies"].values()
     listed = names(PYPROJECT["dependencies"]).union(*map(names, extras))
-    assert listed <= names(lines)
+    assert listed <= names(PINS)
+
+
+HASHED = re.compile(r"^(\S.*?)((?: \\\n +--hash=sha256:\w{64})+)$", re.M)
+
+
+def test_the_base_is_locked_by_hashes():
+    """`make lock` writes all versions twice; torch has a file of its own."""
+    base, torch = (
+        {pin for pin, _ in HASHED.findall(read(name))}
+        for name in ("locked.txt", "locked-torch.txt")
+    )
+    assert base | torch <= set(PINS)
+    assert names(PYPROJECT["dependencies"]) == (
+        names(PYPROJECT["dependencies"]) & names(base) | {"torch"}
+    )
+    assert "torch" in names(torch) - names(base)
+    only_torch = [pin for pin in base if pin.startswith(("nvidia", "cuda"))]
+    assert only_torch == []  # gigabytes, which a CPU build does not need
+    for name in ("locked.txt", "locked-torch.txt"):
+        pinned = re.findall(r"^[^#\s].*==", read(name), re.M)
+        assert len(pinned) == len(HASHED.findall(read(name)))
 
 
 def test_one_version():
