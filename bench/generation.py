@@ -182,7 +182,8 @@ class Peer:
         status = Path("/proc/self/status")
         if not status.exists():
             raise NotMeasured("memory is measured on Linux only")
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1])
+        text = status.read_text("utf-8")
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", text)[1])
 
 
 class Ours(Peer):

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,25 +102,63 @@ sys.stdout = open(__file__ + os.environ["RANK"], "w", encoding="utf-8")
 """
 
 
+# torchrun needs libuv, which PyTorch's builds for Windows lack
+HAS_TORCHRUN = os.name != "nt"
+
+
 def torchrun(n, script, *arguments) -> str:
     """Run a script in n processes; return what they print, by rank."""
     with socket.socket() as free:  # a port that is free now
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "torch.distributed.run"]
-    command += ["--rdzv-backend=static", "--master-addr=127.0.0.1"]
-    command += [f"--master-port={port}", f"--nproc-per-node={n}"]
-    own = dict(LLAMA_DEVICE="cpu", OMP_NUM_THREADS="1", PYTHONUTF8="1")
     with tempfile.TemporaryDirectory() as made:
         file = Path(made, "script.py")
         file.write_text(OWN_FILE + script, encoding="utf-8")
-        command += [str(file), *map(str, arguments)]
-        options = dict(capture_output=True, encoding="utf-8")
-        done = subprocess.run(command, env=os.environ | own, **options)
-        if done.returncode:
-            raise RuntimeError(done.stderr[-2000:])
+        command = [str(file), *map(str, arguments)]
+        if HAS_TORCHRUN:
+            run = ["-m", "torch.distributed.run", "--rdzv-backend=static"]
+            run += ["--master-addr=127.0.0.1", f"--master-port={port}"]
+            run += [f"--nproc-per-node={n}", *command]
+            wait_for({start(run, file): file})
+        else:  # what it tells each process
+            told = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            told |= dict(WORLD_SIZE=n, LOCAL_WORLD_SIZE=n)
+            errors = [Path(f"{file}{rank}") for rank in range(n)]
+            wait_for(
+                {
+                    start(command, each, RANK=i, LOCAL_RANK=i, **told): each
+                    for i, each in enumerate(errors)
+                }
+            )
         files = [Path(f"{file}{rank}") for rank in range(n)]
         return "".join(each.read_text(encoding="utf-8") for each in files)
+
+
+def start(command, file, **variables):
+    """Start a Python whose errors go to a file beside this one."""
+    own = dict(LLAMA_DEVICE="cpu", OMP_NUM_THREADS="1", PYTHONUTF8="1")
+    own |= {name: str(value) for name, value in variables.items()}
+    how = dict(env=os.environ | own, stdout=subprocess.DEVNULL)
+    with open(f"{file}.errors", "wb") as errors:
+        command = [sys.executable, *command]
+        return subprocess.Popen(command, stderr=errors, **how)
+
+
+def wait_for(processes) -> None:
+    """Wait until all end; end them and raise RuntimeError if one fails."""
+    try:
+        codes = [None]
+        while None in codes and not any(codes):  # all would wait for one
+            time.sleep(0.02)
+            codes = [each.poll() for each in processes]
+        for each, file in processes.items():
+            if each.returncode:
+                said = Path(f"{file}.errors").read_text("utf-8", "replace")
+                raise RuntimeError(said[-2000:])
+    finally:
+        for each in processes:
+            each.kill()
+            each.wait()
 
 
 def block_parts(config, part, rank, n, title):

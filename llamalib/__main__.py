@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 
-from .checks import check_first_pass, printable
+from .checks import check_first_pass, printable, shown
 from .fetch import PACKED, fetch
 from .generate import generate
 from .load import ROOT, describe, find_checkpoint, load
@@ -163,7 +163,7 @@ def run(prompt: str | None = None, tokens: int | None = None) -> None:
     choose_threads(llama)
     processes = getattr(llama, "processes", None)  # if torchrun started us
     if processes and processes.rank > 0:
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
     check_first_pass(llama)
     n = LONGEST if tokens is None else tokens
@@ -178,8 +178,8 @@ def run(prompt: str | None = None, tokens: int | None = None) -> None:
     print()
     if not times:
         print(
-            f"\n{llama.name} ends the text here. To ask an Instruct model, "
-            "use `python -m llamalib chat`"
+            f"\n{shown(llama.name)} ends the text here. To ask an Instruct "
+            "model, use `python -m llamalib chat`"
         )
     if len(times) > 1:  # the first one reads the prompt
         mean = (times[-1] - times[0]) / (len(times) - 1)

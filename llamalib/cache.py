@@ -42,7 +42,8 @@ class KVCache:
 
     max_seq_len: S, the capacity in tokens.
     batch_size: B, texts of the same length; see `batch.PaddedCache` for others.
-    device, dtype: those of the model.
+    config, device, dtype: those of the model. Another config of the same
+    shapes, such as another rope_theta, gives wrong logits and no error.
     `layers[i]` is layer i's `LayerCache`. Use it without gradients: its
     tensors are written in place.
     """

@@ -1,6 +1,8 @@
 """Talk to an Instruct model in a terminal; each turn runs only what is new."""
 
 import datetime
+import os
+from contextlib import suppress
 
 import torch
 
@@ -19,7 +21,8 @@ from .load import describe, load
 from .sampling import make_sampler
 from .threads import choose_threads
 
-HELP = "/new begins a new conversation, /bye or Ctrl-D ends, Ctrl-C interrupts"
+END = "Ctrl-Z and Enter" if os.name == "nt" else "Ctrl-D"
+HELP = f"/new begins a new conversation, /bye or {END} ends, Ctrl-C interrupts"
 
 
 def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
@@ -38,6 +41,8 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     opening = opening_ids(llama.tokenizer, system, date)
     chat = Chat(llama, choose, opening, max_new_tokens, context)
     print(f"{describe(llama)}\n{HELP}")
+    with suppress(ImportError):  # for arrow keys; Windows has its own
+        import readline  # noqa: F401
     while True:
         try:
             text = input("\nyou> ").strip()
@@ -53,7 +58,7 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
         except KeyboardInterrupt:
             print(" [interrupted]")
         except ValueError as error:  # such as a full context
-            print(f"[{error}]")
+            print(printable(f"[{error}]"))  # it may name a folder
 
 
 def check_trained(llama) -> None:

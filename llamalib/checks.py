@@ -129,7 +129,8 @@ def check_seed(seed) -> None:
 def check_compile(llama) -> None:
     """Raise an error if this model's decode step cannot be compiled.
 
-    ValueError for a model; RuntimeError on a CPU without a C++ compiler.
+    ValueError for a model; RuntimeError on a CPU without a C++ compiler, or
+    if PyTorch's cannot be imported.
     """
     problem = None
     if getattr(llama, "processes", None):
@@ -142,6 +143,13 @@ def check_compile(llama) -> None:
         raise ValueError(
             f"compile=True does not work {problem}; use compile=False"
         )
+    try:  # what was interrupted once may fail to be imported again
+        import torch._inductor.compile_fx  # noqa: F401
+    except (AttributeError, ImportError) as error:
+        raise RuntimeError(
+            f"PyTorch's compiler cannot be imported ({error}): if an import "
+            "was interrupted before, restart the kernel"
+        ) from None
     if llama.device.type == "cpu":
         require_compiler()
 
@@ -169,7 +177,8 @@ def require_compiler() -> None:
         raise RuntimeError(
             "compile=True on a CPU needs a C++ compiler, and none was found: "
             "install g++ or clang++ (on Debian and Ubuntu by `apt install "
-            "g++`, on macOS by `xcode-select --install`), or set CXX to one"
+            "g++`, on macOS by `xcode-select --install`; on Windows the Visual "
+            "Studio Build Tools), or set CXX to one"
         ) from None
 
 

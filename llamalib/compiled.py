@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch._inductor.compile_fx import compile_fx
 
 from .cache import KVCache, LayerCache
+from .checks import has_hooks
 from .generate import decode_one, prefill
 from .model import Llama
 from .quantize import QuantizedLinear
@@ -238,11 +239,7 @@ def start_copy(token: Tensor) -> Callable[[], list[int]]:
 def fixed_parts(llama: Llama) -> list:
     """Return what a compiled step takes as fixed: weights' addresses, hooks."""
     weights = [*llama.parameters(), *llama.buffers()]
-    hooks = [
-        len(module._forward_hooks) + len(module._forward_pre_hooks)
-        for module in llama.modules()
-    ]
-    return [weight.data_ptr() for weight in weights] + hooks
+    return [weight.data_ptr() for weight in weights] + [has_hooks(llama)]
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def save(llama: Llama, folder) -> None:
     files = {
         "consolidated.00.pth": lambda part: torch.save(tensors, part),
         "tokenizer.model": lambda part: write_ranks(part, ranks),
-        "params.json": lambda part: part.write_text(text),
+        "params.json": lambda part: part.write_text(text, encoding="utf-8"),
     }
     write_files(folder, files)
 
@@ -108,6 +108,12 @@ def weights_of(llama, folder) -> dict[str, Tensor]:
         "in one process",
     )
     check_tensors(w, llama.config, "its config", {"": "the model"})
+    for name, weight in w.items():
+        extremes = torch.stack(weight.detach().aminmax())  # NaN, if one is
+        require(
+            extremes.isfinite().all(),
+            f"{name} has NaN or infinite numbers: nothing was written",
+        )
     return w
 
 

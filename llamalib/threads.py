@@ -50,7 +50,9 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     """
     found = []
     with suppress(OSError):  # another system
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
+        for line in (
+            (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+        ):
             _, names, path = line.split(":", 2)
             groups = root / "sys/fs/cgroup"
             if names and "cpu" not in names.split(","):
@@ -68,7 +70,7 @@ def read_quota(group: Path) -> float | None:
     """Return the limit of one control group, in cores; None: no limit."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         with suppress(OSError, ValueError):  # not there, or no limit: "max"
-            texts = [(group / name).read_text() for name in names]
+            texts = [(group / name).read_text("utf-8") for name in names]
             quota, period = map(int, " ".join(texts).split())
             if quota > 0:  # -1: no limit
                 return quota / period

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tiktoken
 
-from .checks import check_ids, reject_lookalikes
+from .checks import check_ids, reject_lookalikes, require
 from .dialogues import dialogue_ids
 
 # Regex that splits text into pre-tokens: contractions; a word with at most one
@@ -99,6 +99,7 @@ class Tokenizer:
     bos_id, eos_id, eot_id, eom_id: None if there is no such token.
     vocab_size: rows of the embedding; ids from n_words on decode to nothing.
     system: the system message of ChatML's dialogues without one.
+    Raises ValueError unless the ids are 0 to n_words - 1, each once.
     """
 
     system = ""
@@ -115,6 +116,12 @@ class Tokenizer:
             name: n + i for i, name in enumerate(SPECIAL_TOKENS)
         }
         self.vocab_size = self.n_words = n + len(self.special_tokens)
+        ids = sorted([*ranks.values(), *self.special_tokens.values()])
+        require(
+            ids == list(range(self.n_words)),
+            "ranks and special_tokens must have the ids 0 to "
+            f"{self.n_words - 1}, each once",
+        )
         self._encoding = tiktoken.Encoding(
             "llama3",
             pat_str=pattern,

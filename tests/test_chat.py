@@ -227,7 +227,9 @@ def test_a_conversation(talk, monkeypatch):
 
     monkeypatch.setattr(Chat, "reply", noted)
     lines = f"One\n\n two \nstop\n/New\n{'long ' * 99}\n\udcff\nthree\n"
-    status, out, err = talk(lines, "--context", "150")
+    # the date is in the prompt: another one changes the answers
+    how = "--context", "150", "--date", DATE
+    status, out, err = talk(lines, *how)
     assert (status, err) == (0, "") and out.startswith("m: L=2, D=64")
     assert seen[:3] == [["One"], ["One", "two"], ["One", "two", "stop"]]
     assert seen[-1] == ["three"]  # what does not fit is left out

@@ -272,7 +272,7 @@ def test_hooks_are_refused():
         hook.remove()
 
 
-@pytest.mark.parametrize("how", ["hook", "weight"])
+@pytest.mark.parametrize("how", ["hook", "global hook", "weight"])
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("batch", [True, False])
 def test_a_change_during_a_generation_is_named(
@@ -282,9 +282,13 @@ def test_a_change_during_a_generation_is_named(
     llama = random_llama()
     stop = () if whole else greedy(llama, [1], 9)[6:7]
     w1, mask = llama.layers[0].feed_forward.w1, StaticCache.mask
+    hooks = []
 
     def change(*args):
-        if how == "hook":
+        if how == "global hook":
+            register = nn.modules.module.register_module_forward_hook
+            hooks.append(register(lambda *args: None))
+        elif how == "hook":
             w1.register_forward_hook(lambda *args: None)
         else:
             w1.weight = nn.Parameter(w1.weight.clone())
@@ -292,11 +296,15 @@ def test_a_change_during_a_generation_is_named(
 
     monkeypatch.setattr(StaticCache, "mask", change)
     options = dict(max_new_tokens=9, stop=stop, compile=True)
-    with pytest.raises(RuntimeError, match="were exchanged while it generate"):
-        if batch:
-            llamalib.generate_batch(llama, [[1]], **options)
-        else:
-            list(llamalib.generate(llama, [1], **options))
+    try:
+        with pytest.raises(RuntimeError, match="exchanged while it generate"):
+            if batch:
+                llamalib.generate_batch(llama, [[1]], **options)
+            else:
+                list(llamalib.generate(llama, [1], **options))
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def test_a_change_after_a_generation_is_none_of_its_business(uncompiled):

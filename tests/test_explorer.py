@@ -46,7 +46,7 @@ def test_code_is_the_librarys():
     """Each line that a station shows stands in the file that it names."""
     for each in explorer.TEXTS["station"]:
         file, name, *ends = each["code"]
-        text = (explorer.ROOT / "llamalib" / file).read_text()
+        text = (explorer.ROOT / "llamalib" / file).read_text("utf-8")
         code = explorer.code_lines(file, name, *ends)
         assert 1 <= len(code.splitlines()) <= 8, each["key"]
         for line in code.splitlines():
@@ -817,11 +817,12 @@ def button(driver, label):
 
 @browser
 def test_a_storage_that_is_damaged(ready, server):
-    for kept in ("null", "[1]", "{", '{"layer": {}, "seed": []}'):
+    for kept in ("null", "5", "[1]", "{", '{"layer": {}, "seed": []}'):
         ready.execute_script(
             "sessionStorage.setItem('llama-explorer', arguments[0])", kept
         )
-        open_with(ready, f"{server.address}/explorer.html", "", fetch=False)
+        page = f"{server.address}/explorer.html"
+        open_with(ready, page, "prompt=a", fetch=False)
         assert not elements(ready, ".llama-error"), kept
 
 

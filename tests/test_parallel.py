@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 import llamalib
+from lessons import nE_tensor_parallel as lesson_E
 from llamalib import LLAMA_1B, parallel
 from llamalib.load import ROOT
 from llamalib.tensors import shard_axis, tensor_shapes
@@ -361,3 +362,28 @@ def test_the_command_says_what_is_wrong():
     assert done.returncode != 0 and done.stdout == ""
     words = "the number of processes must divide the model's 2 KV heads, got 3"
     assert f"ValueError: {words}" in done.stderr
+
+
+ADDED = """
+import sys, torch
+from torch import distributed
+distributed.init_process_group("gloo")
+found = torch.tensor(distributed.get_rank() + 1)
+distributed.all_reduce(found)
+print(found.item(), *sys.argv[1:])
+distributed.destroy_process_group()
+"""
+ONE_ENDS = """
+import os, sys, time
+time.sleep(60) if os.environ["RANK"] == "0" else sys.exit("it is broken")
+"""
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_the_notebook_starts_processes_also_without_torchrun(monkeypatch, has):
+    """Windows' PyTorch has none that works."""
+    monkeypatch.setattr(lesson_E, "HAS_TORCHRUN", has)
+    assert lesson_E.torchrun(2, ADDED, "羊") == "3 羊\n" * 2
+    if not has:  # the other process is ended
+        with pytest.raises(RuntimeError, match="it is broken"):
+            lesson_E.torchrun(2, ONE_ENDS)

@@ -113,6 +113,18 @@ def test_the_base_is_locked_by_hashes():
         assert len(pinned) == len(HASHED.findall(read(name)))
 
 
+FOLDERS = "bench", "data/recipe", "lessons", "llamalib", "site", "tools"
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_text_is_read_as_utf_8(folder):
+    """Windows would take its own encoding."""
+    files = sorted((ROOT / folder).glob("*.py"))
+    texts = {file.name: file.read_text(encoding="utf-8") for file in files}
+    assert [n for n, text in texts.items() if ".read_text()" in text] == []
+    assert texts
+
+
 def test_one_version():
     """pyproject.toml, the package and the first entry of the change log."""
     first = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.M)[1]

@@ -47,6 +47,14 @@ def ids_of(tokenizer, text, **how):
     return tokenizer.encode(text, bos=False, eos=False, **how)
 
 
+@pytest.mark.parametrize(
+    "special", [{"a": 97}, {"a": 256, "b": 256}, {"a": 300}]
+)
+def test_each_id_has_one_token(special):
+    with pytest.raises(ValueError, match="^ranks and special_tokens must"):
+        Tokenizer(small_ranks(256), special)
+
+
 def test_round_trip(tokenizer):
     """Streaming never splits a character."""
     for text in TEXTS:

@@ -17,8 +17,8 @@ def all_notebooks() -> list[Path]:
 def llama_of(notebook: Path) -> Path:
     """Return the folder of the model whose outputs a notebook holds."""
     lesson = ROOT / "lessons" / f"n{notebook.stem}.py"
-    real = lesson.is_file() and "from .map import strip" in lesson.read_text()
-    if real or notebook.stem == "index":
+    text = lesson.read_text("utf-8") if lesson.is_file() else ""
+    if "from .map import strip" in text or notebook.stem == "index":
         return ROOT / "data" / "SmolLM2-135M-Instruct"
     return ROOT / "data" / "pocket-llama"
 

@@ -54,7 +54,7 @@ function storage() {
 /** Return what this tab had before; nothing if that is damaged. */
 function kept_settings() {
   try {
-    const found = JSON.parse(storage()?.getItem(KEY) ?? "{}");
+    const found = { ...JSON.parse(storage()?.getItem(KEY) ?? "{}") };
     delete found.station; // each page begins with its own
     return found;
   } catch {
