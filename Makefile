@@ -112,8 +112,9 @@ site/node_modules: site/package.json site/package-lock.json
 	@cd site && npm ci --silent --no-audit --no-fund && touch node_modules
 
 # Installed once; again when the lists of packages change, or when PYTHON=… is
-# of another version. An old Python, too, understands these two lines.
-FITS = import sys; sys.exit(sys.version_info < (3, 11))
+# of another version. An old Python, too, understands these two lines. For 3.15
+# torch and numpy have no builds yet.
+FITS = import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))
 VERSION = import sys; print("%d.%d.%d" % sys.version_info[:3])
 ifneq ($(origin PYTHON),file)
   ifneq ($(shell $(PYTHON) -c '$(VERSION)' 2>/dev/null),$(shell \
@@ -138,14 +139,14 @@ LOCKED = locked.txt locked-torch.txt
 $(VENV)/base.done: pyproject.toml constraints.txt $(LOCKED) $(ANOTHER)
 	@$(KEEP) || $(PYTHON) -c '$(FITS)' 2>/dev/null || { \
 	  found=$$($(PYTHON) -c '$(VERSION)' 2>/dev/null); \
-	  echo "Python 3.11 or newer is needed, $(PYTHON) is $${found:-not there}:" \
+	  echo "Python 3.11 to 3.14 is needed, $(PYTHON) is $${found:-not there}:" \
 	    "name another, as in make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 	@echo 'installing into $(VENV), once: torch, JupyterLab and others, 300 MB'
 	@[ "$$(uname)" != Linux ] || [ '$(TORCH)' ] || echo "on Linux with NVIDIA's" \
 	  'libraries, 2.8 GB; without: make $(MAKECMDGOALS) TORCH=cpu'
 	@$(KEEP) || $(PYTHON) -m venv $(if $(filter .venv,$(VENV)),--clear) '$(VENV)'
 	@'$(VENV)/bin/python' -c '$(FITS)' || { \
-	  echo '$(VENV) is of an older Python: name another folder' >&2; exit 1; }
+	  echo '$(VENV) is of another Python: name another folder' >&2; exit 1; }
 	$(if $(filter cpu,$(TORCH)),$(PIP) -c constraints.txt $(CPU) torch)
 	$(PIP) -r locked.txt
 	@if $(PYPIS_TORCH); then $(PIP:@%=%) -r locked-torch.txt; \

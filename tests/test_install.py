@@ -160,11 +160,13 @@ def test_an_old_python_is_refused_and_another_one_taken(makes, pythons):
     old, new, make_run = pythons
     shutil.rmtree(makes / ".venv")
     needed = (
-        "Python 3.11 or newer is needed, {}: name another, as in make run "
+        "Python 3.11 to 3.14 is needed, {}: name another, as in make run "
     )
     needed += "PYTHON=python3.12\n"
     said = make_run(ends=2)
     assert said.startswith(needed.format("python3 is 3.9.18"))
+    fake(Path(old), 3, 15, 0)
+    assert make_run(ends=2).startswith(needed.format("python3 is 3.15.0"))
     said = make_run("PYTHON=python3.99", ends=2)
     assert said.startswith(needed.format("python3.99 is not there"))
     assert not (makes / ".venv").exists()
@@ -209,7 +211,7 @@ def test_a_folder_of_yours_is_never_emptied(makes, pythons):
     fake(makes / "mine" / "bin" / "python", 3, 9, 18)
     (makes / "mine" / "thesis").touch()
     said = make_run("VENV=mine", f"PYTHON={new}", ends=2)
-    assert "mine is of an older Python: name another folder\n" in said
+    assert "mine is of another Python: name another folder\n" in said
     assert (makes / "mine" / "thesis").exists()
 
 
