@@ -168,7 +168,8 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
         path is None or is_path,
         f"path must be a folder, a file or None, got {path!r:.80}",
     )
-    variable = os.environ.get("LLAMA_DIR")
+    # cmd keeps the quotes of a path that was copied with them
+    variable = os.environ.get("LLAMA_DIR", "").strip('"')
     of = " (LLAMA_DIR names this folder)" if variable and not path else ""
     folder = Path(os.path.expanduser(path or variable or usual_folder()))
     if (name := ollama.name_in(folder)) is not None:

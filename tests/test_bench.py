@@ -6,6 +6,7 @@ Nothing is timed here; a tiny random checkpoint replaces the 1B.
 import json
 import multiprocessing
 import os
+import re
 import signal
 import threading
 
@@ -89,10 +90,36 @@ def test_llama_cpp_gives_our_answer(request, bits):
             request.getfixturevalue("tiny"),
             [CPP, "llama.cpp q8_0"],
         )
-    found = measured(folder, OURS, *names)
-    for row in found["rows"]:
+    ours, *theirs = measured(folder, OURS, *names)["rows"]
+    rows = [row for row in theirs if "missing" not in row]
+    for row in [ours, *rows]:
         assert row["distance"] < 0.15 and len(row["decode"]) == 2
         assert min(row["prefill 20"] + row["batch 3"]) > 0, row
+    ended = [row for row in theirs if row not in rows]
+    for row in ended:  # another reason would be our fault
+        assert re.match(r"its process ended \(-\d+\)$", row["missing"]), row
+    if ended:  # as q8_0 does on a CPU with AMX
+        names = ", ".join(row["name"] for row in ended)
+        pytest.skip(f"{names}: {ended[0]['missing']}")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+def test_a_peer_that_crashes_is_a_reason(tiny, monkeypatch):
+    """In the table; the others are measured."""
+    ask = generation.Process.ask
+
+    def crashing(process, task, *given):
+        if process.row["name"] == "ours int8" and task == "load":
+            os.kill(process.process.pid, signal.SIGSEGV)
+        return ask(process, task, *given)
+
+    monkeypatch.setattr(generation.Process, "ask", crashing)
+    found = measured(tiny, OURS, "ours int8", sizes=(6, 3, 1))
+    ours, int8 = found["rows"]
+    assert len(ours["decode"]) == 1 and "decode" not in int8
+    made = result() | {"sections": {"1b": found}}
+    why = "ours int8: its process ended (-11)."
+    assert f"Not measured: {why}" in generation.document(made)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "int4"])

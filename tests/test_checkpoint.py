@@ -66,8 +66,9 @@ def test_order_of_search(tmp_path, monkeypatch):
         write_checkpoint(place)
         assert llamalib.find_checkpoint() == place
     named = write_checkpoint(tmp_path / "named")
-    monkeypatch.setenv("LLAMA_DIR", str(named))
-    assert llamalib.find_checkpoint() == named
+    for quoted in str(named), f'"{named}"':  # as cmd keeps it
+        monkeypatch.setenv("LLAMA_DIR", quoted)
+        assert llamalib.find_checkpoint() == named
     assert llamalib.find_checkpoint(root / POCKET) == root / POCKET
 
 

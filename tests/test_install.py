@@ -159,9 +159,7 @@ def test_an_old_python_is_refused_and_another_one_taken(makes, pythons):
     """Before an environment is made; afterwards nothing has to be cleaned."""
     old, new, make_run = pythons
     shutil.rmtree(makes / ".venv")
-    needed = (
-        "Python 3.11 to 3.14 is needed, {}: name another, as in make run "
-    )
+    needed = "Python 3.11 to 3.14 is needed, {}: name another, as in make run "
     needed += "PYTHON=python3.12\n"
     said = make_run(ends=2)
     assert said.startswith(needed.format("python3 is 3.9.18"))

@@ -236,11 +236,12 @@ def test_a_wrong_repository_is_refused(tmp_path, monkeypatch, wrong):
 def test_the_links_name_what_exists():
     marks = f"{rooms.BEGIN}{rooms.END}"
     text = rooms.with_links(marks, ADDRESS)
-    pages = dict(re.findall(r"\[(\w+)\]\((https://\S+)\)", text))
+    pages = dict(re.findall(r"\[([\w ]+)\]\((https://\S+)\)", text))
     assert pages.keys() == rooms.ROOMS.keys()
     files = [re.findall(r"notebooks/\w+\.ipynb", p) for p in pages.values()]
     assert sum(map(len, files)) == 3
     assert all((ROOT / file).is_file() for found in files for file in found)
+    assert pages.pop("the site") == "https://someone.github.io/some-name/"
     assert all("someone/some-name" in page for page in pages.values())
     colab = rooms.colab(ADDRESS, rooms.SETUP)
     assert colab == pages["Colab"]

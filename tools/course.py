@@ -33,6 +33,7 @@ from . import frame as series
 from .counts import reading
 from .lab import update_copy
 from .notebooks import NOTEBOOKS, all_notebooks, read_notebook, write
+from .rooms import address
 
 WORDS = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
 TEXTS = tomllib.loads(WORDS)
@@ -157,7 +158,16 @@ def page(rows: list[dict]) -> str:
     for row in rows:
         points[row["notebook"]].append(row["points"])
     lines = (f"| {n} | {len(p)} | {sum(p)} |" for n, p in points.items())
-    return TEXTS["page"].lstrip().format(rows="\n".join(lines))
+    where = address()
+    return (
+        TEXTS["page"]
+        .lstrip()
+        .format(
+            rows="\n".join(lines),
+            address=where or "ADDRESS",
+            whose="" if where else "; your teacher has the address",
+        )
+    )
 
 
 def save(notebook, file: str, folder: Path, handed) -> None:

@@ -150,7 +150,7 @@ def clean(notebook: dict) -> bytes:
 
 
 ROUTES = (
-    ("An evening", (4, 5, 9), "the two ideas that make a Llama, and the end"),
+    ("An evening", (4, 5, 9), "two ideas and the end, without exercises"),
     ("A weekend", range(10), "the main road, without exercises"),
     ("A term", range(len(SERIES)), "all, with the exercises"),
 )

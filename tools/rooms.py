@@ -13,7 +13,9 @@ from pathlib import Path
 from .notebooks import ROOT
 
 SETUP = "notebooks/setup_colab.ipynb"
-ROOMS = {  # machines that others lend, and the page that opens the project
+# The published site, and pages that open the project on machines of others
+ROOMS = {
+    "the site": "https://{4}.github.io/{5}/",
     "Codespaces": "https://codespaces.new/{0}",
     "Binder": "https://mybinder.org/v2/gh/{0}/HEAD?urlpath=lab/tree/{1}",
     "Colab": "https://colab.research.google.com/github/{0}/{2}",
@@ -79,6 +81,7 @@ def with_links(readme: str, address: str) -> str:
     text, name = "", address.removeprefix(GITHUB)
     if address:
         found = name, "notebooks/index.ipynb", f"blob/main/{SETUP}", address
+        found += tuple(name.split("/"))
         pages = (f"[{r}]({url.format(*found)})" for r, url in ROOMS.items())
         text = f"**In a browser**, nothing to install: {' · '.join(pages)}."
     block = "\n\n".join(filter(None, [BEGIN, text, END]))

@@ -69,7 +69,8 @@ def sources() -> dict[str, str]:
     found["solutions.md"] = read_text(SITE / "solutions.md")
     found["names.md"] = names(notebooks)
     found["data.md"] = read_text(ROOT / "data" / "README.md")
-    found["guide.md"] = guide_page().replace("](../notebooks/", "](")
+    guide = guide_page().replace("](../notebooks/", "](")
+    found["guide.md"] = guide.replace("ADDRESS", project() or "ADDRESS")
     index = json.loads(read_text(FOLDER / "index.ipynb"))["cells"]
     (terms,) = ("".join(c["source"]) for c in index if c["id"] == "glossary")
     found["glossary.md"] = terms.replace("## ", "# ", 1)
