@@ -1,3 +1,5 @@
+"""The KV cache: the same numbers as without it, positions, errors."""
+
 import pytest
 import torch
 

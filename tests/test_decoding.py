@@ -1,3 +1,5 @@
+"""The loops that generate: greedy, sampled, in batches, with stop ids."""
+
 from functools import partial
 
 import pytest

@@ -135,7 +135,8 @@ def judged(stem, number, source, n=0, change=lambda function: function):
 def test_every_exercise_is_covered():
     """It has a right answer of another kind, and two mistakes or more."""
     for key in FOUND:
-        assert [each[:2] for each in UNUSUAL].count(key) >= 1, key
+        said = f"tests/right/{key[0]}.py has no `# %% exercise {key[1]}: …`"
+        assert [each[:2] for each in UNUSUAL].count(key) >= 1, said
         assert [each[:2] for each in WRONG].count(key) >= 2, key
 
 
@@ -243,7 +244,9 @@ def test_a_mistake_has_its_own_words(stem, number, words, source):
     """Else an earlier one gives the same results, and only it is named."""
     for n in VARIANTS:
         right, said = judged(stem, number, source, n)
-        assert (right, said) == (False, words), f"variant {n}"
+        why = f"variant {n}: {words!r} gives {said!r}; merge the two rows, "
+        why += "or add a case that tells them apart"
+        assert (right, said) == (False, words), why
 
 
 @pytest.mark.parametrize("stem", ALIKE)

@@ -1,3 +1,5 @@
+"""Grouped-query attention, compared with one key head per query head."""
+
 import math
 
 import pytest

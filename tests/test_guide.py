@@ -8,6 +8,7 @@ import pytest
 from lessons.exercises import mistakes
 from tools import counts, guide
 from tools import frame as series
+from tools.course import exercises
 from tools.notebooks import all_notebooks
 
 PATHS = {path.stem: path for path in all_notebooks()}
@@ -15,7 +16,8 @@ PATHS = {path.stem: path for path in all_notebooks()}
 
 def test_every_notebook_has_its_part_in_order():
     found = re.findall(r"^\{(\w+)\}$", guide.PAGE.read_text("utf-8"), re.M)
-    assert [name for name in found if name != "plan"] == list(PATHS)
+    lines = [name for name in found if name != "plan"]
+    assert lines == list(PATHS), "site/guide.md has a line {stem} for each"
     whole = guide.guide_page()
     weeks = re.findall(r"^### Week (\d+): (.*)$", whole, re.M)
     main = [each.label for each in series.SERIES if each.step]
@@ -35,6 +37,18 @@ def test_what_is_derived_is_todays(stem):
     wrong = guide.mistakes(stem)
     for n, words, _ in mistakes(stem):
         assert words in re.sub(r"\\(.)", r"\1", wrong[n])
+
+
+def test_the_exercises_that_it_names_exist():
+    """As 02.1: a notebook and an exercise."""
+    known = {
+        f"{stem.split('_')[0]}.{each.number}"
+        for stem, path in PATHS.items()
+        for each in exercises(path)
+    }
+    text = guide.PAGE.read_text("utf-8")
+    named = set(re.findall(r"\b((?:0\d|[A-H])\.\d)\b", text))
+    assert len(named) > 10 and named <= known
 
 
 def test_an_unknown_name_is_refused(tmp_path, monkeypatch):

@@ -55,7 +55,8 @@ def outputs(cells):
 
 def test_executed_in_order_from_a_fresh_kernel(cells):
     counts = [cell["execution_count"] for cell in code(cells)]
-    assert counts == list(range(1, len(counts) + 1))
+    in_order = counts == list(range(1, len(counts) + 1))
+    assert in_order, f"{counts}: execute it, make notebooks FILES=…"
     for output in outputs(cells):
         assert output["output_type"] != "error"
         assert output.get("name") != "stderr", output["text"]
@@ -87,7 +88,8 @@ def test_runs_on_a_checkpoint_of_other_proportions(
     out; `make test-slow` runs them all on the 1B's shapes.
     """
     both = path.stem[:2] in ("00", "01", "09")  # they read the files
-    if not both and (NOTEBOOKS.index(path) % 2 == 0) == tied:
+    number = int(path.stem.split("_")[0], 36)  # A is 10
+    if not both and (number % 2 == 0) == tied:
         pytest.skip("one of the two checkpoints is enough")
     for folder in models_of(path)[1:]:  # B reads SmolLM2's own file
         fetched(folder.name)
@@ -141,7 +143,8 @@ def test_a_widget_leaves_a_still_picture(path, cells):
         for output in outputs(cells)
         if re.match(r"(Play|Stream|Chat)\(", plain_text(output))
     ]
-    assert len(saved) == 1, path.stem
+    n = len(saved)
+    assert n == 1, f"{n} cells of {path.stem} show a widget; expected one"
     assert all(set(each) == {"text/html", "text/plain"} for each in saved)
     assert "widget-view" not in path.read_text(encoding="utf-8")
 

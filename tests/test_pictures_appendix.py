@@ -1,4 +1,4 @@
-"""Numbers that the pictures of A to F compute, and their widgets."""
+"""Numbers that the pictures of A to H compute, and their widgets."""
 
 from dataclasses import replace
 from types import SimpleNamespace

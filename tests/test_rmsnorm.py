@@ -1,3 +1,5 @@
+"""RMSNorm, compared with its definition and PyTorch's."""
+
 import torch
 import torch.nn.functional as F
 

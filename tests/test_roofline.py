@@ -1,3 +1,5 @@
+"""The bytes of a decode step, and the bandwidth that bounds it."""
+
 import pytest
 import torch
 

@@ -1,3 +1,5 @@
+"""RoPE: rotations, distances, frequencies and their scaling."""
+
 import math
 
 import pytest

@@ -1,3 +1,5 @@
+"""From logits to a token: temperature, top-k, top-p, seeds, errors."""
+
 import math
 
 import pytest

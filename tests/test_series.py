@@ -37,14 +37,17 @@ def test_the_frame_is_todays(path):
     cells, times = load(path)["cells"], counts.reading(load(path))
     name = path.relative_to(series.NOTEBOOKS).as_posix()
     (notebook,) = (each for each in series.SERIES if each.file == name)
-    assert cells == series.framed(cells, notebook, times)
+    today = series.framed(cells, notebook, times)
+    assert cells == today, f"{name}: run `python -m tools frame`"
 
 
 def test_the_outputs_are_those_of_the_notebooks_model(path):
     """`make notebooks` and nbval run it on the model that its map names."""
     text = path.read_text(encoding="utf-8")
     (name,) = set(re.findall(r"LM head, sample, (\S+): +D = ", text))
-    assert name.startswith(llama_of(path).name)
+    model = llama_of(path).name
+    make = f"run `make notebooks FILES={path.relative_to(ROOT)}`"
+    assert name.startswith(model), f"outputs of {name}, not {model}: {make}"
 
 
 def test_the_index_is_todays():
@@ -55,9 +58,10 @@ def test_the_index_is_todays():
         for cell in json.loads(text)["cells"]
         if "frame" in cell["metadata"].get("tags", ())
     ]
-    assert found == [series.contents(times)]
+    how = "run `python -m tools frame`"
+    assert found == [series.contents(times)], f"{series.INDEX}: {how}"
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert readme == series.with_table(readme, times)
+    assert readme == series.with_table(readme, times), f"README.md: {how}"
 
 
 def test_links_lead_to_files_in_the_labs_root():

@@ -1,3 +1,5 @@
+"""The feed-forward network and its hidden size."""
+
 from dataclasses import replace
 
 import pytest

@@ -11,7 +11,8 @@ from .notebooks import NOTEBOOKS, ROOT, all_notebooks, llama_of
 
 def execute(notebooks: list[Path]) -> int:
     """Execute notebooks, all by default, with the library's cells of today."""
-    frame.main([])
+    for line in frame.write_frames():
+        print(f"written: {line}")
     for file in notebooks or [NOTEBOOKS / "index.ipynb", *all_notebooks()]:
         command = [sys.executable, "-m", "nbconvert", "--config"]
         command += [ROOT / ".ci" / "execute.json", file]

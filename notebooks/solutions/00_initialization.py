@@ -1,4 +1,4 @@
-# Solutions of notebook 00: each section takes the place of an exercise's cell.
+"""Solutions to the exercises of 00_initialization: each replaces its stub."""
 
 
 # %% exercise 1

@@ -1,4 +1,4 @@
-"""Solutions to the exercises of 02_embed.ipynb: each replaces its cell."""
+"""Solutions to the exercises of 02_embed: each replaces its stub."""
 
 import torch
 

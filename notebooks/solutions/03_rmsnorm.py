@@ -1,4 +1,4 @@
-"""Solutions to the exercises of 03_rmsnorm.ipynb: each replaces its cell."""
+"""Solutions to the exercises of 03_rmsnorm: each replaces its stub."""
 
 import torch
 

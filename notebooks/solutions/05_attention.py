@@ -1,4 +1,4 @@
-"""Solutions of notebook 05's exercises: each replaces the stub's source."""
+"""Solutions to the exercises of 05_attention: each replaces its stub."""
 
 import math
 

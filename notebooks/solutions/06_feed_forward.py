@@ -1,4 +1,5 @@
-# ruff: noqa
+"""Solutions to the exercises of 06_feed_forward: each replaces its stub."""
+
 import torch
 
 

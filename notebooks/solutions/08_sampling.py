@@ -1,3 +1,6 @@
+"""Solutions to the exercises of 08_sampling: each replaces its stub."""
+
+
 # %% exercise 1
 import torch
 

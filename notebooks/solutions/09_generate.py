@@ -1,4 +1,4 @@
-"""Solutions to the exercises of 09_generate.ipynb: each replaces its cell."""
+"""Solutions to the exercises of 09_generate: each replaces its stub."""
 
 
 # %% exercise 1

@@ -1,4 +1,5 @@
-# ruff: noqa
+"""Solutions to the exercises of A_training: each replaces its stub."""
+
 import torch
 import torch.nn.functional as F
 

@@ -1,5 +1,4 @@
-"""Answers to the exercises of B_quantization: each in its stub's place."""
-# ruff: noqa: F821
+"""Solutions to the exercises of B_quantization: each replaces its stub."""
 
 
 # %% exercise 1

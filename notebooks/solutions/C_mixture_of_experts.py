@@ -1,5 +1,5 @@
-"""Answers to the exercises of C_mixture_of_experts, for the stubs."""
-# ruff: noqa
+"""Solutions to the exercises of C_mixture_of_experts: each replaces its stub."""
+
 import torch
 import torch.nn.functional as F
 

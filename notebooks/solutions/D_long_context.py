@@ -1,5 +1,5 @@
-"""Answers to the exercises of D_long_context: each replaces the stub."""
-# ruff: noqa: F821
+"""Solutions to the exercises of D_long_context: each replaces its stub."""
+
 import math
 
 import torch

@@ -1,5 +1,4 @@
-"""Answers to the exercises of E_tensor_parallel, each for its stub."""
-# ruff: noqa: F821
+"""Solutions to the exercises of E_tensor_parallel: each replaces its stub."""
 
 
 # %% exercise 1

@@ -1,4 +1,4 @@
-"""Answers to the exercises of G_speed: each stands in the stub's place."""
+"""Solutions to the exercises of G_speed: each replaces its stub."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Answers to the exercises of H_documents: each stands in the stub's place."""
+"""Solutions to the exercises of H_documents: each replaces its stub."""
 
 import torch
 import torch.nn.functional as F

@@ -1,5 +1,5 @@
 """Unusual right answers to the exercises of notebook 04."""
-# ruff: noqa: F811, F821
+
 
 # %% exercise 1: with Python's complex numbers
 import cmath

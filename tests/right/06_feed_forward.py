@@ -1,5 +1,4 @@
 """Unusual right answers to the exercises of notebook 06."""
-# ruff: noqa
 
 
 # %% exercise 1: with a loop and the arguments popped from a copy

@@ -1,5 +1,4 @@
 """Unusual right answers to the exercises of notebook 07."""
-# ruff: noqa: F811, F821
 
 
 # %% exercise 1: with NumPy

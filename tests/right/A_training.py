@@ -1,5 +1,4 @@
 """Unusual right answers to the exercises of appendix A."""
-# ruff: noqa
 
 
 # %% exercise 1: in blocks, as lists

@@ -1,5 +1,4 @@
 """Unusual right answers to the exercises of appendix B."""
-# ruff: noqa: F811, F821
 
 
 # %% exercise 1: in float64, from the upper end

@@ -1,5 +1,4 @@
 """Unusual right answers to the exercises of appendix C."""
-# ruff: noqa: F811, F821
 
 
 # %% exercise 1: counted from the shapes of tensors

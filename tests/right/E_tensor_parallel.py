@@ -1,5 +1,4 @@
 """Unusual right answers to the exercises of appendix E."""
-# ruff: noqa: F811, F821
 
 
 # %% exercise 1: each process adds a share of b

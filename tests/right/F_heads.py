@@ -1,5 +1,4 @@
 """Unusual right answers to the exercises of appendix F."""
-# ruff: noqa
 
 
 # %% exercise 1: remembers where each token was

@@ -1,5 +1,4 @@
 """Unusual right answers to the exercises of appendix G."""
-# ruff: noqa: F811, F821
 
 
 # %% exercise 1: by the intensity and the corner

@@ -1,5 +1,4 @@
 """Unusual right answers to the exercises of appendix H."""
-# ruff: noqa: F811, F821
 
 
 # %% exercise 1: the model's own weights
