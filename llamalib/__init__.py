@@ -43,7 +43,7 @@ from .sampling import next_token_probs, sample, top_k_logits, top_p_logits
 from .save import save
 from .tokenizer import Tokenizer
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "LLAMA_1B",
