@@ -352,6 +352,10 @@ def test_the_explorer_is_in_the_index(server, driver, path):
     expected = "“␣it” at position 4: pair 1 is rotated by"
     wait_for(expected, lambda: expected in driver.execute_script(text), 30)
     assert not elements(driver, ".llama-error, .llama-notebook[href]")
+    (button,) = elements(driver, ".llama-next")  # no form is sent in a frame
+    button.click()
+    added = "return llama.explorers[0].settings.next"
+    wait_for("the next token", lambda: driver.execute_script(added), 30)
     # the frame is as high as its page: no scroll bar in it
     high = "return [document.body.offsetHeight, innerHeight]"
 

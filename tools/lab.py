@@ -122,6 +122,7 @@ def write_explorer(work: Path) -> None:
     newest = max(part.stat().st_mtime for part in parts)
     if page.exists() and page.stat().st_mtime > newest:
         return
+    print("Preparing the explorer, once: some seconds", flush=True)
     from .explorer import whole_page  # imports torch
 
     try:

@@ -31,17 +31,15 @@ export class Form {
       /** @type {(event: UIEvent) => void} */ onclick,
       look = "llama-plain",
     ) => html("button", { type: "button", class: look, onclick }, label);
-    this.next = html("button", { type: "submit" }, "Next token");
+    // no submit: a frame in JupyterLab lets no form be sent
+    this.next = button("Next token", () => next_token(e), "llama-next");
     this.step = button("Step by step", () => go(e), "llama-plain llama-step");
     this.write = button("Generate", () => generate(e), "llama-plain llama-write");
     this.how = button("", (event) => e.open("sample", event), "llama-chip");
     const reset = button("Reset", () =>
       e.set({ ...DEFAULTS, ...e.own, model: e.settings.model, prompt: this.text }),
     );
-    const onsubmit = (/** @type {Event} */ event) => {
-      event.preventDefault();
-      next_token(e);
-    };
+    const onsubmit = (/** @type {Event} */ event) => event.preventDefault();
     this.models = html("div", { class: "llama-models", role: "radiogroup", "aria-label": "model" });
     this.chips = html("div", { class: "llama-buttons llama-chips" });
     /** @type {HTMLElement} */
