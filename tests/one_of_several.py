@@ -21,7 +21,7 @@ from llamalib.quantize import QuantizedLinear
 
 PROMPT = [256, 72, 101, 108, 108, 111]
 SAMPLED = dict(max_new_tokens=12, temperature=1.0, stop=())
-PLAIN = dict(max_new_tokens=40, stop=())
+PLAIN = dict(max_new_tokens=10, stop=())
 
 
 def load(name, folder, **options):

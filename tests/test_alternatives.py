@@ -47,10 +47,10 @@ def test_a_run_begins_as_the_shipped_one():
     (first, *_) = shipped.read_runs(["LayerNorm"])["LayerNorm"]
     threads = torch.get_num_threads()
     try:  # one thread, as in the file: sums in another order round otherwise
-        found = alternatives.run("LayerNorm", 0, alternatives.STEPS, until=20)
+        found = alternatives.run("LayerNorm", 0, alternatives.STEPS, until=10)
     finally:
         torch.set_num_threads(threads)
-    assert found["loss"] == pytest.approx(first["loss"][:2], abs=0.005)
+    assert found["loss"] == pytest.approx(first["loss"][:1], abs=0.005)
 
 
 def test_enlarged_embeddings_enter_the_first_block_with_an_rms_of_1():
@@ -91,10 +91,9 @@ def test_runs_are_kept_and_not_repeated(tmp_path, capsys):
     file = tmp_path / "alternatives.json"
     how = ["--seeds", "0", "--steps", "2", "--processes", "1"]
     how += ["--file", str(file), "--only"]
-    alternatives.main([*how, "no gate"])
-    (first,) = json.loads(file.read_text(encoding="utf-8"))["runs"]
-    assert len(first["loss"]) == 1 and first["held_out"][0] > 8  # ln 3,328
+    first = dict(name="no gate", seed=0)
+    file.write_text(json.dumps(dict(about={}, machine={}, runs=[first])))
     alternatives.main([*how, "no gate", "Llama"])
-    again = json.loads(file.read_text(encoding="utf-8"))["runs"]
-    assert [each["name"] for each in again] == ["no gate", "Llama"]
-    assert again[0] == first
+    kept, made = json.loads(file.read_text(encoding="utf-8"))["runs"]
+    assert kept == first and made["name"] == "Llama"
+    assert len(made["loss"]) == 1 and made["held_out"][0] > 8  # ln 3,328

@@ -29,6 +29,33 @@ def tiny(tmp_path_factory):
     return generation.write_all(folder, **generation.TINY)
 
 
+class Here(generation.Process):
+    """A row's peer in the tests' own process."""
+
+    def __init__(self, name, end=None):
+        self.row, self.dtype, self.peer = (
+            {"name": name},
+            name.split()[-1],
+            None,
+        )
+
+    def ask(self, task, *given):
+        if task == "load":
+            self.peer = generation.load_peer(*given)
+            return 1.0
+        with torch.inference_mode():
+            return getattr(self.peer, task)(*given)
+
+    def stop(self):
+        self.row["stopped"] = True
+
+
+@pytest.fixture(autouse=True)
+def bandwidth(monkeypatch):
+    """Measure no bandwidth, which takes seconds; test_roofline.py does."""
+    monkeypatch.setattr(generation, "memory_bandwidth", lambda device: 1e9)
+
+
 def measured(folder, *names, **how):
     how = dict(sizes=(6, 3, 2), tasks=generation.TINY_TASKS) | how
     return generation.measure(names, folder, "cpu", **how)
@@ -67,8 +94,9 @@ def four_bits(tiny, tmp_path_factory):
     return generation.copy_gguf(file, folder / "smollm2")
 
 
-def test_a_gguf_is_opened_by_all(four_bits):
+def test_a_gguf_is_opened_by_all(four_bits, monkeypatch):
     """The same weights, of four bits, for us and for transformers."""
+    monkeypatch.setattr(generation, "Process", Here)
     ours, hf = measured(four_bits, OURS, HF)["rows"]
     assert 0 < ours["open"] and ours["distance"] == 0 < hf["distance"] < 0.03
     llama = llamalib.load(four_bits, device="cpu")
@@ -155,19 +183,26 @@ def test_a_batch_is_rows_of_their_own(tiny, peer):
     assert [list(row) for row in zip(*together)] == alone
 
 
-def test_another_answer_ends_the_run(tiny, tmp_path):
-    """Another model's files for one peer are noticed."""
+def test_another_answer_ends_the_run(tiny, tmp_path, monkeypatch):
+    """Another model's files for one peer are noticed; all are stopped."""
     other = dict(generation.TINY, n_heads=8)
     theirs = generation.write_all(tmp_path / "1b", **other)
     for name in ("consolidated.00.pth", "params.json"):
         (theirs / name).write_bytes((tiny / name).read_bytes())
+    made = []
+
+    def process(*given):
+        made.append(Here(*given))
+        return made[-1]
+
+    monkeypatch.setattr(generation, "Process", process)
     with pytest.raises(generation.Disagreement, match=f"^{HF}: its logits"):
         measured(theirs, OURS, HF)
-    assert not multiprocessing.active_children()
+    assert all(each.row["stopped"] for each in made) and len(made) == 2
 
 
 def test_what_cannot_be_measured_is_a_reason(tmp_path, monkeypatch):
-    """No file; a process that is killed in the second round; no time."""
+    """An error; a process that is killed in the second round."""
     source = generation.write_1b(tmp_path / "1b", **generation.TINY)
     turns = []
 
@@ -179,14 +214,13 @@ def test_what_cannot_be_measured_is_a_reason(tmp_path, monkeypatch):
         return 1e9
 
     monkeypatch.setattr(generation, "memory_bandwidth", bandwidth)
-    found = measured(source, OURS, HF, "ours int8", sizes=(6, 3, 3))
-    ours, hf, killed = found["rows"]
-    assert "Error" in hf["missing"] and "decode" not in hf
+    found = measured(source, OURS, "ours bits", "ours int8", sizes=(6, 3, 3))
+    ours, wrong, killed = found["rows"]
+    assert "Error" in wrong["missing"] and "decode" not in wrong
     assert len(killed["decode"]) == 1
     assert killed["prefill 20"].startswith("its process ended")
     assert len(ours["decode"]) == len(ours["prefill 20"]) == 3
-    (row,) = measured(source, OURS, end=0)["rows"]
-    assert row["missing"] == "no time was left"
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="not on Windows")
@@ -209,6 +243,9 @@ def test_a_peer_that_does_not_answer(monkeypatch, dies):
     for why in (first, "its process ended"):
         with pytest.raises(generation.NotMeasured, match=why):
             hangs.ask("peak")
+    hangs.end = 0
+    with pytest.raises(generation.NotMeasured, match="no time was left"):
+        hangs.ask("peak")
 
 
 def result(**rows):

@@ -296,8 +296,9 @@ def test_a_fixed_router_stays(lesson, monkeypatch):
     assert lesson["route"] is before
 
 
-def test_the_recipe_adds_what_is_missing(tmp_path, monkeypatch):
+def test_the_recipe_adds_what_is_missing(lesson, tmp_path, monkeypatch):
     file = tmp_path / "experts.json"
+    monkeypatch.setattr(recipe, "notebook", lambda: lesson)
     how = ["--steps", "2", "--file", str(file)]
     found = []
     for students in (("mixture",), ("mixture", "fixed router")):
@@ -325,6 +326,9 @@ def test_students_in_every_block(lesson, monkeypatch):
 
     monkeypatch.setattr(recipe, "trained", exact)
     monkeypatch.setitem(lesson, "k", 8)
+    rows = lesson["rows"][:6]
+    monkeypatch.setitem(lesson, "rows", rows)
+    monkeypatch.setitem(lesson, "held", lesson["held"][: rows.numel()])
     some = lesson_C.asked_countries(pocket)[:12]
     monkeypatch.setattr(lesson_C, "asked_countries", lambda llama: some)
     found = recipe.run_everywhere(lesson, "mixture", 0)

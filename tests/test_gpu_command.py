@@ -15,6 +15,7 @@ ABSENT = """IPython gguf huggingface_hub hypothesis ipykernel ipywidgets
 llama_cpp nbclient nbformat nbval psutil sentencepiece tqdm transformers"""
 
 
+@pytest.mark.slow
 def test_the_whole_chain_on_a_bare_machine(tmp_path, monkeypatch, capsys):
     """Every part finishes, and every test of a GPU is collected."""
     hide = f"import sys\nsys.modules |= dict.fromkeys({ABSENT.split()})\n"

@@ -172,9 +172,8 @@ def test_texts_of_ids(call, pocket):
 
 
 PROMPTS = [
-    *("Once upon a time there was a", "The capital of France is", "Monday,"),
-    *("12 + 7 =", "The language of Brazil is", "\n\n", "🦙", "1, 2, 3,"),
-    *('"Good," said', "Once upon a time " * 12),
+    *("Once upon a time there was a", "12 + 7 =", "\n\n", "🦙"),
+    "Once upon a time " * 12,
 ]
 
 
@@ -194,10 +193,10 @@ def difference(call, llama, ids, **where):
 
 
 def test_logits(call, pocket):
-    long = random.Random(1).choices(range(3000), k=511)
+    long = random.Random(1).choices(range(3000), k=150)
     rows = [*prompt_ids(pocket), [pocket.tokenizer.bos_id, *long]]
     differences = [difference(call, pocket, ids) for ids in rows]
-    assert len(rows) == 11 and max(differences) < 1e-3, differences
+    assert max(differences) < 1e-3, differences
 
 
 def test_another_llama(call, tmp_path):
@@ -224,15 +223,15 @@ return ids;
 
 
 def test_greedy_ids(call, pocket):
-    """Forty of each prompt, and one text up to the token that ends it."""
+    """Ten of each prompt, and one text up to the token that ends it."""
     rows = [
-        (ids, dict(max_new_tokens=40, stop=[])) for ids in prompt_ids(pocket)
+        (ids, dict(max_new_tokens=10, stop=[])) for ids in prompt_ids(pocket)
     ]
     rows.append((rows[0][0], dict(max_new_tokens=200)))
     for ids, how in rows:
         expected = list(llamalib.generate(pocket, ids, **how))
         assert call(GENERATE, ids, how) == expected
-    assert len(rows) == 11 and 40 < len(expected) < 200
+    assert 40 < len(expected) < 200
 
 
 def test_distributions(call, pocket):
@@ -279,9 +278,7 @@ def test_frequencies_are_probabilities(call, pocket):
 # -- SmolLM2, in groups of 4 and 8 bits -------------------------------------
 
 ENGLISH = [
-    *("The capital of France is", "To be or not to", "My dog likes to eat"),
-    *("She opened the door and", "def add(a, b):\n", "1, 2, 3, 4,"),
-    *("Tom has 3 apples and", "What is the meaning of life?", "\n\n🦙"),
+    *("The capital of France is", "\n\n🦙"),
     "<|im_start|>user\nHow are you?<|im_end|>\n<|im_start|>assistant\n",
 ]
 
@@ -312,8 +309,8 @@ def test_ids_of_smollm2(call, smollm2, smollm2_folder):
 
 
 def test_logits_and_greedy_ids_of_smollm2(call, smollm2, smollm2_folder):
-    """Thirty ids of ten texts; the last has special tokens."""
-    t, how = smollm2.tokenizer, dict(max_new_tokens=30, stop=[])
+    """Six ids of three texts; the last has special tokens."""
+    t, how = smollm2.tokenizer, dict(max_new_tokens=6, stop=[])
     for text in ENGLISH:
         special = dict(allowed_special="all")
         ids = t.encode(text, bos=True, eos=False, **special)

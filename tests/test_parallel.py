@@ -243,10 +243,11 @@ def whole(folders):
         }
 
 
-EIGHT = pytest.param(8, marks=pytest.mark.slow)
+# The middle ones of many: the plan's test sees their parts, too.
+FOUR, EIGHT = (pytest.param(n, marks=pytest.mark.slow) for n in (4, 8))
 
 
-@pytest.mark.parametrize("n", [2, 4, EIGHT])
+@pytest.mark.parametrize("n", [2, FOUR, EIGHT])
 def test_several_processes_compute_what_one_does(n, folders, whole, tmp_path):
     configs = {k: llamalib.load(f).config for k, f in folders.items()}
     fits = {k: f for k, f in folders.items() if configs[k].n_kv_heads % n == 0}
@@ -262,7 +263,7 @@ def test_several_processes_compute_what_one_does(n, folders, whole, tmp_path):
             for kind in ("greedy", "sampled", "batch"):
                 same = mine[kind] == one[kind]
                 assert same or name == "int8", (name, rank, kind)
-            assert len(mine["greedy"]) == 40
+            assert len(mine["greedy"]) == 10
             # one random text, not several
             assert mine["unseeded"] == found[0][name]["unseeded"]
             assert mine["unseeded"] != one["unseeded"]

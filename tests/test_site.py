@@ -218,8 +218,18 @@ def test_the_llamas_weights_are_the_pockets(tmp_path, pocket_folder):
 # -- the command --
 
 
-def test_a_failed_build_leaves_the_last_site(tmp_path, monkeypatch):
-    """A link that leads nowhere stops the build."""
+@pytest.mark.parametrize(
+    "sphinx", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_a_failed_build_leaves_the_last_site(tmp_path, monkeypatch, sphinx):
+    """For Sphinx -W, a link that leads nowhere is an error."""
+    if not sphinx:
+        fails = "import sys; sys.exit('-W' in sys.argv)"
+        command = [sys.executable, "-c", fails, "-m"]
+        run = subprocess.run
+        monkeypatch.setattr(
+            subprocess, "run", lambda c, **how: run(command + c[2:], **how)
+        )
     mark = tmp_path / "out" / "_static" / "explorer.css"
     mark.parent.mkdir(parents=True)
     mark.touch()

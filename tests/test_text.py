@@ -143,14 +143,19 @@ def test_a_document_that_just_fills_a_row(pocket):
     assert rows.tolist() == [[*document, document[0]]] * 2
 
 
-def test_the_texts_are_held_out(pocket):
+# 16.4 million tokens are fewer than 400,000 texts
+ALL = pytest.param(400_000, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("n", [10_000, ALL])
+def test_the_texts_are_held_out(pocket, n):
     """Fifty documents that training did not draw; the file holds them."""
-    texts = held_out_texts(pocket)
+    texts, trained = held_out_texts(pocket), own_documents(n, seed="train")
     drawn = own_documents(56, seed="held out")
-    # 16.4 million tokens are fewer than 400,000 texts
-    trained = set(drawn) & set(own_documents(400_000, seed="train"))
-    assert texts == [text for text in drawn if text not in trained]
-    assert len(texts) == 50
+    assert texts == [text for text in drawn if text in texts]
+    assert len(texts) == 50 and not {*texts} & {*trained}
+    left_out = {*drawn} - {*texts}
+    assert n < 400_000 or left_out <= {*trained}
 
 
 def test_a_large_model_gets_fewer_texts():
