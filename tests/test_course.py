@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from lessons.exercises import mistakes
-from tests.helpers import executed
+from tests.helpers import code_cells
+from tests.test_notebooks import MAIN, printed_by_cell
 from tools import course as made
 from tools.__main__ import main
 from tools.course import exercises
@@ -148,11 +149,9 @@ def test_points_are_the_announced_minutes(course):
 def test_the_teachers_checks_are_all_right(course):
     """Executed, it shows a tick for each visible and each hidden check."""
     (file,) = (course / "teacher").rglob("03_rmsnorm.ipynb")
-    lines = "".join(
-        output.get("text", "")
-        for cell in executed(file).cells
-        for output in cell.get("outputs", ())
-    )
+    names, lines = MAIN.copy(), ""
+    for _, source in code_cells(file):
+        lines += printed_by_cell(source, names, may_fail=False)
     said = re.findall(r"^Exercise (\d+): (.)", lines, re.M)
     assert said == [(n, "✓") for n in "12" for _ in range(4)]
 

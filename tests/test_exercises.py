@@ -174,7 +174,8 @@ def test_a_mistake_is_named(stem, number, words, source):
         right, said = judged(stem, number, source, n)
         assert right is False and "NameError" not in said, f"{n}: {said}"
         if stem in ALIKE:
-            assert said == words, f"variant {n}"
+            why = f"variant {n}: {words!r} gives {said!r}; merge two rows, or "
+            assert said == words, why + "add a case that tells them apart"
         assert n or words in said, said
 
 

@@ -20,7 +20,7 @@ from tests.helpers import random_ids, random_llama, small_config
 from tests.test_huggingface import mixed_lines
 from tests.test_tokenizer import TEXTS, ids_of
 
-CHUNKS = [1, 100, 62, 1, 199]  # tokens of each pass
+CHUNKS = [1, 40, 22, 1, 70]  # tokens of each pass
 T = sum(CHUNKS)
 plain_and_scaled = pytest.mark.parametrize(
     "scaled", [False, True], ids=["plain", "scaled"]

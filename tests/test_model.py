@@ -61,9 +61,7 @@ def test_logits_are_those_of_transformers(case):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "kv, rope", [(1, "x8"), (2, "plain"), (2, "x32"), (8, "x32")]
-)
+@pytest.mark.parametrize("kv, rope", [(2, "x32"), (8, "plain")])
 def test_logits_beyond_position_8192(kv, rope):
     ours, theirs = both(kv, rope, True, n_layers=1)  # long enough as it is
     T = 8192 + 40
@@ -79,7 +77,7 @@ def test_logits_beyond_position_8192(kv, rope):
 def test_the_factor_changes_logits(rope):
     """With a cache and without; so a factor that is ignored cannot pass."""
     (plain, _), (ours, theirs) = both(2, "plain", True), both(2, rope, True)
-    tokens = random_ids(1, 3000)
+    tokens = random_ids(1, 1500)
     expected = theirs(tokens, logits_to_keep=1).logits
     found = ours(tokens, last_only=True)
     assert (plain(tokens, last_only=True) - found).abs().max() > 1e-3

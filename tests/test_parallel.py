@@ -16,6 +16,7 @@ from torch.func import functional_call
 import llamalib
 from lessons import nE_tensor_parallel as lesson_E
 from llamalib import LLAMA_1B, parallel
+from llamalib.__main__ import main
 from llamalib.load import ROOT
 from llamalib.tensors import shard_axis, tensor_shapes
 from tests import one_of_several
@@ -348,17 +349,19 @@ def test_processes_send_numbers_only():
 # -- the command -------------------------------------------------------------
 
 
-def test_the_command_prints_what_one_process_prints():
-    one = [sys.executable, "-m", "llamalib", "run", "The capital of Peru is"]
-    done = subprocess.run(one, capture_output=True, text=True, cwd=ROOT)
-    expected = done.stdout.splitlines()[:-1]  # without the time
-    done = torchrun(2, *one[1:])
+def test_the_command_prints_what_one_process_prints(capsys):
+    one = ["run", "The capital of Peru is"]
+    assert main(one) == 0
+    expected = capsys.readouterr().out.splitlines()[:-1]  # without the time
+    done = torchrun(2, "-m", "llamalib", *one)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines()[:-1] == expected
     assert len(expected) > 2
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_wrong():
+    """One process of two says the same in the test of mistakes above."""
     done = torchrun(3, "-m", "llamalib", "run")
     assert done.returncode != 0 and done.stdout == ""
     words = "the number of processes must divide the model's 2 KV heads, got 3"

@@ -97,9 +97,9 @@ def test_the_readme_shows_these_figures(figures):
 
 @torch.no_grad()
 def test_capitals_again(pocket, figures):
-    """All countries in three wordings, seen and held out."""
+    """A third of the countries in three wordings, seen and held out."""
     seen, unseen = [], []
-    for row in corpus.COUNTRIES:
+    for row in corpus.COUNTRIES[::3]:
         for i in (0, 4, 9):
             out = corpus.held_out(row["country"], "capital", i)
             (unseen if out else seen).append(

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 import llamalib
 from tools import frame, quote
@@ -247,49 +246,3 @@ def test_the_files_copied_for_coursework_generate(pocket):
         expected = [*llamalib.generate(pocket, ids, max_new_tokens=20, **how)]
         choose = names["make_sampler"]("cpu", **how)
         assert [*names["decode_loop"](own, ids, 20, choose, stop)] == expected
-
-
-def test_model_py_alone_runs_the_pocket(pocket, tmp_path):
-    """In an empty folder, without the rest of llamalib."""
-    shutil.copy(ROOT / "llamalib" / "model.py", tmp_path)
-    torch.save(pocket.state_dict(), tmp_path / "weights.pth")
-    program = (
-        "import torch\nfrom model import *\n"
-        f"c = ModelArgs(**{vars(pocket.config)!r})\n"
-        "llama = Llama(c)\n"
-        "llama.load_state_dict(torch.load('weights.pth', weights_only=True))\n"
-        "print(llama(torch.tensor([1, 2, 3]))[-1].argmax().item())"
-    )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-I",
-            "-c",
-            f"import sys; sys.path.insert(0, '.')\n{program}",
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        encoding="utf-8",
-        check=True,
-    )
-    expected = pocket(torch.tensor([1, 2, 3]))[-1].argmax().item()
-    assert done.stdout.split() == [str(expected)]
-
-
-def test_what_05_names_is_enough_for_attention(pocket):
-    """`ModelArgs`, and what 04 and 05 define: an `Attention` of its own."""
-    names = {"__name__": "coursework"}
-    for start in ("00", "04", "05"):
-        (path,) = (ROOT / "notebooks").glob(f"{start}_*.ipynb")
-        for shown, source in cells(path):
-            if shown[0][0] == "model" and ("model", "LLAMA_1B") not in shown:
-                lines = source.split("\n")
-                kept = [x for x in lines if not x.startswith("from llamalib")]
-                exec("\n".join(kept), names)
-    c, usual = pocket.config, pocket.layers[0].attention
-    own = names["Attention"](names["ModelArgs"](**vars(c)))
-    own.load_state_dict(usual.state_dict())
-    x = torch.randn(5, c.dim, generator=torch.Generator().manual_seed(0))
-    angles = names["precompute_freqs_cis"](c.head_dim, 5)
-    given = x, angles, names["causal_mask"](5)
-    assert torch.equal(own(*given), usual(*given))

@@ -18,7 +18,6 @@ import llamalib
 from lessons import texts
 from llamalib.load import ROOT, describe
 from llamalib.probe import attention_maps, record, text_loss
-from tests import conftest
 from tests.conftest import published
 from tests.test_compiled import needs_compiler
 from tests.test_huggingface import stream
@@ -37,16 +36,6 @@ PROMPTS = [
     "Photosynthesis is the process by which plants",
     "The sun rises in the east and",
     "She opened the door and saw",
-    "To bake bread, you need flour, water,",
-    "The largest planet in our solar system is",
-    "If it rains tomorrow, we will",
-    "The history of Rome began",
-    "Dogs and cats are both",
-    "A good night's sleep is important because",
-    "The first president of the United States was",
-    "He looked at the sky and said,",
-    "An apple a day keeps",
-    "The purpose of a computer program is to",
 ]
 PAGE = """\
 The lighthouse stands on a rock at the end of the bay. For a hundred years \
@@ -218,13 +207,13 @@ def test_logits(llama, theirs, numbers, prompts):
 
 @torch.no_grad()
 def test_greedy(llama, theirs, prompts):
-    """Sixteen ids of each prompt; no two best logits are within 0.002."""
-    found = llamalib.generate_batch(llama, prompts, max_new_tokens=16, stop=())
+    """Eight ids of each prompt; no two best logits are within 0.002."""
+    found = llamalib.generate_batch(llama, prompts, max_new_tokens=8, stop=())
     tokens, mask = padded(prompts, at_the_end=False)
     right = theirs.generate(
         tokens,
         attention_mask=mask,
-        max_new_tokens=16,
+        max_new_tokens=8,
         do_sample=False,
         pad_token_id=0,
     )
@@ -243,6 +232,12 @@ def test_what_it_is(llama):
     assert sum(p.numel() for p in llama.parameters()) == 134_515_008
 
 
+@pytest.fixture(scope="module")
+def exact(llama, page):
+    """Return the loss and the log-probabilities of the page, unrounded."""
+    return text_loss(llama, PAGE), llama(page).log_softmax(-1)
+
+
 @pytest.mark.parametrize(
     "how, cost, low, high",
     [
@@ -253,11 +248,11 @@ def test_what_it_is(llama):
     ids=["bfloat16", "int8", "int4"],
 )
 @torch.no_grad()
-def test_fewer_bits(smollm2_file, llama, page, how, cost, low, high):
+def test_fewer_bits(smollm2_file, page, exact, how, cost, low, high):
     """The loss changes by what they cost, and so do the predictions."""
     found = llamalib.load(smollm2_file, device="cpu", **how)
-    assert abs(text_loss(found, PAGE) - text_loss(llama, PAGE)) < cost
-    log_q, log_p = (each(page).log_softmax(-1) for each in (found, llama))
+    (loss, log_p), log_q = exact, found(page).log_softmax(-1)
+    assert abs(text_loss(found, PAGE) - loss) < cost
     nats = F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
     assert low < nats < high
 
@@ -399,7 +394,7 @@ def test_llama_cpps_ids(llama, cpp):
 @torch.no_grad()
 def test_llama_cpps_choices(llama, cpp, prompts):
     """It rounds activations to eight bits, which decides near ties."""
-    n, prompts, same = 60, prompts[:10], 0
+    n, prompts, same = 60, prompts, 0
     rows = llamalib.generate_batch(llama, prompts, max_new_tokens=n, stop=())
     for prompt, ids in zip(prompts, rows):
         read = [*prompt, *ids[:-1]]
@@ -419,10 +414,10 @@ def test_llama_cpps_choices(llama, cpp, prompts):
 @torch.no_grad()
 def test_the_cache(llama, page):
     """In chunks, and one by one, the logits are those of the whole."""
-    page = page[:30]
+    page = page[:16]
     whole = llama(page)  # (T, V)
-    for sizes in ([9, 1, 13, 7], [1] * 30):
-        cache = llamalib.KVCache(llama.config, 30)
+    for sizes in ([5, 1, 7, 3], [1] * 16):
+        cache = llamalib.KVCache(llama.config, 16)
         parts = page.split(sizes)
         found = torch.cat([llama(part[None], cache)[0] for part in parts])
         assert (found - whole).abs().max() < 1e-3
@@ -472,21 +467,6 @@ def test_attention_maps(llama, page):
     assert not maps.triu(1).any()
     first = maps[12:, :, 1:, 0].mean()
     assert first > 0.5
-
-
-def test_without_a_network(monkeypatch):
-    """Its tests are skipped with a reason; they fail in CI."""
-
-    def refuse(name):
-        raise ConnectionError("there is no network")
-
-    monkeypatch.setattr(conftest, "fetch", refuse)
-    skipped = pytest.skip.Exception  # it would skip this test, too
-    for ci, right in ("", skipped), ("true", ConnectionError):
-        monkeypatch.setenv("CI", ci)
-        with pytest.raises((skipped, ConnectionError), match="no n") as found:
-            conftest.fetched("SmolLM2-135M-Instruct")
-        assert found.type is right
 
 
 OTHER_TEXTS = {
