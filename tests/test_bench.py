@@ -29,6 +29,19 @@ def tiny(tmp_path_factory):
     return generation.write_all(folder, **generation.TINY)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_import():
+    """Fork the processes from one that has imported the bench: seconds each."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        yield
+        return
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["bench.generation"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multiprocessing, "get_context", lambda kind: context)
+        yield
+
+
 class Here(generation.Process):
     """A row's peer in the tests' own process."""
 
