@@ -14,7 +14,7 @@ import llamalib
 from lessons import nB_quantization as lesson
 from lessons import needs
 from lessons.bandwidth import bytes_per_step
-from lessons.texts import STORY
+from lessons.texts import STORY, page
 from llamalib.load import POCKET, ROOT, SMOL, describe
 from llamalib.quantize import (
     FEW,
@@ -479,6 +479,19 @@ def test_b_is_compared_only_where_smollm2_is(monkeypatch, tmp_path):
         hooks.skip_without([pocket, tmp_path / smollm2.name])
     monkeypatch.setenv("CI", "true")
     hooks.skip_without([tmp_path / smollm2.name])
+
+
+@pytest.mark.slow  # test_real.py sees lost bits on another page
+@pytest.mark.parametrize(
+    "kind, least, most", [("int8", 0, 0.005), ("int4", 0.3, 0.4)]
+)
+def test_smollm2_loses_more(smollm2_file, kind, least, most):
+    """On the page of 07: 0.002 and 0.34 nats."""
+    how = dict(device="cpu", dtype=torch.float32)
+    loss = llamalib.text_loss(llamalib.load(smollm2_file, **how), page())
+    small = llamalib.load(smollm2_file, quantize=kind, **how)
+    assert 2.75 < loss < 2.78
+    assert least < llamalib.text_loss(small, page()) - loss < most
 
 
 def test_bytes_of_the_1b():
