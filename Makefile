@@ -21,7 +21,7 @@ SMOLLM2 = data/SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf
 LLAMA3 = data/Llama-3-tokenizer/tokenizer.model
 # Make expands what it exports: a prompt with $(shell …) would be run. And it
 # hands its variables on a second time: a long prompt would not fit.
-unexport LLAMA_PROMPT PROMPT MAKEFLAGS MAKEOVERRIDES
+unexport LLAMA_PROMPT PROMPT FOLDER MAKEFLAGS MAKEOVERRIDES
 
 .DEFAULT_GOAL := help
 .PHONY: help run chat lab course site picture test test-slow test-browser notebooks \
@@ -31,13 +31,16 @@ help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) \
 	  | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
 
-# `value` keeps a dollar sign in a prompt.
+# `value` keeps a dollar sign in a prompt, or in a folder's name.
+ifneq ($(value FOLDER),)
+run chat verify: export LLAMA_DIR := $(value FOLDER)
+endif
 run: export LLAMA_PROMPT := $(value PROMPT)
 run: $(VENV)/base.done $(SMOLLM2) ## continue a prompt: make run PROMPT="…" FOLDER=…
-	$(if $(FOLDER),@LLAMA_DIR='$(FOLDER)' $(PY:@%=%),$(PY)) -m llamalib run
+	$(PY) -m llamalib run
 
 chat: $(VENV)/base.done $(SMOLLM2) ## talk with a model: make chat FOLDER=…
-	$(PY) -m llamalib chat $(if $(FOLDER),'$(FOLDER)')
+	$(PY) -m llamalib chat
 
 lab: $(VENV)/base.done $(SMOLLM2) $(LLAMA3) ## open the series in JupyterLab, in your own copy: make lab LAB_FLAGS=--no-browser
 	$(PY) -m tools lab --work '$(WORK)' -- $(LAB_FLAGS)
@@ -86,7 +89,7 @@ weights: $(VENV)/base.done ## download the real Llama 3.2-1B
 	$(PY) -m llamalib fetch meta-llama/Llama-3.2-1B
 
 verify: $(VENV)/base.done ## compare a checkpoint with what was published: make verify FOLDER=…
-	$(PY) -m llamalib verify $(if $(FOLDER),'$(FOLDER)')
+	$(PY) -m llamalib verify
 
 # Versions stay as long as they fit; UPGRADE=--upgrade takes the newest.
 UPGRADE ?=
@@ -148,7 +151,8 @@ $(VENV)/base.done: pyproject.toml constraints.txt $(LOCKED) $(ANOTHER)
 	@'$(VENV)/bin/python' -c '$(FITS)' || { \
 	  echo '$(VENV) is of another Python: name another folder' >&2; exit 1; }
 	$(if $(filter cpu,$(TORCH)),$(PIP) -c constraints.txt $(CPU) torch)
-	$(PIP) -r locked.txt
+	$(PIP) -r locked.txt || { echo 'pip could not install: is there a network? The' \
+	  'same command goes on where it stopped' >&2; exit 1; }
 	@if $(PYPIS_TORCH); then $(PIP:@%=%) -r locked-torch.txt; \
 	  else $(PIP:@%=%) -c constraints.txt torch; fi
 	$(PIP) --no-deps --no-build-isolation -e .

@@ -47,8 +47,8 @@ def build_site(out: Path) -> int:
             shutil.rmtree(out, ignore_errors=True)
             made.rename(out)
             # without --bind it would serve the whole network
-            serve = "python -m http.server --bind 127.0.0.1 -d"
-            print(f"to read it: {serve} {out} 8000")
+            serve = " -m http.server --bind 127.0.0.1 -d "
+            print(f'to read it: "{sys.executable}"{serve}"{out}" 8000')
             print("then open http://localhost:8000")
     return status
 

@@ -70,7 +70,7 @@ NASTY = 'A "quoted" $HOME $\\foo$ \\ prompt'
 
 def test_run_prints_what_the_readmes_code_prints(capsys):
     """The model in a line, the text, the time per token."""
-    assert library.main(["run", "--tokens", "40"]) == 0
+    assert library.main(["run", "--tokens", "2"]) == 0
     model, _, text, _, speed = capsys.readouterr().out.splitlines()
     assert model == library.describe(library.load())
     assert "bfloat16" in model  # the file's

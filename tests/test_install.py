@@ -275,6 +275,10 @@ def test_make_hands_words_on(makes):
         assert prompted(f"PROMPT={prompt}") == prompt + "\n"
     # some shells have a PROMPT of their own, which is no text to continue
     assert prompted(PROMPT="%n@%m") == "The capital of France is\n"
+    (makes / "show").write_text(show.replace("LLAMA_PROMPT", "LLAMA_DIR"))
+    for folder in ("my'mo$del.gguf", "$(shell echo ran) b"):
+        assert prompted(f"FOLDER={folder}") == folder + "\n"
+    assert prompted(LLAMA_DIR="mine") == "mine\n"
     flags = "LAB_FLAGS=--no-browser --port=9"
     said = make("lab", "WORK=mein Ordner", flags, cwd=makes).stdout
     assert said.endswith("--work\nmein Ordner\n--\n--no-browser\n--port=9\n")
