@@ -101,6 +101,9 @@ def array(values):
     return np.asarray(values)
 
 
+NUMBER = re.compile(r"[-−]?[\d.]+e[-−+]?\d+")  # as matplotlib writes it
+
+
 class Picture(Figure):
     """A figure that a notebook shows in HTML, with an alternative text.
 
@@ -131,9 +134,7 @@ def alt_text(fig) -> str:
         if not ax.axison:  # a drawing: what is written in it
             names = [t.get_text().strip(" +") for t in ax.texts][:40]
         else:  # tokens and other names on the axes
-            ticks = [*ax.get_yticklabels(), *ax.get_xticklabels()]
-            ticks = [t.get_text() for t in ticks]
-            names += [t for t in ticks if re.match(r"[^$]*[^\W\d]", t)][:15]
+            names += [*tick_names(ax, "y"), *tick_names(ax, "x")][:15]
         axes = " by ".join(filter(None, (ax.get_ylabel(), ax.get_xlabel())))
         names = ", ".join(filter(None, names))
         parts.append(": ".join(filter(None, (title, axes, names))))
@@ -141,6 +142,21 @@ def alt_text(fig) -> str:
     if not text:
         raise ValueError("the figure has no title, no axis label and no text")
     return " ".join(text.split())[:500]
+
+
+def tick_names(ax, which) -> list[str]:
+    """Return the tick labels inside the limits that have a word.
+
+    A number has none, nor do formulas: "1e-06" and "$10^{-6}$".
+    """
+    low, high = sorted(getattr(ax, f"get_{which}lim")())
+    found = []
+    for label in getattr(ax, f"get_{which}ticklabels")():
+        text, place = label.get_text(), label.get_position()["xy".index(which)]
+        named = re.match(r"[^$]*[^\W\d]", text) and not NUMBER.fullmatch(text)
+        if named and low <= place <= high:
+            found.append(text)
+    return found
 
 
 # In JupyterLab's dark theme a picture's light and dark change places, and its

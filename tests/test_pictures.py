@@ -261,3 +261,11 @@ def test_a_drawing_is_described_by_its_texts():
     charts.write(ax, 0, 1, "norm")
     fig.subject = "Two boxes"
     assert theme.alt_text(fig) == "Two boxes. embed, norm"
+
+
+def test_ticks_are_words_unless_numbers_or_outside():
+    fig, ax = theme.canvas(2)
+    names = "1e-06", "−1e−06", "0.5", "$10^{-6}$", "e", "1 kB", "9 kB"
+    ax.set_xticks(range(7), names)
+    charts.finish(ax, "sizes", xlim=(5.5, -0.5))
+    assert theme.alt_text(fig) == "sizes: e, 1 kB"
