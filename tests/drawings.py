@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from matplotlib import pyplot as plt
 
 from lessons import alternatives, charts, theme
+from lessons import map as model_map
 from lessons import n00_initialization as nb00
 from lessons import n01_tokenize as nb01
 from lessons import n02_embed as nb02
@@ -24,7 +25,6 @@ from lessons import n07_lm_head as nb07
 from lessons import n08_sampling as nb08
 from lessons import n09_generate as nb09
 from lessons import nF_heads as nbF
-from lessons.map import strip
 from llamalib import Tokenizer
 from tests.fingerprints import fingerprint
 from tests.helpers import random_llama, small_ranks
@@ -66,12 +66,12 @@ def small_llama():
 
 @picture
 def map_rope():
-    return strip("rope", small_llama(), 6)
+    return model_map.strip("rope", small_llama(), 6, about=Path("small"))
 
 
 @picture
 def map_generate():
-    return strip("generate", small_llama())
+    return model_map.strip("generate", small_llama(), about=Path("small"))
 
 
 # -- 00 ---------------------------------------------------------------------

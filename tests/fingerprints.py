@@ -245,8 +245,8 @@ def fingerprint(fig) -> list[str]:
     and the layout decide is left out: so other processors and versions of
     matplotlib give the same.
     """
-    words = [getattr(fig, "subject", ""), fig.get_suptitle()]
-    words += [fig.get_supxlabel(), fig.get_supylabel()]
+    words = [getattr(fig, "subject", "")]
+    words += [text.get_text() for text in fig.texts]
     found = [f"figure {numbers(fig.get_size_inches())}"]
     found += [repr(each) for each in words if each]
     found += [legend(it, fig.transSubfigure) for it in fig.legends]
