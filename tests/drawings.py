@@ -3,8 +3,9 @@
 import json
 import math
 import tempfile
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -24,8 +25,17 @@ from lessons import n06_feed_forward as nb06
 from lessons import n07_lm_head as nb07
 from lessons import n08_sampling as nb08
 from lessons import n09_generate as nb09
+from lessons import nA_training as nbA
+from lessons import nB_quantization as nbB
+from lessons import nC_mixture_of_experts as nbC
+from lessons import nD_long_context as nbD
+from lessons import nE_tensor_parallel as nbE
 from lessons import nF_heads as nbF
+from lessons import nG_speed as nbG
+from lessons import nH_documents as nbH
+from lessons.play import Play
 from llamalib import Tokenizer
+from llamalib.tensors import tensor_shapes
 from tests.fingerprints import fingerprint
 from tests.helpers import random_llama, small_ranks
 
@@ -36,6 +46,22 @@ def picture(draw):
     """Enter a function that draws a figure, by its name."""
     PICTURES[draw.__name__] = draw
     return draw
+
+
+def widget(**values):
+    """Enter a function that makes a widget: its picture at some values."""
+
+    def enter(make):
+        @wraps(make)
+        def draw():
+            with patch.object(Play, "update"):  # would draw it twice
+                play = make()
+            now = {name: each.value for name, each in play.controls.items()}
+            return play.draw(**now | values)
+
+        return picture(draw)
+
+    return enter
 
 
 def fingerprints() -> dict[str, list[str]]:
@@ -101,6 +127,11 @@ def two_texts():
     return nb00.two_texts("Once", texts)
 
 
+@widget(part="attention off", block=1)
+def silenced():
+    return nb00.silenced(small_llama(), "abc")
+
+
 # -- 01 ---------------------------------------------------------------------
 
 
@@ -117,7 +148,37 @@ def token_counts():
     return nb01.token_counts(["English", "Hindi"], series, "in tokens")
 
 
+@picture
+def token_boxes():
+    """Two lines; a special token is grey; eight of nine bytes are shown."""
+    tokens = [" llama", "<|eot_id|>", *["a" * 9] * 6]
+    codes = [b" llama", None, *[b"a" * 9] * 6]
+    return nb01.token_boxes(tokens, range(8), codes, "title in $", 1200)
+
+
+@widget(text="abcé<|eot_id|>", special=True)
+def tokens():
+    return nb01.tokens(small_llama())
+
+
 # -- 02 ---------------------------------------------------------------------
+
+
+@picture
+def lookup():
+    table = [[0.5, -1.25], [2, 0.25], [1, 1]]
+    return nb02.lookup([[0, 1, 0], [1, 0, 0]], table, [table[1], table[0]])
+
+
+@picture
+def nearest_bars():
+    """One of two bars goes to the left; three other cosines."""
+    return nb02.nearest_bars(" a", ["b", " $"], [0.7, -0.1], [-0.9, 0.1, 0.1])
+
+
+@widget(token="#98", centre=True)
+def nearest():
+    return nb02.nearest(small_llama(), "a")
 
 
 @picture
@@ -140,6 +201,19 @@ def said():
 def rms_by_block():
     """The first token grows from 1 to 100, two others from 1 to 4."""
     return nb03.rms_by_block([[1, 1, 2], [100, 3, 4]], " The")
+
+
+@picture
+def before_and_after():
+    """A vector of RMS 2.5, one of equal numbers."""
+    first, second = torch.tensor([3.0, -4, 0, 0]), torch.full((4,), 0.1)
+    return nb03.before_and_after({"a": first, "b": second}, "block 1")
+
+
+@widget(block=1, token=2)
+def norm():
+    stream = torch.arange(24.0).reshape(2, 3, 4) % 7 - 3
+    return nb03.norm(stream, ["a", " b", "c"], 0)
 
 
 @picture
@@ -188,10 +262,9 @@ def facing():
     return nb04.facing(2 + 0j, 3j, 1, [0.5, -1.5, 2.5], "the heading")
 
 
-@picture
+@widget(position=5, distance=2, pair=1)
 def rotation():
-    play = nb04.rotation(small_llama(), "abc")
-    return play.draw(position=5, distance=2, pair=1)
+    return nb04.rotation(small_llama(), "abc")
 
 
 @picture
@@ -257,10 +330,9 @@ def attention_maps_of():
     return nb05.attention_maps_of(chosen)
 
 
-@picture
+@widget(layer=1, head=5)
 def heads():
-    play = nb05.heads(small_llama(), "abc")
-    return play.draw(text="abc", layer=1, head=5)
+    return nb05.heads(small_llama(), "abc")
 
 
 # -- 06 ---------------------------------------------------------------------
@@ -287,11 +359,34 @@ def without_blocks():
     return nb06.without_blocks({"a": [1, 900, 20], "b": [40, 1, 7]})
 
 
+@widget(text="abc")
+def late_answer():
+    return nb06.late_answer(small_llama(), "a")
+
+
+# -- 07 ---------------------------------------------------------------------
+
+
+@picture
+def next_token_bars():
+    """Numbers that would round to 1 and 0 have another form."""
+    probabilities = [0.99999, 0.25, 0.00001]
+    return nb07.next_token_bars(["a", " b", "$"], probabilities, "abc …")
+
+
+@widget(prompt="a" * 200, bars=4)
+def next_token():
+    return nb07.next_token(small_llama())
+
+
 @picture
 def surprises():
     """Each token's colour, from 0 to more than the darkest one's nats."""
     tokens = ["The", " clock", "\n", "$x$", " soup"]
     return nb07.surprises(tokens, [0.0, 1.0, 5.0, 40.0])
+
+
+# -- 08 ---------------------------------------------------------------------
 
 
 @picture
@@ -302,6 +397,26 @@ def copies():
 @picture
 def token_probabilities():
     return nb08.token_probabilities({"a": [0.1, 0.9], "b": [0.5, 1.0]}, "t")
+
+
+@picture
+def reshaped():
+    """Of four tokens two are kept; one bar is too short for its number."""
+    before = torch.tensor([0.25, 0.003, 0.597, 0.15])
+    shapes = {"as it is": before, "k = 2": torch.tensor([0.25, 0, 0.75, 0])}
+    return nb08.reshaped(small_llama(), shapes, "abc …")
+
+
+@picture
+def sample_tree():
+    """Four samples: three begin with a, of which two go on with c."""
+    paths = [["a", "b"], ["a", "c"], ["d"], ["a", "c"]]
+    return nb08.sample_tree(paths, " root", "a tree")
+
+
+@widget(temperature=0.5, k=5, p=0.9)
+def sampling():
+    return nb08.sampling(small_llama(), "abc")
 
 
 # -- 09 ---------------------------------------------------------------------
@@ -356,6 +471,203 @@ def changes_by_seed():
             return alternatives.changes("a", "b", "c")
 
 
+@picture
+def label_rows():
+    """A row of five, and one of which the first two have no label."""
+    first = [97, 32, 98, 10, 300], [32, 98, 10, 300, 99]
+    second = [99, 100, 101], [nbA.NONE, nbA.NONE, 102]
+    return nbA.label_rows(small_llama().tokenizer, [first, second])
+
+
+def run(n):
+    """Return a training of n steps, whose held-out loss rises at the end."""
+    losses = [6 - 4 * t / n for t in range(n)]
+    return SimpleNamespace(losses=losses, held=[(0, 6), (20, 3), (n, 4.5)])
+
+
+@picture
+def training_curve():
+    """A gradient's norm is more than 10: the axis goes to 100."""
+    norms, levels = [0.5, 20, 1] * 10, {"uniform guess": 6.32}
+    now = run(30)
+    sample = "A sample\nfor 2 $"
+    return nbA.training_curve(
+        60, now.losses, now.held, levels, norms, 1.0, sample
+    )
+
+
+@picture
+def overfitting():
+    return nbA.overfitting({"few texts": run(25), "many texts": run(30)})
+
+
+@picture
+def snapshot():
+    names, probs = ["a", " b", "c"], [0.5, 0.3, 0.1]
+    words = "step 5: loss 2.00", "A sample", names, probs
+    return nbA.snapshot(*words, causal_weights(1, 3)[0], names, "a head")
+
+
+@widget(step=50, head=(1, 0))
+def training():
+    """Of two snapshots the second one, and of four heads the third."""
+    shots = []
+    for step in (0, 50):
+        shot = dict(step=step, loss=6 - step / 10, held=5.5)
+        shot |= dict(sample=f"text {step}", probs=0.5 ** torch.arange(1, 120))
+        shot["maps"] = causal_weights(4, 3).unflatten(0, (2, 2))
+        shots.append(SimpleNamespace(**shot))
+    return nbA.training(small_llama(), shots, [97, 98, 99], (0, 0))
+
+
+# -- B ----------------------------------------------------------------------
+
+CODES = {"three": torch.linspace(-1, 1, 3), "four": torch.linspace(-1, 1, 4)}
+
+
+@picture
+def keys_by_channel():
+    keys = torch.tensor([[1.0, -4, 2], [0, -5, 1]])  # (T, hd)
+    return nbB.keys_by_channel(keys, "Keys")
+
+
+@picture
+def values_of():
+    return nbB.values_of(CODES)
+
+
+@picture
+def loss_by_code():
+    """A point and its error for each rule; one of them below 0."""
+    points = {
+        "largest": {"a": (0.06, 0.01), "b": (-0.0002, 0.0003)},
+        "searched": {"b": (0.03, 0.006)},
+        "fitted": {"a": (0.02, 0.002)},
+    }
+    return nbB.loss_by_code(points)
+
+
+@picture
+def quantized_row():
+    row, kept = torch.tensor([0.9, -0.5, 0.1]), torch.tensor([1.0, -1, 0])
+    return nbB.quantized_row(row, kept, row, kept - row, "a row")
+
+
+@widget(code="three", g=8)
+def quantization():
+    """Rows of ten numbers: their second groups have two."""
+    weight = torch.arange(20.0).reshape(2, 10) * 7 % 11 - 4.5
+    weights = {"layers.0.attention.wq.weight": weight}
+    return nbB.quantization(SimpleNamespace(state_dict=lambda: weights), CODES)
+
+
+# -- C ----------------------------------------------------------------------
+
+
+@picture
+def shares_of_runs():
+    """Three experts, two runs, and two learning rates."""
+
+    def runs_of(student):
+        idle = 0.25 if student == "mixture" else 0.0
+        runs = [{"shares": [0.2, 0.5 + idle, 0.3 - idle]}]
+        runs.append({"shares": [0.4, 0.35, 0.25]})
+        return {0.01: runs, 0.1: runs[::-1]}
+
+    with patch.object(nbC, "runs_of", runs_of):
+        return nbC.shares_of_runs()
+
+
+@picture
+def routing_picture():
+    """Two of three experts; one token has the second alone."""
+    weights = torch.tensor([[0.7, 0.3, 0], [0.4, 0, 0.6], [0, 1.0, 0]])
+    return nbC.routing_picture(["a", " b", "$"], weights, "three tokens")
+
+
+@widget(run="other", stage=0)
+def routing():
+    """Of two runs and two stages, four experts each."""
+
+    def route(x, router, k):
+        logits = x @ router.T  # (T, E)
+        top = logits.topk(k)
+        return top.values.softmax(-1), top.indices, logits
+
+    rows = small_llama().tok_embeddings.weight[:16].view(2, 2, 4, -1)
+    runs = {"one": rows[0], "other": rows[1]}
+    steps = [0, 9]
+    return nbC.routing(small_llama(), 1, steps, runs, "abc", 2, route=route)
+
+
+# -- D ----------------------------------------------------------------------
+
+XS = torch.tensor([100.0, 300.0])
+FREQS = torch.tensor([1.0, 0.1, 0.001])
+CHOICES = {
+    (way, factor): (FREQS / factor / slow, XS, XS / 100 + factor + slow)
+    for way, slow in (("positions divided", 1), ("the rule", 3))
+    for factor in (2, 8)
+}
+
+
+@picture
+def losses_along():
+    """One line is high, for both panels; one mark is near the end."""
+    parts = {"one": {"as it is": (XS, XS / 100)}}
+    parts["other"] = {"as it is": (XS, XS), "the rule": (XS, [2, 1])}
+    marks = {"one": [(150, "trained")], "other": [(290, "290")]}
+    return nbD.losses_along(parts, marks)
+
+
+@picture
+def loss_by_gap():
+    """One of two wavelengths fits twice into the gaps."""
+    waves = {3: 20.0, 5: 1000.0}
+    return nbD.loss_by_gap([0, 20, 50], [2.0, 2.5, 4], waves, 3)
+
+
+@picture
+def needle_maps():
+    """Counts, black or white; of 80 and of 4 texts."""
+    parts = {256: (80, {"a": [8, 80]}), 512: (4, {"a": [0, 1], "b": [2, 4]})}
+    return nbD.needle_maps(parts, ["start", "end"])
+
+
+@picture
+def stretched():
+    """One of two marks is beyond the measured positions."""
+    along = {"as it is": (XS, XS / 50), "base raised": (XS, XS / 100)}
+    marks = [("trained: 256", 256), ("4 times: 1,024", 1024)]
+    return nbD.stretched([6.0, 60], [6.0, 240], along, marks, "factor 4")
+
+
+@widget(way="positions divided", factor=2)
+def longer():
+    known = {"last keys only": (XS, XS / 300)}
+    return nbD.longer(FREQS, 256, CHOICES, (XS, XS / 50), known)
+
+
+# -- E ----------------------------------------------------------------------
+
+
+def cut(config, name, rank, n):
+    """Cut w2 and wo by columns, all other matrices by rows."""
+    dim = int(name.endswith((".wo.weight", ".w2.weight")))
+    length = tensor_shapes(config)[name][dim] // n
+    return dim, rank * length, length
+
+
+@picture
+def block_parts():
+    return nbE.block_parts(small_llama().config, cut, 1, 2, "rank 1 of 2")
+
+
+@widget(n=8, rank=5)
+def cuts():
+    return nbE.cuts({"small": small_llama().config}, cut)
+
+
 # -- F ----------------------------------------------------------------------
 
 
@@ -382,6 +694,29 @@ def moved_by_block():
 def look_and_carry():
     look = torch.tensor([[0.1, 0.9], [0, 0.4], [1, 0.2]])  # (L, H)
     return nbF.look_and_carry(look, look - 0.4)
+
+
+# -- G ----------------------------------------------------------------------
+
+
+@picture
+def roofline():
+    """The limits meet between two of the measured points."""
+    memory = [10.0, 20.0, 40.0]
+    return nbG.roofline([1, 2, 4], [5.0, 9.0, 14.0], memory, 25.0)
+
+
+@widget(size=0.5, bandwidth=500, batch=64, context=1024)
+def bound():
+    return nbG.bound(small_llama())
+
+
+# -- H ----------------------------------------------------------------------
+
+
+@widget(degrees=90)
+def last_pair():
+    return nbH.last_pair()
 
 
 # -- shared charts ----------------------------------------------------------

@@ -1,8 +1,10 @@
 """All pictures: their fingerprints, texts, the map, colours, and Play."""
 
+import ast
 import base64
 import builtins
 import copy
+import inspect
 import io
 import json
 import re
@@ -20,7 +22,7 @@ from PIL import Image
 from lessons import charts, pocket, theme
 from lessons import map as model_map
 from lessons.play import STILL, Play
-from tests import fingerprints
+from tests import drawings, fingerprints
 from tests.drawings import PICTURES, colours, small_llama
 from tools import explorer
 from tools.notebooks import all_notebooks
@@ -59,6 +61,30 @@ def test_a_picture_holds_the_same(name, stored):
 def test_each_role_has_the_same_colour(stored):
     assert_same("colours", colours(), stored)
     assert stored.keys() == {"colours", *PICTURES}
+
+
+MAKERS = {"canvas", "panels", "page", "subplots", "maps_of", "Play"}
+NOT_DRAWN = {
+    "lessons.nF_heads.maps_of": "head_maps and look_and_carry draw it",
+    "lessons.nF_heads.said_twice": "its `page` is a page of text",
+}
+
+
+def test_every_function_that_makes_a_figure_is_drawn():
+    """Else a wrong picture passes: see drawings.py."""
+    made = set()
+    for file in Path(charts.__file__).parent.glob("*.py"):
+        for node in ast.parse(file.read_text("utf-8")).body:
+            calls = (c for c in ast.walk(node) if isinstance(c, ast.Call))
+            names = {ast.unparse(c.func).split(".")[-1] for c in calls}
+            if isinstance(node, ast.FunctionDef) and names & MAKERS:
+                made.add(f"lessons.{file.stem}.{node.name}")
+    source = "".join(map(inspect.getsource, PICTURES.values()))
+    drawn = {
+        f"{getattr(vars(drawings).get(module), '__name__', '')}.{name}"
+        for module, name in re.findall(r"(\w+)\.(\w+)\(", source)
+    }
+    assert made - drawn == NOT_DRAWN.keys()
 
 
 @pytest.mark.parametrize(
