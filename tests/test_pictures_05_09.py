@@ -59,23 +59,6 @@ def test_all_heads_are_in_their_places(L, H):
         assert names == [n for n, at in marked.items() if at == (layer, head)]
 
 
-@pytest.mark.parametrize("arithmetic, crossing", [(25.0, 2.5), (10.0, 1)])
-def test_a_roof_is_the_lower_limit(arithmetic, crossing):
-    counts, measured, memory = [1, 2, 4], [5.0, 9.0, 14.0], [10.0, 20.0, 40.0]
-    (ax,) = nbG.roofline(counts, measured, memory, arithmetic).axes
-    lines = {line.get_label(): line.get_xydata() for line in ax.lines}
-    assert np.allclose(lines["measured"], np.c_[counts, measured])
-    assert np.allclose(lines["limit of the memory"], np.c_[counts, memory])
-    level = lines["limit of the arithmetic"]
-    assert np.allclose(level, np.c_[counts, [arithmetic] * 3])
-    xs, ys = lines["the roof"].T
-    assert np.allclose(ys, np.minimum(10 * xs, arithmetic))
-    assert crossing in xs and {*counts} <= {*xs}
-    assert f"{crossing:.1f} tokens" in ax.texts[0].get_text()
-    low, high = ax.get_ylim()
-    assert low < min(measured) and high > max(*measured, arithmetic)
-
-
 @pytest.mark.parametrize("size, batch, context", [(2, 1, 0), (0.5, 64, 1024)])
 def test_the_widget_bounds_the_tokens_per_second(size, batch, context):
     llama = random_llama().to(torch.bfloat16)
@@ -158,14 +141,3 @@ def test_sampling_runs_the_model_once_for_a_text(pocket):
     play.controls["k"].value = 7
     hook.remove()
     assert len(calls) == 1
-
-
-def test_samples_branch_where_they_differ():
-    paths = [["a", "b"], ["a", "c"], ["d"], ["a", "c"]]
-    (ax,) = nb08.sample_tree(paths, " root", "t").axes
-    found = [(text.get_text(), *text.get_position()) for text in ax.texts]
-    first = [("␣root ×4", 0, 0.75), ("a ×3", 1, 1.5), ("b", 2, 2)]
-    assert found == first + [("c ×2", 2, 1), ("d", 1, 0)]
-    widths = [line.get_linewidth() for line in ax.lines]
-    # stem and branch of a, b, c, d
-    assert widths == [4.5, 3.5, 3.5, 1.5, 3.5, 2.5, 4.5, 1.5]

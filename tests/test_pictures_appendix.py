@@ -14,28 +14,18 @@ from lessons import nB_quantization as nbB
 from lessons import nC_mixture_of_experts as nbC
 from lessons import nD_long_context as nbD
 from lessons import nE_tensor_parallel as nbE
-from lessons import nF_heads as nbF
 from lessons.theme import visible
 from llamalib import LLAMA_1B, Tokenizer, attention_maps
 from llamalib.probe import record
 from llamalib.tensors import tensor_shapes
+from tests.drawings import CHOICES, CODES, FREQS, XS, cut
 from tests.helpers import assert_follows, random_ids, random_llama, small_ranks
 from tests.test_pictures import drawn, texts
 
 TEXT = "The capital of France is Paris. 2 + 3 = 5"
 IDS = random_ids(6).tolist()
-FREQS = torch.tensor([1.0, 0.1, 0.001])
-XS = torch.tensor([100.0, 300.0])
 E = 8
-CODES = {"three": torch.linspace(-1, 1, 3), "four": torch.linspace(-1, 1, 4)}
 SHAPES = {"1B": LLAMA_1B, "wide": replace(LLAMA_1B, dim=4096)}
-
-
-def halves(config, name, rank, n):
-    """Cut w2 and wo by columns, all other matrices by rows."""
-    dim = int(name.endswith((".wo.weight", ".w2.weight")))
-    length = tensor_shapes(config)[name][dim] // n
-    return dim, rank * length, length
 
 
 def named(ax):
@@ -86,14 +76,6 @@ def runs(dim):
     return {"run 1": routers[0], "run 4": routers[1]}
 
 
-def choices():
-    return {
-        (way, factor): (FREQS / factor / slow, XS, XS / 100 + factor + slow)
-        for way, slow in (("positions divided", 1), ("the rule", 3))
-        for factor in (2, 8)
-    }
-
-
 @pytest.fixture(scope="module")
 def plays(pocket):
     known = {"last keys only": (XS, XS / 300)}
@@ -102,8 +84,8 @@ def plays(pocket):
         "training": nbA.training(*snapshots(), IDS, head=(1, 2)),
         "quantization": nbB.quantization(pocket, CODES),
         "routing": nbC.routing(pocket, 4, STEPS, some, TEXT, 2, route=route),
-        "longer": nbD.longer(FREQS, 256, choices(), (XS, XS / 50), known),
-        "cuts": nbE.cuts(SHAPES, halves),
+        "longer": nbD.longer(FREQS, 256, CHOICES, (XS, XS / 50), known),
+        "cuts": nbE.cuts(SHAPES, cut),
     }
 
 
@@ -185,45 +167,6 @@ def test_the_widget_rounds_any_matrix_by_rows_or_groups(pocket, plays):
         assert named(left)["kept"] == pytest.approx(expected.tolist())
 
 
-def test_the_chart_has_a_point_and_an_error_for_each_rule():
-    points = {
-        "largest": {"a": (0.06, 0.01), "b": (-0.0002, 0.0003)},
-        "searched": {"b": (0.03, 0.006)},
-    }
-    (ax,) = nbB.loss_by_code(points).axes
-    assert texts(ax.get_yticklabels()) == ["a", "b"]
-    rows = [0, 1], [1]
-    for bars, named_points, row in zip(ax.containers, points.values(), rows):
-        line, _, (errors,) = bars
-        losses = [loss for loss, _ in named_points.values()]
-        assert line.get_xdata() == pytest.approx(losses)
-        assert list(line.get_ydata()) == row
-        pairs = zip(named_points.values(), errors.get_paths(), strict=True)
-        for (loss, error), path in pairs:
-            ends = path.vertices[:, 0].tolist()
-            assert ends == pytest.approx([loss - error, loss + error])
-    assert [bars.get_label() for bars in ax.containers] == list(points)
-    assert ax.yaxis_inverted()
-
-
-def test_each_code_has_a_dash_for_each_value():
-    (ax,) = nbB.values_of(CODES).axes
-    for lines, code in zip(ax.collections, CODES.values()):
-        found = [path.vertices[0, 0] for path in lines.get_paths()]
-        assert found == pytest.approx(code.tolist())
-    assert texts(ax.get_yticklabels()) == list(CODES)
-
-
-def test_a_key_is_a_row_and_a_channel_a_column():
-    keys = torch.tensor([[1.0, -4, 2], [0, -5, 1]])  # (T, hd)
-    ax, bar = nbB.keys_by_channel(keys, "Keys").axes
-    (image,) = ax.images
-    assert torch.equal(torch.tensor(image.get_array()), keys)
-    assert image.get_clim() == (-5, 5)  # white is 0
-    labels = ax.get_title("left"), ax.get_xlabel(), ax.get_ylabel()
-    assert labels == ("Keys", "channel", "token")
-
-
 # -- C ----------------------------------------------------------------------
 
 
@@ -260,38 +203,6 @@ def test_a_run_is_a_bar_of_its_experts_shares():
         assert places == pytest.approx(below.T.flatten().tolist(), abs=1e-5)
 
 
-# -- D ----------------------------------------------------------------------
-
-
-def test_the_widget_draws_the_choice(plays):
-    play = plays["longer"]
-    assert play.controls["factor"].options == (2, 8)
-    left, right = drawn(play, way="positions divided", factor=2)
-    before = torch.tensor(named(left)["before"])
-    assert torch.allclose(before, 2 * torch.pi / FREQS)
-    assert named(left)["after"] == pytest.approx((2 * before).tolist())
-    found = named(right)
-    assert found["positions divided"] == [4, 6]
-    assert found["as it is"] == [2, 6]
-    assert found["last keys only"] == pytest.approx([1 / 3, 1])
-
-
-def test_the_panels_limits_hold_the_lines_of_all():
-    low, high = ({"as it is": (XS, XS / n)} for n in (100, 1))
-    fig = nbD.losses_along({"a": low, "b": high}, [(200, "200")])
-    assert all(ax.get_ylim()[0] == 0 for ax in fig.axes)
-    assert all(ax.get_ylim()[1] > 300 for ax in fig.axes)
-
-
-def test_a_needles_cell_has_its_count_and_colour():
-    parts = {256: (80, {"a": [8, 80]}), 512: (4, {"a": [0, 1], "b": [2, 4]})}
-    left, right = nbD.needle_maps(parts, ["start", "end"]).axes
-    assert texts(left.texts) == ["8", "80"]
-    assert texts(right.texts) == ["0", "2", "1", "4"]
-    assert left.images[0].get_clim() == (0, 80)
-    assert "of 4 texts of 512" in right.get_title(loc="left")
-
-
 # -- E ----------------------------------------------------------------------
 
 
@@ -307,7 +218,7 @@ def test_a_part_covers_its_rows_or_columns(plays, rank, n):
     assert len(whole) == len(parts) == len(kinds) == 7
     for kind, outer, inner in zip(kinds, whole, parts):
         name = f"layers.0.{kind}.weight"
-        dim, start, length = halves(LLAMA_1B, name, rank, n)
+        dim, start, length = cut(LLAMA_1B, name, rank, n)
         expected = list(shapes[name])
         assert [outer.get_height(), outer.get_width()] == expected
         expected[dim] = length
@@ -317,7 +228,7 @@ def test_a_part_covers_its_rows_or_columns(plays, rank, n):
 
 
 def test_heads_stay_whole():
-    play = nbE.cuts({"few heads": replace(LLAMA_1B, n_heads=8)}, halves)
+    play = nbE.cuts({"few heads": replace(LLAMA_1B, n_heads=8)}, cut)
     play.controls["n"].value = 16
     assert "16 does not divide 8 query heads" in play.message.value
     play.controls["n"].value = 8
@@ -329,47 +240,3 @@ def test_running_mean():
     assert nbA.running_mean([]) == []
     found = nbA.running_mean(range(100))
     assert found[0] == 4.5 and found[50] == 49.5 and found[-1] == 94
-
-
-# -- F ----------------------------------------------------------------------
-
-
-def test_each_head_has_its_block_from_left_to_right():
-    values = torch.zeros(6, 4)  # (L, H)
-    values[0, 3], values[5, 1] = 1, 0.2
-    fig = nbF.head_maps({"a": values, "b": 0 * values})
-    first, second = fig.axes[:2]
-    shown = torch.tensor(first.images[0].get_array())
-    assert torch.equal(shown, values.T)
-    assert second.get_xlabel() == "block"
-    assert [ax.get_ylabel() for ax in (first, second)] == ["head", "head"]
-
-
-def test_what_a_head_moves_has_a_scale_around_0():
-    look = torch.zeros(6, 4)  # (L, H)
-    look[0, 3], look[5, 1] = 1, 0.2
-    carry = 0.5 * look.roll(1, 0)
-    carry[2, 2] = -0.6
-    fig = nbF.look_and_carry(look, carry)
-    pairs = zip(fig.axes[:2], (look, carry), strict=True)
-    for ax, values in pairs:  # a head stands at the same place in both
-        shown = torch.tensor(ax.images[0].get_array())
-        assert torch.equal(shown, values.T)
-    first, second = (ax.images[0] for ax in fig.axes[:2])
-    assert first.get_clim() == (0, 1)
-    assert second.get_clim() == pytest.approx((-0.6, 0.6))
-    assert [ax.get_ylabel() for ax in fig.axes[2:]] == [
-        "attention weight",
-        "moved",
-    ]
-
-
-def test_losses_stand_at_their_token():
-    """The first number is token 1's, so the mark is where it says."""
-    fig = nbF.losses_by_token(
-        {"a": [5, 4, 1], "b": [5, 5, 5], "c": [1] * 3}, 2
-    )
-    (ax,) = fig.axes
-    assert [line.get_label() for line in ax.lines[:3]] == ["a", "b", "c"]
-    assert ax.lines[0].get_xdata().tolist() == [1, 2, 3]
-    assert ax.lines[3].get_xdata() == [2, 2]
