@@ -131,6 +131,7 @@ def heads(llama, text, layer=0, head=0, longest=40) -> Play:
     @lru_cache(maxsize=1)
     def maps_of(text):
         ids = llama.tokenizer.encode(text, bos=True, eos=False)[:longest]
+        ids = ids or [0]  # SmolLM2 has no begin token
         maps = attention_maps(llama, torch.tensor(ids))  # (L, H, T, T)
         return maps, token_texts(llama, ids)
 

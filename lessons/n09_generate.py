@@ -139,6 +139,7 @@ class Chat(Lesson):
         self.stop = ipw.Button(description="stop", icon="stop", disabled=True)
         self.stop.on_click(lambda button: self._stopped.set())
         self.new = ipw.Button(description="new conversation", icon="trash")
+        self.new.layout.width = "auto"  # as wide as its words
         self.new.on_click(lambda button: self.clear())
         self.text, self._stopped = ipw.HTML(), threading.Event()
         self.thread = None

@@ -279,7 +279,7 @@ def routing(llama, layer, steps, runs, text, top_k, *, route) -> Play:
 
     @lru_cache(maxsize=1)
     def read(text):
-        ids = llama.tokenizer.encode(text, bos=True, eos=False)[:110]
+        ids = llama.tokenizer.encode(text, bos=True, eos=False)[:110] or [0]
         seen = record(llama, torch.tensor(ids))
         return token_texts(llama, ids), seen[f"layers.{layer}.feed_forward.in"]
 

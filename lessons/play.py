@@ -87,7 +87,7 @@ def fit(*controls) -> None:
     """Give controls a width, and their descriptions as much room each."""
     widest = max(len(control.description) for control in controls)
     for control in controls:
-        control.style.description_width = f"{widest}ch"
+        control.style.description_width = f"{widest + 1}ch"
         control.layout.width = "90%"
         control.layout.max_width = "620px"
 

@@ -24,14 +24,6 @@ const vectors = (row_of) => (e, shown) =>
     shown.map((t) => row_of(e, t)),
     32,
   );
-/** Return a line that stands for n tokens, and how many they are.
- * @param {number} n
- * @param {number} w
- * @param {number} y */
-const gap = (n, w, y) => [
-  svg("line", { x2: w, y1: y, y2: y, stroke: "#000", "stroke-dasharray": "3 3" }),
-  svg("text", { x: w / 2, y: y + 3, class: "llama-gap", "text-anchor": "middle" }, `${n} more`),
-];
 /** Return a tile of the most likely tokens of a distribution.
  * @param {Explorer} e
  * @param {Float32Array} probs
@@ -50,7 +42,7 @@ function bars_of(e, probs, w, h, drawn) {
       const y = i * step;
       const bar = { x: 0, y: y + 1, width: Math.max(1, w * probs[id]), height: step - 2 };
       const look = { y: y + step / 2 + 4, "font-weight": id === drawn ? "bold" : "normal" };
-      const room = (w - 40) / LETTER;
+      const room = (w - 46) / LETTER;
       return [
         svg("rect", { ...bar, fill: colours.probability, opacity: 0.45 }),
         svg("text", { ...look, x: 3 }, short(e.name(id), room)),
@@ -93,18 +85,20 @@ export const TILES = {
       shown.map((t, i) => {
         const y = (i + 0.5) * row + 4;
         const weight = t === e.t ? "bold" : "normal";
-        const top = y - 4 - row / 2;
+        const under = (i + 1) * row;
+        const hidden = (shown[i + 1] ?? t + 1) - t - 1; // tokens that follow, and have no row
+        const end = hidden ? `+${hidden}` : has_ids && e.ids[t];
+        const room = hidden && !has_ids ? letters - 4 : letters;
         const look = { y: i * row + 1, width: w, height: row - 2, rx: 3 };
         return [
           svg("rect", { ...look, class: t % 2 ? "llama-odd" : "llama-even" }),
           svg(
             "text",
             { x: 4, y, "font-weight": weight, class: "llama-black" },
-            short(e.label(t), letters),
+            short(e.label(t), room),
           ),
-          has_ids &&
-            svg("text", { x: w - 3, y, "text-anchor": "end", class: "llama-black" }, e.ids[t]),
-          t > shown[i - 1] + 1 && gap(t - shown[i - 1] - 1, w, top),
+          end && svg("text", { x: w - 3, y, "text-anchor": "end", class: "llama-black" }, end),
+          hidden > 0 && svg("line", { x2: w, y1: under, y2: under, class: "llama-cut" }),
         ];
       }),
     );
