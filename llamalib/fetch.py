@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import hugging_face
 from .checks import require, shown
 from .hub import FILES, Page, explaining, has_sha256
-from .load import ROOT, load, read_checkpoint, read_config
+from .load import ROOT, build, choose_device, read_checkpoint, read_config
 from .save import save, sweep
 
 
@@ -201,6 +202,8 @@ def from_page(page: tuple[str, str], file: Path, endpoint, pypis) -> None:
 
 # -- a page of a hub ---------------------------------------------------------
 
+METAS = "original/params.json"  # of a page, or as `fetch_page` writes it
+
 
 def fetch_page(repo: str, target: Path, endpoint=None) -> Path:
     """Download what `load` reads of a page; see `fetch`."""
@@ -214,7 +217,9 @@ def fetch_page(repo: str, target: Path, endpoint=None) -> Path:
     if page.settings.startswith(original.name):
         read_checkpoint(original)  # it opens, so it is ready
         return original
-    llama = load(target, device="cpu")
+    # not `load`, which would open an older original/
+    found = hugging_face.read_checkpoint(target)
+    llama = build(found, choose_device("cpu"), None, None)
     try:
         save(llama, original)
     except ValueError as error:
@@ -238,7 +243,8 @@ def update(page: Page, wrong: list[str], target: Path, part: Path) -> None:
         raise ValueError(said) from None
     old = {p for each in FILES[page.settings] for p in target.glob(each)}
     right = {target / name for name in page.files if name not in wrong}
-    for file in [target / page.settings, *(old - right)]:
+    settings = {target / name for name in (page.settings, METAS)}
+    for file in [*settings, *(old - right)]:
         file.unlink(missing_ok=True)
     if others := [name for name in wrong if name != page.settings]:
         page.download(others, target)

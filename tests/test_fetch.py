@@ -16,7 +16,12 @@ from llamalib.__main__ import main
 from llamalib.fetch import fetch, licence
 from llamalib.hugging_face import read_template
 from llamalib.load import REAL, ROOT
-from tests.helpers import dead_process, random_ids, write_checkpoint
+from tests.helpers import (
+    dead_process,
+    random_ids,
+    random_llama,
+    write_checkpoint,
+)
 from tests.hub import Hub, serving
 from tests.test_huggingface import change_tokenizer, write_folder
 
@@ -219,6 +224,29 @@ def test_an_update_that_stops_opens_as_neither(
         n: hub.files[n] for n in THEIRS
     }
     assert llamalib.load(target, device="cpu")
+
+
+def test_a_page_that_changed_has_no_older_original(
+    url, hub, page, tmp_path, monkeypatch
+):
+    """Nor does a call that is killed before it writes one leave it."""
+    original = fetch("someone/Small-Llama", tmp_path, endpoint=url)
+    other = write_folder(tmp_path / "other", random_llama(seed=1))
+    hub.files = {p.name: p.read_bytes() for p in other.iterdir()}
+    hub.sha = "1" * 40
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("llamalib.fetch.save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fetch("someone/Small-Llama", tmp_path, endpoint=url)
+    assert llamalib.find_checkpoint(original.parent) == original.parent
+    assert fetch("someone/Small-Llama", tmp_path, endpoint=url) == original
+    ids = random_ids(5)
+    found = llamalib.load(original, device="cpu")(ids)
+    assert torch.equal(found, llamalib.load(other, device="cpu")(ids))
 
 
 def test_another_architecture_is_refused_before_its_weights(
