@@ -12,6 +12,7 @@ import …` for the other names.
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +74,10 @@ def load(
 
 def open_checkpoint(path=None, check: bool = False) -> Checkpoint:
     """Find a checkpoint and open it; Ollama's keeps Ollama's name."""
-    checkpoint = read_checkpoint(find_checkpoint(path), check)
+    file = find_checkpoint(path)
+    if check:
+        ollama.check_digest(file)
+    checkpoint = read_checkpoint(file, check)
     name = ollama.name_in(path or os.environ.get("LLAMA_DIR") or "")
     return replace(checkpoint, name=name) if name else checkpoint
 
@@ -108,6 +112,8 @@ def with_bar(checkpoint: Checkpoint) -> Iterable[str]:
     try:
         from tqdm import tqdm
     except ImportError:  # on a bare machine with a GPU
+        return names
+    if sys.stderr is None:  # closed, or a program without a console
         return names
     is_large = checkpoint.config.dim >= 2048
     return tqdm(
@@ -243,7 +249,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder and in its `original/`."""
     metas = [p for p in (folder, folder / "original") if is_in(p, meta)]
     if not is_in(folder, hugging_face):
-        return metas or sorted(folder.glob("*.gguf"))
+        return metas or sorted(filter(Path.is_file, folder.glob("*.gguf")))
     require(
         folder not in metas,
         f"{folder} has both Meta's params.json and Hugging Face's "

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from .checks import damaged, read_json, require, shown
+from .hub import has_sha256
 
 PREFIX = "ollama:"
 USUAL = "registry.ollama.ai", "library"  # host and owner
@@ -111,3 +112,13 @@ def weights_of(manifest: Path, name: str) -> Path:
     if not os.path.isfile(file):
         raise FileNotFoundError(f"{file} is missing: run `ollama pull {name}`")
     return file
+
+
+def check_digest(file: Path) -> None:
+    """Raise ValueError for a blob without the SHA-256 that is its name."""
+    found = re.fullmatch("sha256-([0-9a-f]{64})", file.name)
+    require(
+        not found or has_sha256(file, found[1]),
+        f"{file} is damaged: its SHA-256 is not its name. Remove it, and run "
+        "`ollama pull` again",
+    )

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -119,9 +120,14 @@ def weights_of(llama, folder) -> dict[str, Tensor]:
 
 def require_new(folder: Path) -> None:
     """Raise ValueError for a folder that has files of its own."""
+    is_folder = os.path.isdir(folder)
+    require(
+        is_folder or not os.path.lexists(folder),
+        f"{folder} is no folder: name a new one",
+    )
     sweep_parts(folder)
     require(
-        not folder.exists() or not any(folder.iterdir()),
+        not is_folder or not any(folder.iterdir()),
         f"{folder} is not empty: name a new folder, nothing is overwritten",
     )
 
@@ -192,9 +198,11 @@ def write_files(folder: Path, files: dict) -> None:
             file.replace(older)
         for file, part in parts.items():
             part.replace(file)
-    except (OSError, RuntimeError) as error:  # RuntimeError: torch.save's
+    except BaseException as error:  # Ctrl-C, too
         if older.is_file() and all(part.is_file() for part in parts.values()):
             older.replace([*parts][-1])  # nothing was renamed yet
+        if not isinstance(error, (OSError, RuntimeError)):  # torch.save's
+            raise
         reason = getattr(error, "strerror", None) or str(error)[:160]
         raise OSError(
             getattr(error, "errno", None) or errno.EIO,
@@ -202,8 +210,18 @@ def write_files(folder: Path, files: dict) -> None:
             "folder; Windows keeps a file that a loaded model is mapped from",
         ) from None
     finally:
-        for part in [*parts.values(), older]:
-            part.unlink(missing_ok=True)
+        if os.path.isdir(folder):
+            finish(parts, older)
+
+
+def finish(parts: dict[Path, Path], older: Path) -> None:
+    """Remove the parts; rename them, if some are and the old model is gone."""
+    with suppress(OSError):  # one that stays keeps the settings from coming
+        for file, part in parts.items() if older.is_file() else ():
+            if part.exists():
+                part.replace(file)
+    for part in [*parts.values(), older]:
+        part.unlink(missing_ok=True)
 
 
 def sweep_parts(folder: Path) -> None:

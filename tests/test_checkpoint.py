@@ -4,8 +4,10 @@ Damaged folders are in tests/test_damages.py.
 """
 
 import os
+import re
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,20 @@ assert USUAL == [REAL, SMOL, POCKET]
 from lessons import {lesson} as lesson
 assert USUAL == [REAL, POCKET]
 """
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link"])
+def test_a_gguf_that_is_no_file(tmp_path, kind):
+    place = tmp_path / "m.gguf"
+    if kind == "pipe":
+        getattr(os, "mkfifo", Path.mkdir)(place)  # Windows has none
+    elif kind == "link":
+        place.symlink_to("nowhere")
+    else:
+        place.mkdir()
+    said = r"neither Meta's .* nor a GGUF file \(found: m.gguf\)"
+    with pytest.raises(FileNotFoundError, match=said):
+        llamalib.load(tmp_path)
 
 
 @pytest.mark.parametrize("lesson", ["nA_training", "nH_documents"])
@@ -161,6 +177,13 @@ def test_the_output_and_older_files(folder, change, tied):
     output, embedding = llama.output.weight, llama.tok_embeddings.weight
     assert llama.tied is tied and torch.equal(output, embedding) is tied
     assert "rope.freqs" not in llama.state_dict()
+
+
+def test_no_bar_without_a_standard_error(folder, monkeypatch):
+    """Under pythonw, or after `2>&-`, nothing can be written to it."""
+    monkeypatch.setattr(sys, "stderr", None)
+    checkpoint = MODULE.open_checkpoint(folder)
+    assert MODULE.with_bar(checkpoint) == checkpoint.names()
 
 
 @pytest.mark.parametrize("kind", ["cuda:99", "typewriter", 3.5])
@@ -265,12 +288,33 @@ def test_a_save_that_is_killed(folder, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", killed)
-    monkeypatch.setattr(Path, "unlink", lambda self, **how: None)
+    module = sys.modules["llamalib.save"]
+    monkeypatch.setattr(module, "finish", lambda *parts: None)
     with pytest.raises(KeyboardInterrupt):
         llamalib.save(llama, folder)
     monkeypatch.undo()
     with pytest.raises(FileNotFoundError, match="neither Meta's params.json"):
         llamalib.load(folder)
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+def test_a_save_that_is_interrupted(folder, tmp_path, monkeypatch, at):
+    """Wherever it is, the folder has the old model or the new one."""
+    old, replace, calls = contents(folder), Path.replace, count(1)
+    llama = llamalib.load(folder, **PLAIN)
+    llama.norm.weight.zero_()
+    llamalib.save(llama, tmp_path / "new")
+
+    def stopped(self, target):
+        replace(self, target)
+        if next(calls) == at:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        llamalib.save(llama, folder)
+    new = contents(tmp_path / "new")
+    assert contents(folder) == (old if at == 1 else new)
 
 
 def test_what_killed_saves_left_is_removed(folder, tmp_path):
@@ -335,3 +379,15 @@ def test_where_nothing_is_saved(folder, tmp_path):
             llamalib.save(llama, wrong)
     with pytest.raises(ValueError, match="llama must be a Llama, got a int"):
         llamalib.save(3, "x")
+
+
+@pytest.mark.parametrize("name", ["file", "file/x"])
+def test_a_place_where_no_folder_can_be(folder, tmp_path, capsys, name):
+    (tmp_path / "file").touch()
+    place = tmp_path / name
+    said = f"{place} (cannot be written .*name another|is no folder: name a )"
+    with pytest.raises(OSError, match=said):
+        llamalib.save(llamalib.load(folder, **PLAIN), place)
+    assert main(["convert", str(folder), str(place)]) == 1
+    error = capsys.readouterr().err
+    assert re.search(said, error) and ".part" not in error

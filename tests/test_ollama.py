@@ -1,5 +1,6 @@
 """Models that Ollama brought, in a store that the test makes."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -224,3 +225,15 @@ def test_a_blob_that_is_no_gguf(store):
         (store / "blobs" / (BLOB[:-1] + "b")).write_bytes(data)
         with pytest.raises(FileNotFoundError, match="0b is neither a folder"):
             llamalib.load("ollama:a")
+
+
+def test_the_digest_is_compared_when_asked(store):
+    """It is the file's name; this one's is another, see DIGEST."""
+    pull(store, f"{LIBRARY}/llama3.2/1b")
+    wrong = store / "blobs" / BLOB
+    assert llamalib.load("ollama:llama3.2:1b", **PLAIN)
+    with pytest.raises(ValueError, match=f"{BLOB} is damaged: .*ollama pull"):
+        llamalib.load("ollama:llama3.2:1b", check=True, **PLAIN)
+    sha256 = hashlib.sha256(wrong.read_bytes()).hexdigest()
+    right = wrong.rename(wrong.with_name(f"sha256-{sha256}"))
+    assert llamalib.load(right, check=True, **PLAIN)
