@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import sys
 from contextlib import suppress
 
 import torch
@@ -29,6 +30,8 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     """Read messages and print answers until the input ends."""
     check_sampling(**sampling)
     check_seed(seed)
+    if sys.stdin is None:
+        raise RuntimeError("standard input is closed: open it to type")
     llama = load(folder)
     choose_threads(llama)
     check_trained(llama)
@@ -101,6 +104,12 @@ class Chat:
             require(good, f"{name} must be from 1 to {top}, got {n!r:.80}")
         self.llama, self.choose, self.opening = llama, choose, opening
         self.messages, self.ids, self.most = [], [], most
+        n = len(self.ids_of([]))
+        require(
+            n < context,
+            f"the system message has {n} tokens with its frame, the context "
+            f"holds {context}: shorten --system, or raise --context",
+        )
         like = {"device": llama.device, "dtype": llama.dtype}
         self.cache = KVCache(llama.config, context, **like)
 

@@ -100,19 +100,19 @@ def check_generate(
 
 
 def check_first_pass(llama) -> None:
-    """Let a model's next pass raise ValueError if its logits are NaN.
+    """Let a model's passes raise ValueError, up to one without NaN logits.
 
     A sampler would turn them into the token 0, again and again.
     """
 
     def check(module, args, logits):
-        hook.remove()
         if logits.isnan().any():
             raise ValueError(
                 f"the logits of {llama.name} are NaN: a weight is NaN or "
                 "infinite (`load(…, check=True)` says which), or a number "
                 "exceeds the dtype: take float32"
             )
+        hook.remove()
 
     hook = llama.register_forward_hook(check)
 
@@ -184,7 +184,9 @@ def require_compiler() -> None:
 
 def check_prompts(prompts, V: int) -> list[list[int]]:
     """Return each prompt as a list of ids below V, or raise ValueError."""
-    if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
+    shape = getattr(prompts, "shape", True)  # of a single number: ()
+    is_list = isinstance(prompts, Iterable) and shape
+    if isinstance(prompts, (str, bytes)) or not is_list:
         raise ValueError(
             f"prompts must be a list of prompts, got {prompts!r:.80}"
         )

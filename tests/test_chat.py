@@ -273,6 +273,27 @@ def test_wrong_options(talk, options, said):
     assert status == 1 and said in err
 
 
+def test_a_system_message_that_does_not_fit(talk):
+    how = "--context", "64", "--date", "", "--system", "word " * 99
+    status, out, err = talk("Hi\n", *how)
+    assert status == 1 and out == "" and "the system message has " in err
+    assert err.endswith("holds 64: shorten --system, or raise --context\n")
+
+
+def test_a_closed_input(talk, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["chat"]) == 1
+    assert "standard input is closed: open it" in capsys.readouterr().err
+
+
+def test_logits_that_are_nan_are_named_each_time(talk, monkeypatch):
+    broken = instruct()
+    broken.norm.weight[0] = float("nan")
+    monkeypatch.setattr(chat_module, "load", lambda folder: broken)
+    status, out, _ = talk("One\ntwo\n")
+    assert status == 0 and out.count("[the logits of mine are NaN: ") == 2
+
+
 # -- which models can chat --
 
 

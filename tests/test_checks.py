@@ -57,7 +57,7 @@ def test_generate_says_what_is_wrong(wrong, said):
 
 
 def test_what_is_no_prompt_and_no_llama():
-    for prompts in ("hello", 5, None, []):
+    for prompts in ("hello", 5, None, [], torch.tensor(2)):
         with pytest.raises(ValueError, match="^prompts must "):
             llamalib.generate_batch(random_llama(), prompts, max_new_tokens=1)
     with pytest.raises(ValueError, match="llama must be a Llama, got a str"):
