@@ -380,7 +380,7 @@ def test_settings_that_do_not_fit(call, pocket_folder, tmp_path, changes):
     params = {k: v for k, v in params.items() if v is not None}
     (tmp_path / "params.json").write_text(json.dumps(params))
     said = call(REASON, folder=tmp_path, causes=1)
-    assert "is damaged or incomplete. Reload the page." in said
+    assert "is damaged or incomplete. Press “Try again”." in said
 
 
 def test_weights_that_do_not_fit(call, folder, tmp_path):
@@ -426,3 +426,35 @@ def test_weights_that_give_no_numbers(call, folder, pocket, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(data)
     said = call(REASON, folder=tmp_path, causes=1)
     assert "model.safetensors is damaged" in said
+
+
+# the browser's store, whose copy is then cut, then changed
+KEPT = """
+const kept = new Map();
+const store = {
+  match: async (key) => kept.has(key) ? new Response(kept.get(key)) : undefined,
+  put: async (key, answer) => kept.set(key, new Uint8Array(await answer.arrayBuffer())),
+  delete: async (key) => kept.delete(key),
+};
+globalThis.caches = { open: async () => store };
+let came = 0;
+const read = () => llama.read_part("models/a", given[0], () => came++);
+const text = (bytes) => Buffer.from(bytes).toString("base64");
+const whole = await read(), first = came;
+const [key] = kept.keys(), changed = whole.slice();
+changed[9] ^= 1;
+const found = [];
+for (const bytes of [whole, whole.slice(0, 100), changed]) {
+  kept.set(key, bytes);
+  came = 0;
+  found.push([text(await read()) === text(whole), came > 0, text(kept.get(key)) === text(whole)]);
+}
+delete globalThis.caches;
+return [first > 0, ...found];
+"""
+
+
+def test_a_kept_part_that_changed_is_fetched_again(call, folder):
+    (part,) = about_of(folder, folder)["parts"]
+    again = [True, True, True]
+    assert call(KEPT, part) == [True, [True, False, True], again, again]

@@ -70,11 +70,12 @@ async function fetch_model(e, model) {
     about: { name },
     bytes,
   } = model;
-  const is_here = model.is_inside || (await model.kept_bytes()) === bytes;
+  const kept = await model.kept_bytes();
+  const is_here = model.is_inside || kept === bytes;
   e.say(
     is_here
       ? `${name} comes from this browser's own store.`
-      : `${name} is being downloaded: ${megabytes(bytes)}.`,
+      : `${name} is being downloaded: ${megabytes(bytes - kept)}${kept ? " more" : ""}.`,
   );
   const stop = e.offer.show_progress(model);
   try {

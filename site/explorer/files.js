@@ -64,12 +64,17 @@ export async function read_part(folder, { name, bytes: size, sha256 }, progress,
   const path = `${folder}/${name}`;
   const key = key_of(path, sha256);
   const own = inside(path);
-  const kept = own ? undefined : await (await shelf())?.match(key);
   if (own) return own;
-  if (kept) return new Uint8Array(await kept.arrayBuffer());
+  const is_whole = async (/** @type {Uint8Array} */ bytes) =>
+    bytes.length === size && ((await digest(bytes)) ?? sha256) === sha256;
+  const kept = await (await shelf())?.match(key);
+  if (kept) {
+    const bytes = new Uint8Array(await kept.arrayBuffer());
+    if (await is_whole(bytes)) return bytes;
+    await (await shelf())?.delete(key); // a disk or another program has changed it
+  }
   const bytes = await fetch_bytes(path, progress, gate);
-  const is_whole = bytes.length === size && ((await digest(bytes)) ?? sha256) === sha256;
-  if (!is_whole)
+  if (!(await is_whole(bytes)))
     throw damaged(path, new Error(`${bytes.length} bytes; expected ${size} with ${sha256}`));
   try {
     await (await shelf())?.put(key, new Response(/** @type {any} */ (bytes)));
@@ -166,7 +171,7 @@ export function unless_damaged(path, make) {
  * @param {unknown} cause */
 function damaged(path, cause) {
   console.error(cause);
-  return new UserError(`${path.split("/").at(-1)} is damaged or incomplete. Reload the page.`);
+  return new UserError(`${path.split("/").at(-1)} is damaged or incomplete. Press “Try again”.`);
 }
 
 /** Return what gzip packed.
