@@ -93,7 +93,26 @@ def open_shard(file: Path, check: bool = False) -> dict[str, Tensor]:
     except Exception as error:
         raise damaged(file, error) from None
     require(isinstance(shard, dict), f"{file} must hold tensors by name")
-    return {key: plain(shard[key], f"{file}: {shown(key)}") for key in shard}
+    shard = {key: plain(shard[key], f"{file}: {shown(key)}") for key in shard}
+    check_sizes(shard, file)
+    return shard
+
+
+def check_sizes(shard: dict[str, Tensor], file: Path) -> None:
+    """Raise ValueError unless the records are as long as their tensors.
+
+    PyTorch would take the numbers that a record lacks from the next one.
+    """
+    parts = [tensor.untyped_storage() for tensor in shard.values()]
+    needed = {part.data_ptr(): part.nbytes() for part in parts}  # each once
+    with zipfile.ZipFile(file) as archive:
+        records = archive.infolist()
+    sizes = [r.file_size for r in records if "/data/" in r.filename]
+    require(
+        sorted(filter(None, sizes)) == sorted(filter(None, needed.values())),
+        f"{file} is damaged: a record is not as long as its tensor: download "
+        "it again",
+    )
 
 
 def check_archive(file: Path, numbers: bool) -> None:
@@ -102,6 +121,8 @@ def check_archive(file: Path, numbers: bool) -> None:
     numbers: also those of the records with numbers: seconds for a large file.
     """
     with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+        require(len({*names}) == len(names), "two records have one name")
         for record in archive.infolist():  # PyTorch would read zipped bytes
             is_stored = record.compress_type == zipfile.ZIP_STORED
             require(is_stored, f"{record.filename} is compressed")

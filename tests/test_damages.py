@@ -142,6 +142,24 @@ def compressed(folder):
     (folder / "new").replace(folder / PTH)
 
 
+def records(change):
+    """Let change the records of the archive, pairs of name and bytes."""
+
+    def damage(folder):
+        data = zipfile.ZipFile(folder / PTH)
+        pairs = [(name, data.read(name)) for name in data.namelist()]
+        with zipfile.ZipFile(folder / "new", "w") as new:
+            for pair in change(pairs):
+                new.writestr(*pair)
+        (folder / "new").replace(folder / PTH)
+
+    return damage
+
+
+def shorter(pairs):
+    return [(n, d[:-64] if n.endswith("/data/3") else d) for n, d in pairs]
+
+
 def two_folders(folder):
     shutil.copytree(folder, folder / "two" / "original")
     shutil.copytree(folder / "two" / "original", folder / "three")
@@ -171,6 +189,11 @@ TABLE = {
     "cut": (changed(PTH, lambda d: d[:-1]), "00.pth is damaged or incomplete"),
     "a bit": (changed(PTH, flipped), "00.pth is damaged .*CRC-32"),
     "compressed": (compressed, "00.pth is damaged .*is compressed"),
+    "a short record": (records(shorter), "00.pth is damaged.* not as long as"),
+    "a record twice": (
+        records(lambda p: [*p, p[0]]),
+        "00.pth is damaged .*on",
+    ),
     "a shard missing": (gone("consolidated.02.pth"), "no consolidated.02.pth"),
     "last shard missing": (gone("consolidated.03.pth"), "is one missing"),
     "shard twice": (same_shard, "same part .* as consolidated.01.pth"),
@@ -261,6 +284,7 @@ for name in ALL:
     }
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("name", TABLE)
 def test_a_damage_that_people_meet(valid, tmp_path, name):
     damage, said = TABLE[name]
