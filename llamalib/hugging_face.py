@@ -4,6 +4,7 @@ Nothing that a file holds is ever run.
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -353,6 +354,7 @@ TOKEN |= dict(normalized=False)
 NAMES = "begin_of_text end_of_text start_header_id end_header_id eot_id"
 NEEDED = {f"<|{name}|>" for name in NAMES.split()}
 LONGEST = 1000  # published: 128
+MOST_GROWTH = 1e4  # so that a small file takes little memory; Llama 2: 4
 
 
 def read_tokenizer(folder: Path, V: int):
@@ -448,6 +450,10 @@ class HuggingFaceTokenizer:
         plain = library.encode("a", add_special_tokens=False).ids
         whole = library.encode("a", add_special_tokens=True).ids
         starts = whole != plain and plain == whole[1 : len(plain) + 1]
+        require(
+            not starts or whole[0] in self._pieces,
+            "the token that begins a text is not in its vocabulary",
+        )
         self._before = whole[:1] if starts else []
         self.bos_id = whole[0] if starts else None
 
@@ -522,11 +528,16 @@ def tokenizer_of(data: dict, file) -> Tokenizer | HuggingFaceTokenizer:
         found = llama3_ranks(data)
     except (KeyError, TypeError, AttributeError, ValueError):
         found = None  # another form, which the library may know
-    if found is not None:
-        return Tokenizer(*found)
-    import tokenizers  # only if needed: the import takes a while
-
     try:
+        if found is not None:
+            return Tokenizer(*found)
+        import tokenizers  # only if needed: the import takes a while
+
+        for key in ("normalizer", "decoder"):
+            n = growth(data.get(key))
+            require(
+                n <= MOST_GROWTH, f"its {key} makes texts {n:.0e} times longer"
+            )
         library = tokenizers.Tokenizer.from_str(json.dumps(data))
         if not library.get_vocab(with_added_tokens=True):
             raise ValueError("it has no tokens")
@@ -537,6 +548,21 @@ def tokenizer_of(data: dict, file) -> Tokenizer | HuggingFaceTokenizer:
         raise
     except BaseException as error:  # PanicException is not an Exception
         raise damaged(file, error) from None
+
+
+def growth(part) -> float:
+    """Return how many times longer a part of the file may make a text.
+
+    Each step that writes a text may do so once per character.
+    """
+    if isinstance(part, list):
+        return math.prod(map(growth, part))
+    if not isinstance(part, dict):
+        return 1.0
+    written = [part.get("content"), part.get("prepend")]
+    n = sum(len(text) for text in written if isinstance(text, str))
+    n += part.get("type") == "ByteLevel"  # a character for each byte
+    return (1 + n) * growth([*part.values()])
 
 
 def check_vocabulary(library, data: dict) -> None:
@@ -591,7 +617,7 @@ def llama3_ranks(data: dict) -> tuple[dict, dict] | None:
         and all(TOKEN.items() <= token.items() for token in added)
         and NEEDED <= special.keys()
         and all(special)
-        and max(map(len, ids)) <= LONGEST
+        and max(map(len, [*ids, *special])) <= LONGEST
         and {type(i) for i in all_ids} == {int}
         and max(ids.values()) == n - 1
         and sorted(all_ids) == list(range(n + len(special)))

@@ -506,6 +506,33 @@ def two_tokens(data):
     vocab["a"] = vocab["b"]
 
 
+def many(kind, n=8, **more):
+    """Return a change to n steps, of which each makes a text longer."""
+    step = {"type": kind, "pattern": {"String": "a"}} | more
+    return lambda d: d.update(
+        normalizer={"type": "Sequence", "normalizers": [step] * n}
+    )
+
+
+def begins_with(i):
+    begin = {"id": "x", "ids": [i], "tokens": ["a"]}
+    pieces = {"SpecialToken": {"id": "x", "type_id": 0}}
+    pieces = [pieces, {"Sequence": {"id": "A", "type_id": 0}}]
+    form = dict(type="TemplateProcessing", single=pieces, pair=[])
+
+    def change(data):
+        lose_a_merge(data)
+        data["post_processor"] = form | {"special_tokens": {"x": begin}}
+
+    return change
+
+
+def long_names(data):
+    """Each is short enough, but together they are no regular expression."""
+    for i, token in enumerate(data["added_tokens"][20:]):
+        token["content"] = f"{i}" + "ü" * 990
+
+
 @pytest.mark.parametrize(
     "said, change",
     [
@@ -515,6 +542,11 @@ def two_tokens(data):
         ("the id of .* is not 304", lambda d: d["added_tokens"].pop(3)),
         ("damaged", lambda d: d["model"].update(merges=["a b c" * 50_000])),
         ("damaged", lambda d: d.clear()),
+        ("normalizer makes texts 1e.16", many("Replace", content="a" * 99)),
+        ("makes texts", many("Prepend", prepend="a" * 10**6)),
+        ("makes texts", many("ByteLevel", n=40)),
+        ("begins a text is not in", begins_with(4_000_000_000)),
+        ("regex", long_names),
     ],
 )
 def test_a_damaged_tokenizer(folder, said, change):
