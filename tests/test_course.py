@@ -278,8 +278,10 @@ def test_errors_are_one_line(tmp_path, capsys):
         ("3", tmp_path / "out", "ValueError: 3 is no notebook of the series"),
         ("03", file, "--out mine"),
         ("03", file / "inside", "--out mine"),
+        ("03", made.NOTEBOOKS / "x", "in the project's notebooks: name"),
     ):
         assert main(["course", given, "--out", str(out)]) == 1
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1
     assert file.read_text() == "mine" and not (tmp_path / "out").exists()
+    assert not (made.NOTEBOOKS / "x").exists()

@@ -173,6 +173,15 @@ def test_the_projects_own_notebooks_are_no_copy(capsys, folder):
     assert not (ROOT / "notebooks" / lab.STATE).exists()
 
 
+def test_nor_is_the_projects_own_folder(tmp_path, capsys, monkeypatch):
+    """Where an empty name leads, of a variable that is not set."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lab, "ROOT", tmp_path)
+    assert main(["lab", "--work", "", "--copy"]) == 1
+    assert "the project's own folder: name" in capsys.readouterr().err
+    assert not (tmp_path / lab.STATE).exists()
+
+
 @pytest.mark.parametrize("name", [ONE, "appendix"])
 def test_a_place_that_is_taken(tmp_path, name):
     """A folder where a notebook belongs, or a file where a folder does."""

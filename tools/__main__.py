@@ -12,7 +12,10 @@ def main(argv=None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == ["frame"]:  # needs the standard library alone
         return frame.main(words[1:])
-    from llamalib import __main__ as commands
+    try:  # imports torch
+        from llamalib import __main__ as commands
+    except KeyboardInterrupt:
+        return 130
 
     library = commands.parser().commands
     elsewhere = {name: f"python -m llamalib {name}" for name in library}

@@ -59,9 +59,14 @@ def update_copy(source: Path, work: Path, option: str = "--work") -> None:
 
     option: of the command, which names another folder.
     """
-    ours = work.resolve().is_relative_to(source.resolve())
-    if ours or os.path.lexists(work) and not work.is_dir():
-        what = "in the project's notebooks" if ours else "no folder"
+    place, what = work.resolve(), ""
+    if os.path.lexists(work) and not work.is_dir():
+        what = "no folder"
+    elif any(place.is_relative_to(f.resolve()) for f in (source, NOTEBOOKS)):
+        what = "in the project's notebooks"
+    elif place == ROOT:  # also an empty name
+        what = "the project's own folder"
+    if what:
         raise ValueError(
             f"{work} is {what}: name another, as in {option} mine"
         )
