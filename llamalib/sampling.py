@@ -86,6 +86,7 @@ def sample(
     generator: the source of random numbers, on the logits' device; None:
     PyTorch's default generator.
     """
+    check_sampling(temperature, top_k, top_p)
     if temperature == 0:
         return logits.argmax(dim=-1)  # (...)
     probs = next_token_probs(logits, temperature, top_k, top_p)  # (..., V)

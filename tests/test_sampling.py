@@ -79,6 +79,12 @@ def test_a_filter_that_keeps_nothing_is_refused(p):
         top_k_logits(LOGITS, 0)
 
 
+def test_the_argmax_checks_its_arguments_too():
+    for wrong in (dict(top_k=-3), dict(top_p=7.0)):
+        with pytest.raises(ValueError, match="top_[kp] must be"):
+            sample(LOGITS, **wrong)
+
+
 def test_there_is_no_distribution_at_temperature_0():
     with pytest.raises(ValueError, match="temperature must be > 0, got 0"):
         next_token_probs(LOGITS, 0)
