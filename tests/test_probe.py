@@ -283,12 +283,25 @@ def test_losses_come_in_pairs(others):
             llamalib.paired_difference(others, others)
 
 
-@pytest.mark.parametrize("texts", ["Hello", [], ""])
+@pytest.mark.parametrize("texts", ["Hello", [], "", 5, iter(())])
 def test_texts_are_a_list(small, texts):
     with pytest.raises(
         ValueError, match="^texts must be a list of texts, got"
     ):
         break_it(small, "ab", texts, rms_norm=BROKEN["rms_norm"])
+
+
+def test_texts_may_come_from_a_generator(small):
+    """They are read twice."""
+    texts = ["abc", "de"]
+    first = break_it(small, "ab", (text for text in texts))
+    assert first == break_it(small, "ab", texts)
+
+
+@pytest.mark.parametrize("n", [-3, True, 1.5])
+def test_a_number_of_tokens_that_is_none(small, n):
+    with pytest.raises(ValueError, match="max_new_tokens must be a whole num"):
+        break_it(small, "ab", ["abc"], max_new_tokens=n)
 
 
 def test_a_text_without_a_token_has_no_loss(small):
@@ -300,6 +313,9 @@ def test_attention_maps_are_of_one_text(small):
     tokens = torch.arange(6).view(2, 3)
     with pytest.raises(ValueError, match=r"one text, .* shape \(2, 3\): call"):
         llamalib.attention_maps(small, tokens)
+    for wrong in (tokens[None, :1], tokens[0, 0]):
+        with pytest.raises(ValueError, match="takes one text"):
+            llamalib.attention_maps(small, wrong)
     found = llamalib.attention_maps(small, tokens[:1])
     assert torch.equal(found, llamalib.attention_maps(small, tokens[0]))
 
