@@ -208,9 +208,13 @@ class Chat(Lesson):
         self._show([*asked, said])
 
     def _show(self, messages):
-        """Show a conversation, the reader's messages paler."""
+        """Show a conversation, the newest message and its answer first.
+
+        So they are next to the field. The reader's messages are paler.
+        """
+        pairs = [messages[i : i + 2] for i in range(0, len(messages), 2)]
         lines = []
-        for message in messages:
+        for message in (each for pair in reversed(pairs) for each in pair):
             text = html.escape(message["content"])
             if message["role"] == "user":
                 text = f'<span style="opacity: 0.6">you: {text}</span>'

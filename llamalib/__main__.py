@@ -163,12 +163,17 @@ def run(prompt: str | None = None, tokens: int | None = None) -> None:
     )
     if prompt is None:
         prompt = os.environ.get("LLAMA_PROMPT", PROMPT)
+    require(
+        not (prompt.endswith(".gguf") and os.path.exists(prompt)),
+        f"{prompt} is a model: name it by LLAMA_DIR, and give a text",
+    )
     llama = load()
     choose_threads(llama)
     processes = getattr(llama, "processes", None)  # if torchrun started us
     if processes and processes.rank > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
     ids = llama.tokenizer.encode(prompt, bos=True, eos=False)
+    require(ids, "the prompt is empty: give a text that the model continues")
     check_first_pass(llama)
     n = LONGEST if tokens is None else tokens
     pieces = llama.tokenizer.decode_stream(

@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 import sys
 from contextlib import suppress
 
@@ -49,10 +50,19 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     while True:
         try:
             text = input("\nyou> ").strip()
-            if text.lower() == "/bye":
+            if text.lower() in (
+                "/bye",
+                "/exit",
+                "/quit",
+                "bye",
+                "exit",
+                "quit",
+            ):
                 return
             if text.lower() == "/new":
                 chat.messages.clear()
+            elif re.fullmatch(r"/\w+", text):
+                print(HELP)
             elif text:
                 chat.reply(text)
         except EOFError:

@@ -176,7 +176,7 @@ def find_checkpoint(path=None, *, metas: bool = False) -> Path:
     )
     # cmd keeps the quotes of a path that was copied with them
     variable = os.environ.get("LLAMA_DIR", "").strip('"')
-    of = " (LLAMA_DIR names this folder)" if variable and not path else ""
+    of = " (from LLAMA_DIR, or make's FOLDER)" if variable and not path else ""
     folder = Path(os.path.expanduser(path or variable or usual_folder()))
     if (name := ollama.name_in(folder)) is not None:
         folder = ollama.find(name)

@@ -170,7 +170,9 @@ def tokenizer_row(tokenizer, texts: list[dict]) -> Row:
             prompt, bos=False, eos=False, allowed_special="all"
         )
         if found != right:
-            words = f"{prompt[-30:]!r} has the ids {found[-6:]}, published "
+            words = (
+                f"{end_of(prompt, 30)!r} has the ids {found[-6:]}, published "
+            )
             words += f"{right[-6:]}: take the published tokenizer"
             return Row(FAILED, "tokenizer", words)
     words = f"ids as published, prompts: {len(texts)}"
@@ -203,6 +205,11 @@ def loss_rows(llama, texts: list[dict]) -> Iterator[Row]:
 
 
 @torch.inference_mode()
+def end_of(text: str, n: int) -> str:
+    """Return a text's last n letters, after … if there are more."""
+    return text if len(text) <= n else f"…{text[-n:]}"
+
+
 def continuation_rows(llama, texts: list[dict]) -> Iterator[Row]:
     """Compare greedy continuations with the published ones.
 
@@ -219,7 +226,7 @@ def continuation_rows(llama, texts: list[dict]) -> Iterator[Row]:
         found = logits.argmax(-1).tolist()
         same = sum(a == b for a, b in zip(found, ids, strict=True))
         start = text["prompt"].removeprefix("<|begin_of_text|>")
-        what = f"continuation of {start[-18:]!r}"
+        what = f"continuation of {end_of(start, 18)!r}"
         words = f"{same} of {len(ids)} tokens as published ({text['source']})"
         enough = same >= LEAST * len(ids)
         yield Row(PASSED if enough else FAILED, what, words)

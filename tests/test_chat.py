@@ -236,8 +236,10 @@ def test_a_conversation(talk, monkeypatch):
     assert out.count("you> ") == 9 and HELP in out
     assert " [interrupted]\n" in out and "surrogates not allowed]" in out
     assert out.count("the message is left out]") == 1
-    status, out, _ = talk("One\n/BYE\ntwo\n")
-    assert status == 0 and out.count("you> ") == 2
+    for end in "/BYE", "exit", "/quit":
+        status, out, _ = talk(f"One\n/help\n{end}\ntwo\n")
+        assert status == 0 and out.count("you> ") == 3
+        assert out.count(HELP) == 2
 
 
 def test_dates(talk, monkeypatch):

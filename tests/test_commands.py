@@ -12,6 +12,7 @@ import pytest
 import llamalib.__main__ as library
 import tools.__main__ as tools
 from llamalib.load import ROOT
+from llamalib.tokenizer import Tokenizer
 
 
 def shell(command, **environment):
@@ -170,7 +171,7 @@ def test_a_failure_is_one_line(capsys, monkeypatch):
     assert library.main(["run"]) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    said = "nowhere does not exist (LLAMA_DIR names this folder)"
+    said = "nowhere does not exist (from LLAMA_DIR, or make's FOLDER)"
     assert err == f"FileNotFoundError: {said}\n"
     with pytest.raises(FileNotFoundError, match="^mine does not exist$"):
         library.load("mine")
@@ -251,3 +252,14 @@ def test_fetching_without_a_network(offline, tmp_path):
     assert "cannot be reached" in done.stderr
     assert "Traceback" not in done.stderr
     assert not (ROOT / "data" / "Llama-3.9-none" / "original").exists()
+
+
+def test_run_says_what_is_no_text(monkeypatch, capsys, tmp_path):
+    """Nothing, for a model without a begin token; a model's own file."""
+    monkeypatch.setattr(Tokenizer, "encode", lambda *_, **__: [])
+    assert library.main(["run", ""]) == 1
+    assert "the prompt is empty: give a text" in capsys.readouterr().err
+    model = tmp_path / "m.gguf"
+    model.touch()
+    assert library.main(["run", str(model)]) == 1
+    assert "m.gguf is a model: name it by LLAMA_DIR" in capsys.readouterr().err

@@ -186,14 +186,17 @@ def series_table(times: dict[str, tuple[int, int]], folder="") -> str:
     return table(rows)
 
 
-def routes_table(times: dict[str, tuple[int, int]]) -> str:
+def routes_table(times: dict[str, tuple[int, int]], folder="") -> str:
     """Return the table of routes through the series, in Markdown."""
     rows = ["route notebooks time what".split(), "--- --- ---: ---".split()]
     for name, which, words in ROUTES:
         files = [SERIES[i].file for i in which]
         parts = 2 if name == "A term" else 1  # with the exercises
         minutes = sum(sum(times[f][:parts]) for f in files)
-        numbers = [SERIES[i].label.split(" · ")[0] for i in which]
+        numbers = [
+            f"[{SERIES[i].label.split(' · ')[0]}]({folder}{SERIES[i].file})"
+            for i in which
+        ]
         if len(numbers) > 4:
             numbers = [numbers[0], "…", numbers[-1]]
         hours = f"{minutes / 60:.0f} hours"
