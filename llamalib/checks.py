@@ -168,7 +168,8 @@ def has_hooks(llama) -> bool:
 
 
 def require_compiler() -> None:
-    """Raise RuntimeError unless PyTorch finds a C++ compiler."""
+    """Raise RuntimeError unless PyTorch can call a C++ compiler."""
+    import torch
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     try:
@@ -180,6 +181,12 @@ def require_compiler() -> None:
             "g++`, on macOS by `xcode-select --install`; on Windows the Visual "
             "Studio Build Tools), or set CXX to one"
         ) from None
+    if " " in (folder := os.path.dirname(torch.__file__)):
+        raise RuntimeError(
+            f"compile=True on a CPU fails if torch is below a folder with a "
+            f"space in its name ({folder}): install it into another, as by "
+            "`make run VENV=~/llama`"
+        )
 
 
 def check_prompts(prompts, V: int) -> list[list[int]]:
