@@ -131,9 +131,10 @@ another: ;
 # never emptied.
 KEEP = [ -z '$(ANOTHER)' ] && '$(VENV)/bin/python' -c 'import pip; $(FITS)' \
   2>/dev/null
-PIP = $(PY) -m pip install
+PIP = $(PY) -m pip install --no-compile
 # What is in base comes from PyPI by the hashes of `make lock`; torch, too, but
-# if pip is told of another build, whose version has a plus, such as +cpu.
+# if pip is told of another build, whose version has a plus, such as +cpu. What
+# is never imported is never compiled: that saves half a minute.
 TORCH ?=
 CPU = --no-deps --index-url https://download.pytorch.org/whl/cpu
 PYPIS_TORCH = $(PIP:@%=%) -q -c constraints.txt --no-deps --dry-run --report - \

@@ -232,7 +232,9 @@ def test_what_comes_from_where(makes, pythons, taken):
     _, _, make_run = pythons
     cpu = [taken] if "=" in taken else []
     said = make_run(*cpu, TAKEN="" if cpu else taken)
-    calls = [each.split() for each in said.split("pip\ninstall\n")[1:]]
+    calls = [
+        each.split() for each in said.split("pip\ninstall\n--no-compile\n")[1:]
+    ]
     by_version = ["-c", "constraints.txt", "torch"]
     if cpu:
         first = [*by_version[:2], "--no-deps", "--index-url"]
@@ -374,6 +376,7 @@ print(len(ids), "transformers" in sys.modules)
 """
 
 
+@pytest.mark.slow  # it compiles torch anew
 def test_python_without_docstrings_and_asserts(command):
     """`python -OO`; nor is a library loaded that only the tests need."""
     assert command("-OO", "-c", NO_DOCSTRINGS) == "2 False\n"
