@@ -50,14 +50,7 @@ def talk(folder, system, date, seed, max_new_tokens, context, **sampling):
     while True:
         try:
             text = input("\nyou> ").strip()
-            if text.lower() in (
-                "/bye",
-                "/exit",
-                "/quit",
-                "bye",
-                "exit",
-                "quit",
-            ):
+            if text.lower().removeprefix("/") in ("bye", "exit", "quit"):
                 return
             if text.lower() == "/new":
                 chat.messages.clear()

@@ -50,9 +50,8 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     """
     found = []
     with suppress(OSError):  # another system
-        for line in (
-            (root / "proc/self/cgroup").read_text("utf-8").splitlines()
-        ):
+        text = (root / "proc/self/cgroup").read_text("utf-8")
+        for line in text.splitlines():
             _, names, path = line.split(":", 2)
             groups = root / "sys/fs/cgroup"
             if names and "cpu" not in names.split(","):

@@ -170,10 +170,8 @@ def tokenizer_row(tokenizer, texts: list[dict]) -> Row:
             prompt, bos=False, eos=False, allowed_special="all"
         )
         if found != right:
-            words = (
-                f"{end_of(prompt, 30)!r} has the ids {found[-6:]}, published "
-            )
-            words += f"{right[-6:]}: take the published tokenizer"
+            words = f"{end_of(prompt, 30)!r} has the ids {found[-6:]}, "
+            words += f"published {right[-6:]}: take the published tokenizer"
             return Row(FAILED, "tokenizer", words)
     words = f"ids as published, prompts: {len(texts)}"
     return Row(PASSED, "tokenizer", words)
@@ -204,12 +202,12 @@ def loss_rows(llama, texts: list[dict]) -> Iterator[Row]:
         yield Row(PASSED if is_near else FAILED, "loss", words)
 
 
-@torch.inference_mode()
 def end_of(text: str, n: int) -> str:
     """Return a text's last n letters, after … if there are more."""
     return text if len(text) <= n else f"…{text[-n:]}"
 
 
+@torch.inference_mode()
 def continuation_rows(llama, texts: list[dict]) -> Iterator[Row]:
     """Compare greedy continuations with the published ones.
 

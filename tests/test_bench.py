@@ -46,11 +46,8 @@ class Here(generation.Process):
     """A row's peer in the tests' own process."""
 
     def __init__(self, name, end=None):
-        self.row, self.dtype, self.peer = (
-            {"name": name},
-            name.split()[-1],
-            None,
-        )
+        self.row, self.peer = {"name": name}, None
+        self.dtype = name.split()[-1]
 
     def ask(self, task, *given):
         if task == "load":

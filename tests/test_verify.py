@@ -359,3 +359,19 @@ def test_smollm2_is_measured_again(smollm2):
     for text in found["texts"] + facts["texts"]:
         assert re.search(SOURCE, f"({text.pop('source')})")
     assert found == facts
+
+
+def test_it_keeps_no_gradients(pocket_folder):
+    """Of the 1B they would take gigabytes."""
+    seen = []
+
+    def note(module, given):
+        if isinstance(module, llamalib.Llama):
+            seen.append(torch.is_grad_enabled())
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(note)
+    try:
+        assert len([*verify(pocket_folder)]) > 4
+    finally:
+        hook.remove()
+    assert seen and not any(seen)

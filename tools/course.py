@@ -158,16 +158,10 @@ def page(rows: list[dict]) -> str:
     for row in rows:
         points[row["notebook"]].append(row["points"])
     lines = (f"| {n} | {len(p)} | {sum(p)} |" for n, p in points.items())
-    where = address()
-    return (
-        TEXTS["page"]
-        .lstrip()
-        .format(
-            rows="\n".join(lines),
-            address=where or "ADDRESS",
-            whose="" if where else "; your teacher has the address",
-        )
-    )
+    where = dict(address=address() or "ADDRESS", whose="")
+    if not address():
+        where["whose"] = "; your teacher has the address"
+    return TEXTS["page"].lstrip().format(rows="\n".join(lines), **where)
 
 
 def save(notebook, file: str, folder: Path, handed) -> None:

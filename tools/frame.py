@@ -186,7 +186,7 @@ def series_table(times: dict[str, tuple[int, int]], folder="") -> str:
     return table(rows)
 
 
-def routes_table(times: dict[str, tuple[int, int]], folder="") -> str:
+def routes_table(times: dict[str, tuple[int, int]]) -> str:
     """Return the table of routes through the series, in Markdown."""
     rows = ["route notebooks time what".split(), "--- --- ---: ---".split()]
     for name, which, words in ROUTES:
@@ -194,7 +194,7 @@ def routes_table(times: dict[str, tuple[int, int]], folder="") -> str:
         parts = 2 if name == "A term" else 1  # with the exercises
         minutes = sum(sum(times[f][:parts]) for f in files)
         numbers = [
-            f"[{SERIES[i].label.split(' · ')[0]}]({folder}{SERIES[i].file})"
+            f"[{SERIES[i].label.split(' · ')[0]}]({SERIES[i].file})"
             for i in which
         ]
         if len(numbers) > 4:
